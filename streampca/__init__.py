@@ -24,6 +24,7 @@ _HOME = {
     "follow": ".fitting.follow",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
+    "embed": ".fitting.embed",
     "hsic": ".fitting.hsic",
     "neighbors": ".fitting.neighbors",
     "NeighborGraph": ".manifold.neighbor_graph",
@@ -38,6 +39,12 @@ _HOME = {
     "SlicedInverseRegression": ".estimators.supervised",
     "KernelPCA": ".estimators.kernel_pca",
     "ClassicalMDS": ".estimators.classical_mds",
+    "ActionRespectingEmbedding": ".estimators.manifold",
+    "Isomap": ".estimators.manifold",
+    "LocallyLinearEmbedding": ".estimators.manifold",
+    "MaximumVarianceUnfolding": ".estimators.manifold",
+    "SpectralClustering": ".estimators.manifold",
+    "SpectralEmbedding": ".estimators.manifold",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
     "StreampcaError": ".errors",
@@ -50,11 +57,18 @@ if TYPE_CHECKING:
     from .errors import StreampcaError as StreampcaError
     from .estimators.classical_mds import ClassicalMDS as ClassicalMDS
     from .estimators.kernel_pca import KernelPCA as KernelPCA
+    from .estimators.manifold import ActionRespectingEmbedding as ActionRespectingEmbedding
+    from .estimators.manifold import Isomap as Isomap
+    from .estimators.manifold import LocallyLinearEmbedding as LocallyLinearEmbedding
+    from .estimators.manifold import MaximumVarianceUnfolding as MaximumVarianceUnfolding
+    from .estimators.manifold import SpectralClustering as SpectralClustering
+    from .estimators.manifold import SpectralEmbedding as SpectralEmbedding
     from .estimators.streaming_pca import StreamingPCA as StreamingPCA
     from .estimators.supervised import FisherDiscriminant as FisherDiscriminant
     from .estimators.supervised import SlicedInverseRegression as SlicedInverseRegression
     from .estimators.supervised import SupervisedPCA as SupervisedPCA
     from .estimators.supervised import SupervisedPrincipalComponents as SupervisedPrincipalComponents
+    from .fitting.embed import embed as embed
     from .fitting.fit import fit as fit
     from .fitting.follow import follow as follow
     from .fitting.hsic import hsic as hsic

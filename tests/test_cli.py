@@ -60,8 +60,8 @@ def model(source):
 def test_help_of_every_command():
     whole = succeeded("--help")
     assert [name for name in re.findall(r"^  (\w+)  +", whole, re.MULTILINE) if name in cli.commands] == [
-        "demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "neighbors", "inspect", "report", "hsic",
-        "copy", "export", "run", "schema",
+        "demo", "info", "plan", "fit", "embed", "merge", "transform", "reconstruct", "neighbors", "inspect", "report",
+        "hsic", "copy", "export", "run", "schema",
     ]  # fmt: skip
     assert "..." not in whole.partition("Commands:")[2], "a summary was cut"
     assert succeeded() == whole, "no command at all asks for help"

@@ -95,6 +95,11 @@ FULL = {
         "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "missing": "drop-samples", "sample_weight": "w.npy",
         "scratch": "/fast", "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
     },
+    "embed": {
+        "kind": "spectral-clustering", "n_components": 3, "n_neighbors": 20, "graph": "g.zarr", "actions": "t.csv:move",
+        "pca_components": 30, "landmarks": "all", "landmark_choice": "farthest", "reg": 0.1, "gamma": 0.5,
+        "laplacian": "unnormalized", "n_clusters": 4, "largest_component": True, "seed": 3,
+    },
     "follow": {"enabled": True, "settle": 2.0, "interval": 60.0, "until": 500, "idle": 600.0},
     "neighbors": {"n_neighbors": 30, "method": "hnsw", "ef_search": 200},
     "output": {

@@ -123,7 +123,9 @@ def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
 
     with Progress(quiet=quiet) as listener:
         result = execute(run, listener, _SWITCH)
-    fits = result.plan is not None or run.output.directory  # a model that is only applied is not shown
+    fits = (
+        result.plan is not None or run.embed.kind or run.output.directory
+    )  # a model that is only applied is not shown
     print_fit(_console(), result.model if fits else None, result.plan, result.written)
     if result.compression is not None:
         click.echo(result.compression.line())
@@ -245,6 +247,29 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
         click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
     click.echo(f"next: {_command('transform', str(run.output.model), *words_of('collection'), '-o', 'scores.zarr')}")
+
+
+@cli.command()
+@_source
+@_output("output.model", "MODEL", "Folder for the model, e.g. embedding.zarr.")
+@options("embed")
+@options("fit.missing")
+@_opening
+@_preparing
+@_budget
+@_sharing
+@_saving
+@_writing
+@takes_run
+def embed(run: Run, quiet: bool, print_config: bool) -> None:
+    """Embed images in few dimensions, by the graph of their neighbours.
+
+    Images are projected on principal components first; scores are taken as they are.
+    """
+    run = run.model_copy(update={"embed": run.embed.model_copy(update={"kind": run.embed.kind or "isomap"})})
+    if _carry_out(run, quiet=quiet, print_config=print_config):
+        words = ["NEW", "-o", "places.zarr"]
+        click.echo(f"next: {_command('transform', str(run.output.model), *words)}")
 
 
 @cli.command()

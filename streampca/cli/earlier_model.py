@@ -18,7 +18,7 @@ from ..preprocessing import Preparation, Prepared
 from ..readers.collection import data_difference
 from ..readers.target import Target, digest_of
 from ..readers.weights import weights_digest
-from .from_config import request_of
+from .from_config import embedding_of, request_of
 from .options import Run
 
 
@@ -37,7 +37,9 @@ def load_earlier(
     except ModelError:
         return None
     preparation = _with_full_scale(collection.preparation, collection.sample_shape)
-    now = (collection.source, vars(request_of(run)), preparation, collection.mask, part_of(run.fit.part))
+    embedding = embedding_of(run)
+    requested = vars(request_of(run)) if embedding is None else embedding.given
+    now = (collection.source, requested, preparation, collection.mask, part_of(run.fit.part))
     described_now = {**described(*now, weights_digest(weights)), "target": digest_of(target)}
     if difference := _difference(model, described_now, collection):
         raise OutputError(
@@ -52,6 +54,7 @@ def _difference(model: PCAModel, now: dict[str, Any], collection: Prepared) -> s
     fitted = model.provenance
     request = (fitted.get("plan") or {}).get("request")
     requested = {} if request is None else {**vars(Request()), **request}  # options that came later had their defaults
+    requested = fitted.get("embedding") or requested
     preparation = _with_full_scale(model.preparation, model.sample_shape)
     of_data = (preparation, model.mask, fitted.get("part"), fitted.get("sample_weight"))
     before = described(fitted.get("source"), requested, *of_data)

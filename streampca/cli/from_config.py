@@ -13,6 +13,7 @@ from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collec
 from ..fitting.update import updating_request
 from ..models.pca import PCAModel
 from ..planning import Plan
+from ..planning.embedding import EmbeddingRequest
 from ..planning.neighbors import NeighborsPlan, NeighborsRequest, plan_neighbors
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -62,6 +63,13 @@ def request_of(run: Run) -> Request:
     own = {field.name for field in fields(Request)} & set(FitConfig.model_fields)
     given = run.fit.model_dump(include=own) | {"memory": parse_bytes(run.fit.memory)}
     return Request(**given, output=bool(run.output.model or run.output.directory))
+
+
+def embedding_of(run: Run) -> EmbeddingRequest | None:
+    """Return the request of a run's embedding; None for a fit."""
+    if run.embed.kind is None:
+        return None
+    return EmbeddingRequest(**run.embed.model_dump(exclude={"actions", "graph"}), memory=parse_bytes(run.fit.memory))
 
 
 def request_to_update(model: PCAModel, run: Run) -> Request:

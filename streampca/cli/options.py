@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from ..planning.blocks import part_of
+from ..planning.embedding import EMBEDDING_KINDS
 from ..planning.neighbors import EF_SEARCH, N_NEIGHBORS
 from ..planning.neighbors import METHODS as SEARCHES
 from ..planning.registry import KINDS, METHODS
@@ -304,6 +305,48 @@ class FitConfig(Section):
     seed: int = option(0, "of everything random", "N", ge=0)
 
 
+class EmbedConfig(Section):
+    """Options of an embedding; see `streampca.embed`."""
+
+    kind: str | None = option(None, f"kind of embedding, in place of a fit: {', '.join(EMBEDDING_KINDS)}", "KIND")
+    n_components: int = option(2, "number of dimensions", CommandLine("K", names=("-k", "--n-components")), ge=1)
+    n_neighbors: int = option(15, "number of neighbours of each sample", "N", ge=1)
+    graph: str | None = option(
+        None, "graph of the samples' neighbours, as streampca neighbors writes it; made by default", "GRAPH"
+    )
+    actions: str | None = option(
+        None,
+        "action-respecting-embedding: the action that leads from each sample to the next, a column as for labels",
+        "COLUMN",
+    )
+    pca_components: int | None = option(
+        None,
+        "principal components by whose scores neighbours are found; 0 takes features as they are; by default 0 of up "
+        "to 50 features, 50 of more",
+        "N",
+        ge=0,
+    )
+    landmarks: int | str | None = option(
+        None,
+        "isomap: samples that distances are measured from, by default all up to 2000, else 300; "
+        "locally-linear-embedding: samples that place the others, by default all if memory allows",
+        CommandLine("M", read=option_texts.read_landmarks),
+    )
+    landmark_choice: Literal["random", "farthest"] = option("random", "isomap: how landmarks are chosen")
+    reg: float = option(
+        1e-3, "locally-linear-embedding: regularisation of the weights; give 0.1 for images", "SHARE", gt=0
+    )
+    gamma: float | None = option(
+        None, "spectral kinds: edges of length d weigh exp(-gamma d^2); all weigh 1 by default", "GAMMA", gt=0
+    )
+    laplacian: Literal["normalized", "unnormalized"] = option(
+        "normalized", "spectral kinds: for the normalised cut, or the ratio cut"
+    )
+    n_clusters: int = option(8, "spectral-clustering: number of clusters", "C", ge=2)
+    largest_component: bool = option(False, "embed the largest part of a graph that is not connected")
+    seed: int = option(0, "of everything random", "N", ge=0)
+
+
 class FollowConfig(Section):
     """Following a source that is being written; see `streampca.follow`."""
 
@@ -401,6 +444,7 @@ class Run(Section):
     model: str | None = option(None, "a fitted model to apply; none means fit")
     prepare: PrepareConfig = PrepareConfig()
     fit: FitConfig = FitConfig()
+    embed: EmbedConfig = EmbedConfig()
     follow: FollowConfig = FollowConfig()
     neighbors: NeighborsConfig = NeighborsConfig()
     output: OutputConfig = OutputConfig()

@@ -19,6 +19,7 @@ from ..execution import Executor
 from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
 from ..execution.executor import executing
 from ..execution.signals import Switch
+from ..fitting.embed import embed_collection
 from ..fitting.fit import Place, fit_collection
 from ..fitting.follow import Pace, follow_source
 from ..fitting.neighbors import graph_of
@@ -31,6 +32,7 @@ from ..models.store import are_held
 from ..models.transform import check_foreseen
 from ..planning import Plan
 from ..planning.blocks import part_of
+from ..planning.embedding import EmbeddingRequest
 from ..planning.neighbors import plan_neighbors
 from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
@@ -47,6 +49,7 @@ from ..units import parse_bytes
 from .earlier_model import load_earlier
 from .from_config import (
     cluster_of,
+    embedding_of,
     neighbors_request_of,
     open_run,
     preparation_of,
@@ -141,7 +144,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
             result.written.append(path)
             record.note(path, provenance)
 
-        if result.plan and outputs.model:
+        if job.model is None and outputs.model:
             note(outputs.model)
         if outputs.collection:
             copy_collection(
@@ -215,7 +218,7 @@ class _Job:
         weights = weights_of(fit.sample_weight, self.raw, fit.half_life) if self.preparation.learns else None
         request: Request | None = request_of(self.run)
         shared = self.run.execution.kind != "local" and fit.memory is None  # workers say what memory there is
-        if self.model is not None or not self.outputs.need_model or shared:
+        if self.model is not None or not self.outputs.need_model or shared or self.run.embed.kind is not None:
             request = None
         target = None
         if request is not None and self.preparation.learns:
@@ -345,6 +348,10 @@ def _check_applying(job: _Job) -> None:
     """Refuse scores and images that the components to be fitted leave no memory for, before the fit reads data."""
     run, output, collection = job.run, job.run.output, job.collection
     request = request_of(run)
+    if run.embed.kind is not None:
+        if job.outputs.images:
+            raise RequestError(f"output.images: kind {run.embed.kind!r} makes no images; leave it out.")
+        return
     if job.outputs.images and (request.kind in MAPPING_KINDS or request.metric != "euclidean"):
         what = f"metric {request.metric!r}" if request.metric != "euclidean" else f"kind {request.kind!r}"
         raise RequestError(f"output.images: models of {what} write no images; leave it out.")
@@ -386,9 +393,28 @@ def _fewest(plan: Plan) -> int:
     return min(wanted, most) if isinstance(wanted, int) else 1
 
 
+def _embedded(job: _Job, request: EmbeddingRequest) -> Result:
+    """Embed the collection, and write the model where an output is given."""
+    path = job.outputs.model
+    model = embed_collection(
+        job.collection,
+        request,
+        actions=job.run.embed.actions,
+        graph=job.run.embed.graph,
+        missing=job.run.fit.missing,
+        place=Place(path, job.run.output.overwrite) if path else None,
+        executor=job.executor,
+        checkpoint=job.checkpoint(path),
+        listener=job.listener,
+    )
+    return Result(model)
+
+
 def _fitted(job: _Job) -> Result:
     """Fit a model, and write it where an output is given."""
     run, path = job.run, job.outputs.model
+    if (embedding := embedding_of(run)) is not None:
+        return _embedded(job, embedding)
     plans: list[Plan] = []
 
     def listen(event: Event) -> None:

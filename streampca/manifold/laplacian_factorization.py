@@ -23,11 +23,13 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import ArpackError, eigsh, splu
 
 from ..eigensolvers import fix_signs, solve_dense
+from ..eigensolvers.sparse import pairs_above
 
 Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 N_VECTORS = 40
+SHIFT = 1e-3  # of a Laplacian of weights 1, whose smallest eigenvalue is 0
 # Relative violation of an edge for a multiplier of 1 while only smooth vectors are used, which cannot meet all edges.
 _PENALTY = 1e-3
 _NEWTON_STEPS = 60
@@ -107,7 +109,7 @@ def maximize_trace_factorized(
     lengths = np.maximum(squared_lengths / unit, 1e-3)
     weights = 1.0 / lengths
     n_vectors = min(max(n_vectors, rank), n_samples - 2)
-    smooth = _smallest_eigenpairs(laplacian(edges, np.ones(len(edges)), n_samples), n_vectors + 1, seed)[1][:, 1:]
+    smooth = pairs_above(laplacian(edges, np.ones(len(edges)), n_samples), n_vectors + 1, -SHIFT, seed=seed)[1][:, 1:]
     kernel = _smooth_kernel(smooth, edges, lengths)
     found = solve_dense(lambda: np.asfortranarray(kernel), min(rank, n_vectors), most=n_vectors)
     start = smooth @ (found.vectors * np.sqrt(found.values))
@@ -136,14 +138,6 @@ def _squared(coordinates: Float64, edges: Integers) -> Float64:
     """Return the squared lengths of edges, (e,)."""
     found: Float64 = np.square(coordinates[edges[:, 0]] - coordinates[edges[:, 1]]).sum(axis=1)
     return found
-
-
-def _smallest_eigenpairs(matrix: sp.csc_array, count: int, seed: int, below: float = 1e-3) -> tuple[Float64, Float64]:
-    """Return the smallest eigenvalues, ascending, and eigenvectors of a sparse matrix, by inverses about -below."""
-    start = np.random.default_rng(seed).standard_normal(matrix.shape[0])
-    values, vectors = eigsh(matrix, k=count, sigma=-below, v0=start)
-    order = np.argsort(values)
-    return values[order], vectors[:, order]
 
 
 def _smooth_kernel(smooth: Float64, edges: Integers, lengths: Float64) -> Float64:
@@ -284,7 +278,7 @@ def _below_one(matrix: sp.csc_array, below: float, seed: int) -> tuple[Float64, 
     n, count = matrix.shape[0], 25
     while True:
         count = min(2 * count, n - 2)
-        values, vectors = _smallest_eigenpairs(matrix, count, seed, below)
+        values, vectors = pairs_above(matrix, count, -below, seed=seed)
         if values[-1] >= 1:
             vectors = vectors[:, values < 1]
             return values[values < 1], vectors - vectors.mean(axis=0)

@@ -85,6 +85,11 @@ class LinearMap(ABC):
         return len(self.components)
 
     @property
+    def n_scores(self) -> int:
+        """Number of scores of a sample: one along each component, or one for each axis of an embedding."""
+        return self.n_components
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of a prepared sample."""
         return self.mean.shape
@@ -136,7 +141,7 @@ class LinearMap(ABC):
             If a feature of a sample is NaN or infinite and `missing` does not allow it; where the result is lazy, when
             it is computed.
         """
-        k, units = self.n_components, None if whiten else units_of(self, self.preparation)
+        k, units = self.n_scores, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
         subspace = self._first(None, missing)
         function = partial(subspace.project, whiten=whiten)
@@ -465,7 +470,7 @@ class LinearMap(ABC):
             output,
             model=self.name,
             dims=(COMPONENT,),
-            coordinates=component_numbers(self.n_components),
+            coordinates=component_numbers(self.n_scores),
             memory=memory,
             overwrite=overwrite,
             checkpoint=checkpoint,

@@ -22,6 +22,12 @@ MODEL_KINDS: dict[str, tuple[str, str]] = {
     "sliced-inverse-regression": (".supervised", "InverseRegressionModel"),
     "supervised-components": (".supervised", "SupervisedComponentsModel"),
     "classical-mds": (".classical_mds", "ClassicalMDSModel"),
+    "isomap": (".embedding", "IsomapModel"),
+    "locally-linear-embedding": (".embedding", "LocallyLinearModel"),
+    "maximum-variance-unfolding": (".embedding", "MaximumVarianceModel"),
+    "action-respecting-embedding": (".embedding", "ActionRespectingModel"),
+    "spectral-embedding": (".embedding", "SpectralEmbeddingModel"),
+    "spectral-clustering": (".embedding", "SpectralClusteringModel"),
 }
 
 

@@ -90,6 +90,16 @@ class Subspace:
         return len(self.mean)
 
     @property
+    def n_scores(self) -> int:
+        """Number of scores that a row has, k."""
+        return len(self.components)
+
+    @property
+    def works_by_parts(self) -> bool:
+        """True where scores are sums over ranges of features: least squares need all components at once."""
+        return self.missing != "em"
+
+    @property
     def is_held(self) -> bool:
         """True where the components are in memory."""
         return isinstance(self.components, np.ndarray)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .components import mean_and_components, walks
 from .compression_curve import compression
+from .dimensions import eigengap, residual_variance
 from .overview_figure import overview, save
 from .quantile_grid import nearest_to_quantiles, quantiles
 from .reconstruction import reconstructions, unusual
@@ -20,12 +21,14 @@ from .spectrum import scree
 
 __all__ = [
     "compression",
+    "eigengap",
     "mean_and_components",
     "nearest_to_quantiles",
     "outliers",
     "overview",
     "quantiles",
     "reconstructions",
+    "residual_variance",
     "save",
     "scores",
     "scree",

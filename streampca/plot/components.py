@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ModelError, RequestError
 from ..models.accuracy import digits_trusted, sharpest_bounds
+from ..models.embedding import EmbeddingModel
 from ..models.kernel_pca import KernelPCAModel
 from ..models.sample_images import (
     FEW,
@@ -134,13 +135,15 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
 
 
 def as_drawn(model: PCAModel) -> PCAModel:
-    """Return the model whose mean and components are drawn; for kernel PCA, one of pre-images.
+    """Return the model whose mean and components are drawn: of kernel PCA pre-images, of embeddings those before them.
 
     Raises
     ------
     ModelError
         If the model was fitted to a matrix of pairs of samples.
     """
+    if isinstance(model, EmbeddingModel):
+        return model.pca
     if not model.makes_images:
         raise ModelError(f"{model.name} was fitted to pairs of samples, and has no images; draw its scores.")
     return model.as_images() if isinstance(model, KernelPCAModel) else model

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError
+from ..models.embedding import EmbeddingModel
 from ..models.sample_images import Array, SampleView, view_of
 from .components import explain, scale_of
 from .drawing import SMALL, AxesGrid, draw, new_figure
@@ -79,7 +80,7 @@ def quantiles(
     """
     scores = scores_of(scores)
     nearest = nearest_to_quantiles(scores, quantiles, axes)
-    check_axes(axes, model.n_components)
+    check_axes(axes, model.n_scores)
     samples, view, count = model.raw_samples(samples), view_of(model, 1), len(quantiles)
     width, height = quantiles_size(view, count)
     figure = figure if figure is not None else new_figure(width, height)
@@ -92,7 +93,7 @@ def quantiles(
     ring(ax, x[nearest.ravel()], y[nearest.ravel()])
     grid: AxesGrid = right.subplots(count, count, squeeze=False)
     _arranged(grid, model, view, samples, nearest)
-    _name_quantiles(right, grid, quantiles, axes)
+    _name_quantiles(right, grid, quantiles, axes, "axis" if isinstance(model, EmbeddingModel) else "component")
     explain(right, view, "value")
     return grid
 
@@ -166,11 +167,13 @@ def _without_extremes(view: SampleView, pictures: Array) -> Array:
     return np.stack([each[..., 0].min(axis=0), each[..., 1].max(axis=0)], axis=-1)
 
 
-def _name_quantiles(figure: AnyFigure, grid: AxesGrid, quantiles: Sequence[float], axes: tuple[int, int]) -> None:
+def _name_quantiles(
+    figure: AnyFigure, grid: AxesGrid, quantiles: Sequence[float], axes: tuple[int, int], noun: str
+) -> None:
     for ax, share in zip(grid[0], quantiles, strict=True):
         ax.set_title(f"{100 * share:g} %", fontsize=SMALL)
     for ax, share in zip(grid[::-1, 0], quantiles, strict=True):
         ax.set_ylabel(f"{100 * share:g} %", fontsize=SMALL)
     figure.suptitle(
-        f"samples nearest to quantiles of component {axes[0]} (across) and {axes[1]} (upwards)", fontsize=SMALL
+        f"samples nearest to quantiles of {noun} {axes[0]} (across) and {axes[1]} (upwards)", fontsize=SMALL
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..errors import RequestError
+from ..models.embedding import EmbeddingModel
 from ..models.sample_images import Array, short_text
 from ..readers import open_collection
 from ..units import counted, format_shape
@@ -75,7 +76,7 @@ def scores(
         raise RequestError(f"there are {format_shape(named.shape)} labels for {n} samples; give one for each.")
     if k == 1 and axes == (1, 2):
         return _histogram(model, np.asarray(scores[:, 0]), named, ax, n_samples)
-    check_axes(axes, min(k, model.n_components))
+    check_axes(axes, min(k, model.n_scores))
     ax = ax if ax is not None else new_figure(6.4, 5.0).add_subplot()
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
     drawn = _cloud(ax, x, y, named)
@@ -162,7 +163,9 @@ def check_axes(axes: tuple[int, int], k: int) -> None:
 
 
 def _component_label(model: PCAModel, number: int) -> str:
-    """Return the label of a component: its number, counted from 1, and share of the variance."""
+    """Return the label of a component, with its share of the variance, or of an axis: its number from 1."""
+    if isinstance(model, EmbeddingModel):
+        return f"axis {number}"
     return f"component {number} ({100 * model.explained_variance_ratio[number - 1]:.3g} %)"
 
 

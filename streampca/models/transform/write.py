@@ -80,7 +80,7 @@ def write_projection(
 
 def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> OutputArray:
     """Describe the output: a row for each sample, or the pictures that windows are put together to."""
-    collection, k = work.collection, len(work.subspace.components)
+    collection, k = work.collection, work.subspace.n_scores
     about: dict[str, Any] = {"source": collection.source, "model": model}
     if work.makes_images:
         normalize = work.frame.preparation.normalize if work.given else None
@@ -168,7 +168,7 @@ def _planned(work: Projection, path: str, memory: int | None, workers: int) -> A
     try:
         return _in_blocks(work, memory, threads=threads, ahead=1, workers=workers)
     except BudgetError:  # all components do not fit beside a sample
-        if work.subspace.missing == "em":  # least squares need all components at once
+        if not work.subspace.works_by_parts:
             raise
         found = work.plan(memory)
     if workers == 1:
@@ -181,7 +181,7 @@ def _planned(work: Projection, path: str, memory: int | None, workers: int) -> A
 
 def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
     components, problem = work.subspace.components, work.sizes()
-    shape = work.frame.sample_shape if work.makes_images else (len(components),)
+    shape = work.frame.sample_shape if work.makes_images else (work.subspace.n_scores,)
     if work.windows is not None:
         problem = replace(problem, scratch_bytes=problem.scratch_bytes + work.windows.open_bytes)
     if work.subspace.missing == "em" and problem.kind == "f":

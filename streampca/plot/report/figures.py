@@ -19,7 +19,9 @@ from ...errors import RequestError
 from ...machine import hand_back
 from ...models.accuracy import percent
 from ...models.compression import Compression
+from ...models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel, SpectralEmbeddingModel
 from ...models.pca import PCAModel
+from ...readers import Collection
 from ...readers.collection import Array
 from ...units import counted
 from ..overview_figure import encode
@@ -105,11 +107,17 @@ def overview(survey: Survey) -> Any:
     return plot.overview(survey.model, survey.scores, _laddered(survey), survey.labels, survey.n_samples)
 
 
-def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression | None) -> Iterator[ReportFigure]:
-    """Yield the figures that need no samples; `used` is the model with those components that fit memory.
+def pictures_of_model(
+    model: PCAModel, used: PCAModel, figures: Compression | None, raw: Collection | None
+) -> Iterator[ReportFigure]:
+    """Yield the figures that need no survey; `used` is the model with those components that fit memory.
 
-    `figures` are those of compression, None for a model that makes no images.
+    `figures` are those of compression, None for a model that makes no images. `raw` are the fitted samples of an
+    embedding, where they can be read.
     """
+    if isinstance(model, EmbeddingModel):
+        yield from _embedded(model, raw)
+        return
     yield _scree(model)
     if figures is None:
         yield _embedding(model)
@@ -156,6 +164,47 @@ def _embedding(model: Any) -> ReportFigure:
         "Scatter of the first two coordinates.",
         lambda: plot.scores(model, model.embedding),
     )
+
+
+def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportFigure]:
+    """Yield the figures of an embedding: its samples by label, images of some, and what dimensions leave."""
+    samples = None if raw is None else raw[model.embedded_samples]
+    labels = None if samples is None else samples.labels
+    labels = model.labels if isinstance(model, SpectralClusteringModel) else labels
+    coloured = "" if labels is None else ", coloured by label"
+    yield ReportFigure(
+        "scores",
+        "Where samples lie",
+        f"The fitted samples along the first two axes of the embedding{coloured}: neighbours here are neighbours in "
+        "the graph, as nearly as the axes allow.",
+        "Scatter of the first two coordinates.",
+        lambda: plot.scores(model, model.embedding, labels),
+    )
+    if samples is not None and model.n_scores > 1:
+        yield ReportFigure(
+            "quantiles",
+            "Samples across the embedding",
+            "Images of the samples nearest to a grid of quantiles of the first two axes, ringed in the scatter.",
+            "Scatter of the first two coordinates, and images arranged by them.",
+            lambda: plot.quantiles(model, model.embedding, samples, labels=labels),
+        )
+    if isinstance(model, IsomapModel):
+        yield ReportFigure(
+            "scree",
+            "How many dimensions",
+            "Share of the variance of geodesic distances that distances in the first so many dimensions do not "
+            "explain: a bend says how many the samples take.",
+            "Curve of the residual variance against the number of dimensions.",
+            lambda: plot.residual_variance(model),
+        )
+    if isinstance(model, SpectralEmbeddingModel):
+        yield ReportFigure(
+            "scree",
+            "Eigenvalues",
+            "Smallest eigenvalues of the graph's Laplacian: a gap after some of them says how many clusters it has.",
+            "Eigenvalues by their number.",
+            lambda: plot.eigengap(model),
+        )
 
 
 def _components(model: PCAModel) -> ReportFigure:

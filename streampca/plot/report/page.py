@@ -23,6 +23,7 @@ from ...events import Drawing, Listener
 from ...models.accuracy import sentences
 from ...models.compression import Compression
 from ...models.pca import PCAModel
+from ...readers import Collection
 from . import text
 from .figures import FORMATS, DrawnFigure, ReportFigure, drawn, pictures_of_model, pictures_of_samples
 from .survey import Survey
@@ -82,10 +83,13 @@ class Page:
         return [section.picture for section in self.sections if section.picture is not None]
 
 
-def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, listener: Listener) -> Page:
+def page_of(
+    model: PCAModel, survey: Survey | None, raw: Collection | None, *, missing: str, kind: str, listener: Listener
+) -> Page:
     """Draw all figures of a report, one at a time, and return its page; `missing` says why there is no survey.
 
-    For a model of a matrix of distances, which has no images, the page shows where its samples are placed.
+    For a model of a matrix of distances, which has no images, the page shows where its samples are placed; for an
+    embedding also with images and labels of `raw`, its fitted samples, where these can be read.
     """
     used = survey.model if survey else model
     figures = model.compression() if model.makes_images else None
@@ -94,7 +98,7 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
         listener(Drawing(picture.title.lower()))
         return drawn(picture, kind)
 
-    pictures = [draw(picture) for picture in pictures_of_model(model, used, figures)]
+    pictures = [draw(picture) for picture in pictures_of_model(model, used, figures, raw)]
     if survey is not None:
         pictures += [draw(picture) for picture in pictures_of_samples(survey)]
     source = shown_name(str(model.provenance.get("source", "a collection")))

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Finished, Listener, Warned, check_listener, logged
+from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
 from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
 from ...readers.collection import Collection, data_difference, file_and_key
@@ -95,11 +96,14 @@ def write_report(
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
     check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
     check_ending(places.path, ENDINGS)
-    raw, missing = _raw(found, collection, opening) if found.makes_images else (None, "")
-    seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
+    embeds = isinstance(found, EmbeddingModel)
+    raw, missing = _raw(found, collection, opening) if found.makes_images or embeds else (None, "")
+    seen = None
+    if raw is not None and not embeds:
+        seen = survey(found, raw, memory=memory, examine=examine, listener=listener)
     if missing:
         listener(Warned(LEFT_OUT.format(shown_name(missing))))
-    page = page_of(found, seen, missing=missing, kind=picture_format, listener=listener)
+    page = page_of(found, seen, raw, missing=missing, kind=picture_format, listener=listener)
     written = places.write(page)
     listener(Finished("report", time.perf_counter() - began))
     return written

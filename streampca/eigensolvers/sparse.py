@@ -1,0 +1,255 @@
+"""A few eigenpairs at an end of the spectrum of a sparse symmetric matrix.
+
+`smallest_pairs` needs factors of the matrix; `largest_pairs` takes those of the shifted matrix where they are thin, and
+multiplies only (ARPACK) where they are not. How many numbers the factors hold depends on the graph behind the matrix:
+about n log n for points on a surface, 0.4 n^2 for neighbours in high dimensions. `FactorFill` estimates it beforehand.
+
+References
+----------
+Lehoucq, Sorensen and Yang (1998), ARPACK users' guide (shift and invert).
+Knyazev (2001), Toward the optimal preconditioned eigensolver: LOBPCG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import eigh
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+
+from ..errors import BudgetError
+from ..units import format_bytes
+from .signs import fix_signs
+
+Float64 = npt.NDArray[np.float64]
+
+DENSE = 600  # rows up to which LAPACK is as quick
+RESTARTS = 40  # of ARPACK with products alone; the graph of 15000 MNIST images takes 11 for 12 pairs
+# Numbers of the factors to those of the matrix up to which factors are quicker than products: 7 to 14 for points on a
+# surface, where eigenvalues cluster and products take hundreds of restarts; 100 for images in 50 dimensions.
+THIN = 30
+BASIS = 40  # vectors of ARPACK's basis, at least twice the pairs
+SHIFT = 1e-10  # relative to the largest entry of the diagonal: it makes a singular matrix definite
+FACTOR_BYTES = 12  # bytes of an entry of the factors: a float64 and a 32-bit index
+GROWTH = (1000, 2000)  # rows of the parts that the number of entries of the factors is extrapolated from
+
+
+@dataclass(frozen=True)
+class SparsePairs:
+    """Eigenpairs of a sparse symmetric matrix.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        From the end that was asked for inwards.
+    vectors : ndarray of shape (n, k)
+        Of unit length, signs by `fix_signs`.
+    residuals : ndarray of shape (k,)
+        Norms of A v - value v.
+    solver : {"dense", "products", "factors"}
+        How they were found.
+    """
+
+    values: Float64
+    vectors: Float64
+    residuals: Float64
+    solver: str
+
+
+class FactorsTooLargeError(BudgetError):
+    """The factors of a matrix take more memory than there is room for.
+
+    Attributes
+    ----------
+    fill : FactorFill
+        Estimate of their size.
+    needed : str
+        Size that it gives, in words.
+    """
+
+    def __init__(self, rows: int, fill: FactorFill, room: int) -> None:
+        self.fill, self.needed = fill, format_bytes(fill.bytes_at(rows))
+        there = format_bytes(max(0, room))
+        super().__init__(
+            f"eigenvectors of the graph of {rows} samples need factors of about {self.needed}, and memory leaves "
+            f"{there} for them; give more memory, or fewer neighbours."
+        )
+
+
+def largest_pairs(matrix: sp.csr_array, count: int, *, seed: int, bound: float, room: int) -> SparsePairs:
+    """Return the pairs of the largest eigenvalues, descending, of a matrix with none above `bound`.
+
+    Parameters
+    ----------
+    matrix : sparse array of shape (n, n)
+        Symmetric, with eigenvalues of at most `bound`.
+    count : int
+        Number of pairs, less than n.
+    seed : int
+        Seed of the first vector.
+    bound : float
+        Upper bound on the eigenvalues; where products do not separate the pairs, bound - matrix is factored.
+    room : int
+        Bytes that factors may take.
+
+    Raises
+    ------
+    FactorsTooLargeError
+        If products do not separate the pairs, and factors take more than `room`.
+
+    Notes
+    -----
+    Cost: up to 40 restarts of 40 products, 2 s for 60000 images by 15 neighbours; or that of `smallest_pairs`.
+    """
+    n = matrix.shape[0]
+    if n <= max(DENSE, 2 * count):
+        return _dense(matrix, (n - count, n - 1), descending=True)
+    left = (sp.diags_array(np.full(n, bound)) - matrix).tocsr()
+    fill = FactorFill.of(left)
+    if fill.bytes_at(n) > min(room, THIN * FACTOR_BYTES * matrix.nnz):
+        how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
+        with suppress(ArpackNoConvergence):
+            values, vectors = eigsh(matrix, count, which="LA", maxiter=RESTARTS, **how)
+            order = np.argsort(values)[::-1]
+            return _checked(matrix, values[order], vectors[:, order], "products")
+    found = smallest_pairs(left, count, seed=seed, room=room, fill=fill)
+    return SparsePairs(bound - found.values, found.vectors, found.residuals, found.solver)
+
+
+def smallest_pairs(
+    matrix: sp.csr_array, count: int, *, seed: int, room: int, fill: FactorFill | None = None
+) -> SparsePairs:
+    """Return the pairs of the smallest eigenvalues, ascending, of a positive semi-definite matrix.
+
+    Parameters
+    ----------
+    matrix, count, seed, room
+        As for `largest_pairs`.
+    fill : FactorFill, optional
+        Estimate of the factors' size, where it was made before.
+
+    Raises
+    ------
+    FactorsTooLargeError
+        If the factors take more than `room`, by the estimate of `FactorFill`.
+
+    Notes
+    -----
+    Cost: a sparse factorisation, and some 40 solutions with its factors.
+    """
+    n = matrix.shape[0]
+    if n <= max(DENSE, 2 * count):
+        return _dense(matrix, (0, count - 1), descending=False)
+    fill = fill or FactorFill.of(matrix)
+    if fill.bytes_at(n) > room:
+        raise FactorsTooLargeError(n, fill, room)
+    shift = SHIFT * float(matrix.diagonal().max())
+    solve = _factored(matrix, shift)
+    inverse = LinearOperator((n, n), matvec=solve, dtype=np.float64)
+    how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
+    values, vectors = eigsh(matrix, count, sigma=-shift, OPinv=inverse, which="LM", **how)
+    order = np.argsort(values)
+    return _checked(matrix, values[order], vectors[:, order], "factors")
+
+
+def pairs_above(matrix: sp.csc_array, count: int, bound: float, *, seed: int) -> tuple[Float64, Float64]:
+    """Return the smallest eigenvalues, ascending, and eigenvectors of a matrix with none below `bound`.
+
+    By factors of matrix - bound, which ARPACK's own solver makes; for matrices whose factors are known to be small.
+    """
+    values, vectors = eigsh(matrix, k=count, sigma=bound, v0=_start(matrix.shape[0], seed))
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
+
+
+@dataclass(frozen=True)
+class FactorFill:
+    """Number of entries of the factors of a matrix, as extrapolated from its parts.
+
+    Attributes
+    ----------
+    rows, entries : int
+        Size of the largest part that was factored, and entries of its factors.
+    exponent : float
+        Growth of their number with the rows; 1.1 for points on a surface, 2 for neighbours in high dimensions.
+    """
+
+    rows: int
+    entries: int
+    exponent: float
+
+    @classmethod
+    def of(cls, matrix: sp.csr_array, part: Callable[[int], sp.csr_array] | None = None) -> FactorFill:
+        """Factor two parts of a matrix; `part` gives one of so many rows, by default of rows near each other."""
+        n = matrix.shape[0]
+        part = part or _Near(matrix)
+        sizes = [min(n, rows) for rows in GROWTH]
+        small, large = (_entries(part(rows)) for rows in sizes)
+        exponent = float(np.log(large / small) / np.log(sizes[1] / sizes[0])) if sizes[1] > sizes[0] else 2.0
+        return cls(sizes[1], large, float(np.clip(exponent, 1.0, 2.0)))
+
+    def bytes_at(self, rows: int) -> int:
+        """Return the bytes of the factors of a matrix of so many rows."""
+        return int(FACTOR_BYTES * self.entries * (rows / self.rows) ** self.exponent)
+
+    def rows_in(self, room: int) -> int:
+        """Return the largest number of rows whose factors take no more bytes."""
+        return int(self.rows * (max(0, room) / (FACTOR_BYTES * self.entries)) ** (1 / self.exponent))
+
+
+class _Near:
+    """Principal submatrices of rows near each other, in the graph of the matrix' entries."""
+
+    def __init__(self, matrix: sp.csr_array) -> None:
+        self._matrix = matrix
+        self._order = sp.csgraph.breadth_first_order(matrix, 0, directed=False, return_predecessors=False)
+
+    def __call__(self, rows: int) -> sp.csr_array:
+        some = np.sort(self._order[:rows])
+        return self._matrix[some][:, some]
+
+
+def _entries(matrix: sp.csr_array) -> int:
+    """Return the number of entries of the factors of a matrix."""
+    factors = _factors(matrix, SHIFT * float(matrix.diagonal().max()))
+    return int(factors.L.nnz + factors.U.nnz)
+
+
+def _factors(matrix: sp.csr_array, shift: float) -> Any:
+    """Factor matrix + shift, whose order is that of minimum degree."""
+    shifted = sp.csc_array(matrix + sp.diags_array(np.full(matrix.shape[0], shift)))
+    # The matrix is definite: pivots stay on the diagonal, and the factors as sparse as the order makes them.
+    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+
+
+def _factored(matrix: sp.csr_array, shift: float) -> Callable[[Float64], Float64]:
+    """Return the function that solves (matrix + shift) x = b, with one step of refinement."""
+    solve: Callable[[Float64], Float64] = _factors(matrix, shift).solve
+
+    def refined(right: Float64) -> Float64:
+        found = solve(right)
+        return found + solve(right - (matrix @ found + shift * found))
+
+    return refined
+
+
+def _start(n: int, seed: int) -> Float64:
+    return np.random.default_rng(seed).standard_normal(n)
+
+
+def _dense(matrix: sp.csr_array, some: tuple[int, int], *, descending: bool) -> SparsePairs:
+    values, vectors = eigh(matrix.toarray(), subset_by_index=some)
+    step = -1 if descending else 1
+    return _checked(matrix, values[::step], vectors[:, ::step], "dense")
+
+
+def _checked(matrix: sp.csr_array, values: Float64, vectors: Float64, solver: str) -> SparsePairs:
+    """Return pairs with their residuals."""
+    residuals = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
+    return SparsePairs(values, fix_signs(np.array(vectors)), residuals, solver)

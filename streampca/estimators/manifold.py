@@ -1,0 +1,509 @@
+"""Estimators of embeddings by a graph of neighbours, with scikit-learn's names where it has them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..events import logged
+from ..execution import LocalExecutor
+from ..fitting.embed import embed_collection
+from ..fitting.plan import narrowed, prepared
+from ..models.embedding import EmbeddingModel, SpectralClusteringModel
+from ..planning.embedding import EmbeddingRequest
+from ..units import parse_bytes
+from .inputs import seed_of
+from .model_estimator import ModelEstimator
+
+Float64 = npt.NDArray[np.float64]
+
+
+class ManifoldEstimator(ModelEstimator):
+    """Base of estimators that embed samples by the graph of their nearest neighbours."""
+
+    missing, whiten = "error", False
+    kind: ClassVar[str]
+    # parameters that are options of `EmbeddingRequest` under the same names
+    _own: ClassVar[tuple[str, ...]] = ("n_components", "n_neighbors", "pca_components", "largest_component")
+
+    memory: int | str | None
+    random_state: Any
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Embed samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p), images, path, glob or Collection
+            Samples.
+        y : ignored
+
+        Raises
+        ------
+        DataError
+            If the graph of neighbours has several parts, or a value is missing.
+        RequestError
+            If there are fewer samples than the parameters need.
+        BudgetError
+            If it does not fit `memory`.
+        """
+        return self._fitted_to(X)
+
+    def _fitted_to(self, X: Any, actions: Any = None) -> Self:
+        opened = self._opened(X, least=3)
+        self.n_features_in_ = opened.n_features
+        options = {name: getattr(self, name) for name in self._own}
+        request = EmbeddingRequest(
+            kind=self.kind, seed=seed_of(self.random_state), memory=parse_bytes(self.memory), **options
+        )
+        self._model = embed_collection(
+            prepared(narrowed(opened, None), None),
+            request,
+            actions=actions,
+            missing=self.missing,
+            place=None,
+            executor=LocalExecutor(),
+            checkpoint=self._checkpointing,
+            listener=logged,
+        )
+        self._set_results(self._model)
+        return self
+
+    def _set_results(self, model: EmbeddingModel) -> None:
+        self.embedding_ = model.embedding
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
+        """Embed samples, and return their coordinates, (n, n_components)."""
+        self.fit(X)
+        return self.embedding_
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.model_.n_scores
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class Isomap(ManifoldEstimator):
+    """Isomap: points whose distances are the geodesic distances of samples along the graph of their neighbours.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        Number of neighbours of each sample, itself not among them.
+    n_components : int, default=2
+        Number of dimensions.
+    landmarks : int or "all", optional
+        Number of samples that geodesic distances are measured from; by default all up to 2000 samples, and 300 of more.
+    landmark_choice : {"random", "farthest"}, default="random"
+        How they are chosen.
+    pca_components : int, optional
+        Number of principal components by whose scores neighbours are found. 0 takes features as they are, which is the
+        default for up to 50 features; of more it is 50.
+    largest_component : bool, default=False
+        Embed the largest part of a graph that is not connected, which is refused otherwise.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    random_state : int, RandomState or None, default=0
+        Seed of the random numbers.
+    checkpoint : path, optional
+        Folder for finished stages of a fit, so that the same fit resumes after it was killed.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Coordinates.
+    residual_variance_ : ndarray of shape (q,)
+        Share of the variance of geodesic distances that distances in 1, 2 ... dimensions do not explain.
+    n_features_in_ : int
+        Number of features.
+    model_ : IsomapModel
+        The fitted model, with saving and lazy application.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_swiss_roll
+    >>> import streampca
+    >>> points, _ = make_swiss_roll(500, random_state=0)
+    >>> streampca.Isomap(n_neighbors=10).fit_transform(points).shape
+    (500, 2)
+    """
+
+    kind = "isomap"
+    _own = (*ManifoldEstimator._own, "landmarks", "landmark_choice")
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 5,
+        n_components: int = 2,
+        landmarks: int | str | None = None,
+        landmark_choice: str = "random",
+        pca_components: int | None = None,
+        largest_component: bool = False,
+        memory: int | str | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.landmarks = landmarks
+        self.landmark_choice = landmark_choice
+        self.pca_components = pca_components
+        self.largest_component = largest_component
+        self.memory = memory
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _set_results(self, model: Any) -> None:
+        super()._set_results(model)
+        self.residual_variance_ = model.residual_variance
+
+
+class LocallyLinearEmbedding(ManifoldEstimator):
+    """Locally linear embedding: points rebuilt by the weights that rebuild samples from their neighbours.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        Number of neighbours of each sample.
+    n_components : int, default=2
+        Number of dimensions.
+    reg : float, default=1e-3
+        Regularisation of the weights, relative to the trace of the neighbours' Gram matrix. It decides the quality in
+        high dimensions: 0.1 is better for images.
+    landmarks : int or "all", optional
+        Number of random samples that are embedded, while the others are placed by their weights; by default all, or up
+        to 10000 where the eigenproblem of all does not fit `memory`.
+    pca_components, largest_component, memory, random_state, checkpoint : optional
+        See `Isomap`.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Coordinates.
+    reconstruction_error_ : float
+        Sum of the eigenvalues of the axes.
+    n_features_in_ : int
+        Number of features.
+    model_ : LocallyLinearModel
+        The fitted model.
+    """
+
+    kind = "locally-linear-embedding"
+    _own = (*ManifoldEstimator._own, "landmarks", "reg")
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 5,
+        n_components: int = 2,
+        reg: float = 1e-3,
+        landmarks: int | str | None = None,
+        pca_components: int | None = None,
+        largest_component: bool = False,
+        memory: int | str | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.reg = reg
+        self.landmarks = landmarks
+        self.pca_components = pca_components
+        self.largest_component = largest_component
+        self.memory = memory
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _set_results(self, model: EmbeddingModel) -> None:
+        super()._set_results(model)
+        self.reconstruction_error_ = float(model.embedding_eigenvalues.sum())
+
+
+class MaximumVarianceUnfolding(ManifoldEstimator):
+    """Maximum variance unfolding: points as far apart as the lengths of the graph's edges allow.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=5
+        Number of neighbours of each sample. Few keep edges from bridging two sheets of the surface.
+    n_components : int, default=2
+        Number of dimensions.
+    landmarks : int or "all", optional
+        Number of random samples that are unfolded, while the others are placed by barycentric weights; by default all
+        up to 2000 samples, and 2000 of more.
+    reg : float, default=1e-3
+        Regularisation of these weights.
+    pca_components, largest_component, memory, random_state, checkpoint : optional
+        See `Isomap`.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Coordinates.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Leading eigenvalues of the kernel matrix.
+    violations_ : dict
+        Median, 95th percentile and largest relative violation of squared edge lengths.
+    gap_ : float or None
+        Share of itself that the variance may be short of the largest possible; None where no bound is known.
+    short_circuits_ : list of pairs of int
+        Edges that keep the samples from unfolding.
+    n_features_in_ : int
+        Number of features.
+    model_ : MaximumVarianceModel
+        The fitted model.
+    """
+
+    kind = "maximum-variance-unfolding"
+    _own = (*ManifoldEstimator._own, "landmarks", "reg")
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 5,
+        n_components: int = 2,
+        landmarks: int | str | None = None,
+        reg: float = 1e-3,
+        pca_components: int | None = None,
+        largest_component: bool = False,
+        memory: int | str | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.landmarks = landmarks
+        self.reg = reg
+        self.pca_components = pca_components
+        self.largest_component = largest_component
+        self.memory = memory
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _set_results(self, model: EmbeddingModel) -> None:
+        super()._set_results(model)
+        found = model.measured
+        self.eigenvalues_, self.gap_ = model.embedding_eigenvalues, found["gap"]
+        names = ("median_violation", "violation_95", "largest_violation")
+        self.violations_ = {name: found[name] for name in names}
+        self.short_circuits_ = found["short_circuits"]
+
+
+class ActionRespectingEmbedding(ManifoldEstimator):
+    """Action respecting embedding of samples in time: each action is one rotation or reflection, and a shift.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of dimensions.
+    n_neighbors : int, default=5
+        Number of neighbours by which new samples are placed.
+    reg : float, default=1e-3
+        Regularisation of the weights that place them.
+    pca_components, memory, random_state, checkpoint : optional
+        See `Isomap`.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Coordinates, in the order of time.
+    actions_ : dict
+        Label of each action, and its `streampca.manifold.action_respecting.ActionMap`.
+    n_features_in_ : int
+        Number of features.
+    model_ : ActionRespectingModel
+        The fitted model; its `play` plays actions forward from any position.
+    """
+
+    kind = "action-respecting-embedding"
+    _own = ("n_components", "n_neighbors", "pca_components", "reg")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_neighbors: int = 5,
+        reg: float = 1e-3,
+        pca_components: int | None = None,
+        memory: int | str | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.reg = reg
+        self.pca_components = pca_components
+        self.memory = memory
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Embed samples in the order of time.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p), images, path, glob or Collection
+            Samples.
+        y : array-like of shape (n,) or (n - 1,)
+            Label of the action that leads from each sample to the next one.
+
+        Raises
+        ------
+        RequestError
+            If actions are missing, or there are too many samples.
+        """
+        return self._fitted_to(X, y)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
+        """Embed samples, and return their coordinates, (n, n_components)."""
+        return self.fit(X, y).embedding_
+
+    def _set_results(self, model: Any) -> None:
+        super()._set_results(model)
+        self.actions_ = model.actions
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: `y` is needed."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class SpectralEmbedding(ManifoldEstimator):
+    """Laplacian eigenmaps: eigenvectors of the Laplacian of the graph of neighbours.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of dimensions.
+    n_neighbors : int, default=15
+        Number of neighbours of each sample, itself not among them.
+    gamma : float, optional
+        Edges of length d have the weight exp(-gamma d^2); 1 by default.
+    laplacian : {"normalized", "unnormalized"}, default="normalized"
+        Laplacian: I - D^-1/2 W D^-1/2, or D - W.
+    pca_components, largest_component, memory, random_state, checkpoint : optional
+        See `Isomap`.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Coordinates, as scikit-learn's with ``affinity="nearest_neighbors"`` and one neighbour more, as it counts a
+        sample among its own.
+    eigenvalues_ : ndarray of shape (n_components,)
+        Eigenvalues of the Laplacian, ascending.
+    n_features_in_ : int
+        Number of features.
+    model_ : SpectralEmbeddingModel
+        The fitted model; `transform` extends the eigenvectors to other samples (Nystroem).
+    """
+
+    kind = "spectral-embedding"
+    _own = (*ManifoldEstimator._own, "gamma", "laplacian")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        n_neighbors: int = 15,
+        gamma: float | None = None,
+        laplacian: str = "normalized",
+        pca_components: int | None = None,
+        largest_component: bool = False,
+        memory: int | str | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.gamma = gamma
+        self.laplacian = laplacian
+        self.pca_components = pca_components
+        self.largest_component = largest_component
+        self.memory = memory
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _set_results(self, model: EmbeddingModel) -> None:
+        super()._set_results(model)
+        self.eigenvalues_ = model.embedding_eigenvalues
+
+
+class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
+    """Spectral clustering: k-means of the rows of eigenvectors of the graph's Laplacian.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters, and of eigenvectors.
+    n_neighbors : int, default=10
+        Number of neighbours of each sample, itself not among them.
+    gamma, laplacian : optional
+        See `SpectralEmbedding`; "normalized" relaxes the normalised cut, "unnormalized" the ratio cut.
+    pca_components, largest_component, memory, random_state, checkpoint : optional
+        See `Isomap`.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        Cluster of each sample, from 0.
+    cuts_ : dict
+        Normalised cut and ratio cut of the clusters.
+    embedding_ : ndarray of shape (n_samples, n_clusters)
+        Rows that were clustered.
+    n_features_in_ : int
+        Number of features.
+    model_ : SpectralClusteringModel
+        The fitted model.
+    """
+
+    kind = "spectral-clustering"
+    _own = ("n_neighbors", "pca_components", "largest_component", "n_clusters", "gamma", "laplacian")
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_neighbors: int = 10,
+        gamma: float | None = None,
+        laplacian: str = "normalized",
+        pca_components: int | None = None,
+        largest_component: bool = False,
+        memory: int | str | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.gamma = gamma
+        self.laplacian = laplacian
+        self.pca_components = pca_components
+        self.largest_component = largest_component
+        self.memory = memory
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def _set_results(self, model: Any) -> None:
+        super()._set_results(model)
+        self.labels_ = model.labels
+        self.cuts_ = {name: model.measured[name] for name in ("normalized_cut", "ratio_cut")}
+
+    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> npt.NDArray[np.int64]:
+        """Cluster samples, and return their clusters, (n,)."""
+        return cast("npt.NDArray[np.int64]", self.fit(X).labels_)
+
+    def predict(self, X: Any) -> npt.NDArray[np.int64]:
+        """Return the clusters of other samples, whose places in the embedding are nearest to these centers, (m,)."""
+        check_is_fitted(self)
+        return cast("SpectralClusteringModel", self.model_).predict(self._values(X))

@@ -1,0 +1,486 @@
+"""`embed`: principal components, the graph of nearest neighbours, and the coordinates found on it, stage by stage."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Unpack, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__, machine
+from ..errors import DataError, RequestError
+from ..events import Finished, Listener, Solving, check_listener, logged, one_at_a_time
+from ..execution import Executor
+from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.executor import executing
+from ..machine import hand_back
+from ..manifold.graph_components import component_labels, largest_component
+from ..manifold.graph_facts import components_sentence
+from ..manifold.neighbor_graph import NeighborGraph
+from ..manifold.neighbors import NeighborSearch
+from ..manifold.quality import quality
+from ..manifold.stored_graph import load_graph
+from ..models.embedding import EmbeddingModel
+from ..models.pca import PCAModel, load_model
+from ..models.registry import model_class
+from ..models.subspace import working_dtype
+from ..planning.blocks import Span, blocks_of
+from ..planning.embedding import (
+    ACTING,
+    JUDGED,
+    EmbeddingPlan,
+    EmbeddingRequest,
+    check_embedding,
+    plan_embedding,
+)
+from ..planning.neighbors import NeighborsRequest, way_of
+from ..planning.request import Request
+from ..planning.sizes import thread_count
+from ..preprocessing import Preparation, Prepared
+from ..preprocessing.sizes_for_planning import this_machine
+from ..readers import Opening, check_apart, open_collection, open_column, paths_of
+from ..readers.collection import data_difference, digest, states_by_name
+from ..storage.disk import expanded
+from ..storage.locks import alone_in
+from ..units import parse_bytes
+from .build_model import data_of, model_of, versions
+from .embedding_kinds import KINDS, Embedded, EmbeddingJob
+from .fit import Place, fit_collection
+from .identity import check_beside, described
+from .methods import Decomposition
+from .neighbors import graph_of
+from .plan import check_options, narrowed, prepared
+
+Array = npt.NDArray[Any]
+
+ROWS = 8192  # samples read at a time where features are taken as they are
+STAGES = "stages"  # folder of finished stages, in that of the checkpoint
+
+
+def embed(
+    source: Any,
+    *,
+    kind: str = "isomap",
+    n_components: int = 2,
+    n_neighbors: int = 15,
+    graph: NeighborGraph | str | os.PathLike[str] | None = None,
+    actions: Any = None,
+    pca_components: int | None = None,
+    landmarks: int | str | None = None,
+    landmark_choice: str = "random",
+    reg: float = 1e-3,
+    gamma: float | None = None,
+    laplacian: str = "normalized",
+    n_clusters: int = 8,
+    largest_component: bool = False,
+    memory: int | str | None = None,
+    preparation: Preparation | None = None,
+    missing: str = "error",
+    seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    cluster: Any = None,
+    listener: Listener = logged,
+    **opening: Unpack[Opening],
+) -> EmbeddingModel:
+    """Embed a collection of images in few dimensions, by the graph of their nearest neighbours.
+
+    Images are projected on their principal components first; neighbours are those of the scores.
+
+    Parameters
+    ----------
+    source : path, glob, list of paths, array or Collection
+        Images, or scores of images; see `open_collection`.
+    kind : str, default="isomap"
+        "isomap": distances between points are lengths of paths along the graph. "spectral-embedding": eigenvectors of
+        the graph's Laplacian (Laplacian eigenmaps). "spectral-clustering": clusters of the rows of such eigenvectors.
+        "locally-linear-embedding": points are rebuilt by the weights that rebuild samples from their neighbours.
+        "maximum-variance-unfolding": points are as far apart as the lengths of the graph's edges allow.
+        "action-respecting-embedding": samples follow each other in time by `actions`, each of which is a rotation or
+        reflection and a shift of the points.
+    n_components : int, default=2
+        Number of dimensions of the embedding; for "spectral-clustering" it is that of clusters.
+    n_neighbors : int, default=15
+        Number of neighbours of each sample. Kind "action-respecting-embedding" takes them to place new samples only,
+        and goes by distances in time.
+    graph : NeighborGraph or path, optional
+        Graph of the samples that is there already, as `neighbors` finds it; by default it is found. Features are then
+        taken as they are, and `n_neighbors` is that of the graph.
+    actions : array, path or str, optional
+        Labels of the actions of "action-respecting-embedding": a column as for labels, whose value for a sample is the
+        action that leads to the next one, or an array of n - 1.
+    pca_components : int, optional
+        Number of principal components by whose scores neighbours are found; 0 takes features as they are, which is the
+        default for up to 50 features, such as scores. Of more features it is 50.
+    landmarks : int or "all", optional
+        For "isomap", the number of samples that distances are measured from: all up to 2000 samples, else 300 by
+        default. For "locally-linear-embedding", the number of random samples that are embedded while the others are
+        placed by their weights: all by default, or up to 10000 where the eigenproblem of all does not fit the budget.
+        So for "maximum-variance-unfolding": all up to 2000 samples, else 2000.
+    landmark_choice : {"random", "farthest"}, default="random"
+        How the landmarks of "isomap" are chosen: "farthest" covers the outskirts, and outliers.
+    reg : float, default=1e-3
+        Regularisation of the weights of "locally-linear-embedding", and of those that place new samples, relative to
+        the trace of the neighbours' Gram matrix. It decides the quality: give 0.1 for images of many components.
+    gamma : float, optional
+        Weights of edges of length d for spectral kinds are exp(-gamma d^2); by default all weigh 1.
+    laplacian : {"normalized", "unnormalized"}, default="normalized"
+        Laplacian of the spectral kinds: the first relaxes the normalised cut, the second the ratio cut.
+    n_clusters : int, default=8
+        Number of clusters of "spectral-clustering".
+    largest_component : bool, default=False
+        Embed the largest connected part of the graph only, where it has several.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    preparation : Preparation, optional
+        Applied to every sample first, and stored in the model.
+    missing : {"error", "drop-features", "drop-samples"}, default="error"
+        Treatment of missing values; see `fit`.
+    seed : int, default=0
+        Seed of the random numbers.
+    output : path, optional
+        Folder to write the model to.
+    overwrite : bool, default=False
+        Replace a model that is there already.
+    checkpoint : path, optional
+        Folder to save finished stages in. When the process dies, the same call resumes with the first unfinished stage
+        and gives the same model; the folder is removed when it is complete.
+    cluster : int, str or distributed.Client, optional
+        Shares the passes over the images; see `fit`.
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+    **opening
+        ``key``, ``sample_axes``, ``select`` ...: see `open_collection`.
+
+    Returns
+    -------
+    EmbeddingModel
+        ``embedding`` holds the coordinates; `transform` places further images.
+
+    Raises
+    ------
+    DataError
+        If the graph has several parts, there are too few samples, or values are missing.
+    RequestError
+        If an option is wrong for this collection.
+    BudgetError
+        If it does not fit the budget.
+    SourceError, ClusterError, OutputError
+        As `fit`.
+
+    Notes
+    -----
+    Samples are read twice: for the principal components, and for their scores. The rest takes the scores (n x s) and
+    the graph (n x k) in memory.
+    """
+    check_listener(listener)
+    request = EmbeddingRequest(
+        kind=kind,
+        n_components=n_components,
+        n_neighbors=n_neighbors,
+        pca_components=pca_components,
+        landmarks=landmarks,
+        landmark_choice=landmark_choice,
+        reg=reg,
+        gamma=gamma,
+        laplacian=laplacian,
+        n_clusters=n_clusters,
+        largest_component=largest_component,
+        seed=seed,
+        memory=parse_bytes(memory),
+    )
+    check_options(embed, opening)
+    place = None if output is None else Place(expanded(output), overwrite)
+    if place is not None:
+        check_apart([place.path], paths_of(source))
+    how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
+    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
+    check_embedding(request, raw.n_samples)
+    with executing(cluster, request.memory, listener=listener) as executor:
+        collection = prepared(raw, preparation, listener, missing=missing)
+        return embed_collection(
+            collection,
+            request,
+            actions=actions,
+            graph=graph,
+            missing=missing,
+            place=place,
+            executor=executor,
+            checkpoint=how,
+            listener=listener,
+        )
+
+
+def embed_collection(
+    collection: Prepared,
+    request: EmbeddingRequest,
+    *,
+    actions: Any = None,
+    graph: NeighborGraph | str | os.PathLike[str] | None = None,
+    missing: str,
+    place: Place | None,
+    executor: Executor,
+    checkpoint: Checkpointing | None,
+    listener: Listener,
+) -> EmbeddingModel:
+    """Embed an opened collection, and write the model where there is a place for it; see `embed`."""
+    if checkpoint is not None:
+        check_beside(checkpoint.folder, None if place is None else place.path)
+    found = None if graph is None else _given_graph(graph, collection)
+    if found is not None:
+        request = replace(request, n_neighbors=found.n_neighbors, pca_components=0)
+    labels = _actions_of(actions, collection, request.kind)
+    if labels is not None:
+        request = replace(request, actions=digest(labels.tolist()))
+    with alone_in(checkpoint.folder if checkpoint else None):
+        told = one_at_a_time(listener)
+        work = _Work(collection, request, place, executor, told, missing, labels, found)
+        return work.carried_out(checkpoint)
+
+
+def _given_graph(given: NeighborGraph | str | os.PathLike[str], collection: Prepared) -> NeighborGraph:
+    """Return a graph that was given, or refuse one that is of other samples."""
+    graph = given if isinstance(given, NeighborGraph) else load_graph(given)
+    if graph.n_samples != collection.n_samples:
+        raise RequestError(
+            f"the graph is of {graph.n_samples} samples, and {collection.source} has {collection.n_samples}; give the "
+            "samples that it was made of."
+        )
+    if graph.provenance and (difference := data_difference(graph.provenance, collection)):
+        raise RequestError(f"the graph is of other samples than {collection.source} has: {difference}; make it anew.")
+    return graph
+
+
+def _actions_of(given: Any, collection: Prepared, kind: str) -> Array | None:
+    """Return the labels of actions between samples, (n - 1,), for the kind that takes them."""
+    if given is None and kind == ACTING:
+        raise RequestError(f"kind {kind!r} needs the labels of actions; give --actions COLUMN (actions=...).")
+    if given is not None and kind != ACTING:
+        raise RequestError(f"kind {kind!r} takes no actions; leave --actions (actions=) out.")
+    if given is None:
+        return None
+    n = collection.n_samples
+    if isinstance(given, (np.ndarray, list, tuple)) and len(given) == n - 1:
+        return np.asarray(given)
+    return np.asarray(open_column(given, collection.raw))[: n - 1]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One embedding: the collection, what is wanted of it, and who does it."""
+
+    collection: Prepared
+    request: EmbeddingRequest
+    place: Place | None
+    executor: Executor
+    listener: Listener
+    missing: str
+    actions: Array | None = None
+    given_graph: NeighborGraph | None = None
+
+    def carried_out(self, how: Checkpointing | None) -> EmbeddingModel:
+        """Run the stages, and write the model."""
+        began = time.perf_counter()
+        plan = self._plan()
+        with self._stages(how, plan) as (folder, saved):
+            pca, scores = self._scored(folder, how)
+            graph, kept = self._graph(scores, folder, how)
+            job = EmbeddingJob(
+                scores[kept],
+                graph,
+                self.request,
+                plan,
+                thread_count(machine.cores()),
+                self.listener,
+                None if saved is None else saved.stage,
+                self._graph_of_some,
+                self.actions,
+            )
+            found = KINDS[self.request.kind](job)
+            self.listener(Solving("how far neighbours are kept"))
+            known = {name: graph.provenance[name] for name in ("facts", "recall") if name in graph.provenance}
+            measured = {**known, **found.measured}
+            measured |= quality(job.scores, found.coordinates, JUDGED, self.request.seed)
+            hand_back()
+            model = self._model(pca, found, job.scores, kept, measured, time.perf_counter() - began)
+            if self.place is not None:
+                model.save(self.place.path, overwrite=self.place.overwrite)
+        self.listener(Finished("embed", time.perf_counter() - began))
+        return model
+
+    @property
+    def n_scores(self) -> int:
+        """Number of principal components; 0 where features are taken as they are."""
+        return self.request.n_scores(self.collection.n_samples, self.collection.n_features)
+
+    def _plan(self) -> EmbeddingPlan:
+        itemsize = 8 if self.collection.dtype.itemsize > 4 or self.collection.dtype.str[1:] in ("i4", "u4") else 4
+        n, width = self.collection.n_samples, self.n_scores or self.collection.n_features
+        return plan_embedding(self.request, this_machine(), n_samples=n, n_scores=width, itemsize=itemsize)
+
+    @contextmanager
+    def _stages(self, how: Checkpointing | None, plan: EmbeddingPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
+        """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
+        if how is None:
+            beside = None if self.place is None else os.path.dirname(os.path.abspath(self.place.path))
+            with tempfile.TemporaryDirectory(prefix=".streampca-embed-", dir=beside) as folder:
+                yield folder, None
+            return
+        states, source = self.collection.states(), self.collection.source
+        identity = {
+            **described(source, self.request.given, self.collection.preparation, self.collection.mask, None, None),
+            "missing": self.missing,
+            "version of streampca": __version__,
+            "number of samples": self.collection.n_samples,
+            **states_by_name(states),
+        }
+        overwrite = self.place is not None and self.place.overwrite
+        saved = CheckpointFolder(how, identity, overwrite=overwrite, listener=self.listener)
+        folder = os.path.join(how.folder, STAGES)
+        saved.begin(plan.decisive(), scratch=folder)
+        os.makedirs(folder, exist_ok=True)
+        with saved.running():
+            yield folder, saved
+
+    def _scored(self, folder: str, how: Checkpointing | None) -> tuple[PCAModel, Array]:
+        """Return the model whose scores are compared, and the scores of all samples."""
+        if not self.n_scores:
+            return self._as_they_are()
+        pca = self._components(folder, how)
+        return pca, self._scores(pca, folder, how)
+
+    def _as_they_are(self) -> tuple[PCAModel, Array]:
+        """Return a model whose components are the features, and these."""
+        collection, p = self.collection, self.collection.n_features
+        rows = np.concatenate(
+            [collection.read(slice(*block)) for block in blocks_of(Span(0, collection.n_samples), ROWS)]
+        )
+        if rows.dtype.kind != "f":
+            rows = rows.astype(working_dtype(rows.dtype, np.float32))
+        known = np.isfinite(rows).all(axis=1)
+        if not known.all() and self.missing == "error":
+            raise DataError(f"{collection.named(int(np.argmin(known)))} holds NaN or infinity; leave such samples out.")
+        variances, unknown = np.var(rows[known], axis=0, dtype=np.float64, ddof=1), np.full(p, np.nan)
+        total = float(variances.sum())
+        if not total:
+            raise DataError(f"all samples of {collection.source} are equal; an embedding needs different ones.")
+        found = Decomposition(
+            mean=np.zeros(p),
+            components=np.eye(p, dtype=rows.dtype),
+            explained_variance=variances,
+            error_bound=unknown,
+            angle_bound=unknown,
+            total_variance=total,
+            n_samples=collection.n_samples,
+            total_weight=collection.n_samples,
+        )
+        about = {**data_of(collection, collection.states(), None, None), "versions": dict(versions())}
+        return model_of(collection, found, about, found.components), rows
+
+    def _components(self, folder: str, how: Checkpointing | None) -> PCAModel:
+        """Fit the principal components, or load those of the run that is resumed."""
+        path = os.path.join(folder, "pca.zarr")
+        if not os.path.isdir(path):
+            fit_collection(
+                self.collection,
+                Request(
+                    n_components=self.n_scores,
+                    memory=self.request.memory,
+                    seed=self.request.seed,
+                    missing=self.missing,
+                    output=True,
+                ),
+                place=Place(path),
+                executor=self.executor,
+                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                listener=self.listener,
+            )
+        return load_model(path, memory=self.request.memory)
+
+    def _scores(self, pca: PCAModel, folder: str, how: Checkpointing | None) -> Array:
+        """Write the scores of all samples, unless they are there, and return them."""
+        path = os.path.join(folder, "scores.npy")
+        if not os.path.exists(path):
+            pca.write_scores(
+                self.collection.raw,
+                path,
+                memory=self.request.memory,
+                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                cluster=self.executor,
+                listener=self.listener,
+            )
+        scores: Array = np.load(path)
+        return scores
+
+    def _graph(
+        self, scores: Array, folder: str, how: Checkpointing | None
+    ) -> tuple[NeighborGraph, npt.NDArray[np.intp]]:
+        """Find the graph, and return it with the samples that it is of: all, or those of its largest component."""
+        if self.given_graph is not None:
+            return self._connected(self.given_graph)
+        path, request = os.path.join(folder, "graph.zarr"), self.request
+        if not os.path.isdir(path):
+            graph_of(
+                prepared(open_collection(scores), None),
+                NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory),
+                output=path,
+                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                listener=self.listener,
+            )
+        return self._connected(load_graph(path))
+
+    def _graph_of_some(self, scores: Array) -> NeighborGraph:
+        """Return the graph of landmarks; refused where it has several components."""
+        search, request = NeighborSearch(scores, way_of(scores.shape[1])), self.request
+        graph = NeighborGraph(*search.query(scores, request.n_neighbors, own=np.arange(len(scores))))
+        if len(component_labels(graph)[1]) > 1:
+            raise DataError(
+                f"the graph of {request.n_neighbors} neighbours of {len(scores)} landmarks of {self.collection.source} "
+                "is not connected; give more neighbours (--n-neighbors), or more landmarks (--landmarks)."
+            )
+        return graph
+
+    def _connected(self, graph: NeighborGraph) -> tuple[NeighborGraph, npt.NDArray[np.intp]]:
+        """Return a graph that is connected, and its samples; refuse another, or take its largest component."""
+        if self.request.kind == ACTING:  # which goes by time
+            return graph, np.arange(graph.n_samples)
+        kept, found = largest_component(graph)
+        if len(kept) == graph.n_samples or self.request.largest_component:
+            return found, kept
+        raise DataError(
+            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is "
+            f"{components_sentence(graph.provenance['facts'], graph.n_neighbors)}; --largest-component "
+            "(largest_component=True) leaves the samples of the others out."
+        )
+
+    def _model(
+        self,
+        pca: PCAModel,
+        found: Embedded,
+        scores: Array,
+        kept: npt.NDArray[np.intp],
+        measured: dict[str, Any],
+        seconds: float,
+    ) -> EmbeddingModel:
+        kind = cast("type[EmbeddingModel]", model_class(self.request.kind))
+        about = {**self.request.given, "measured": measured, "seconds": round(seconds, 3)}
+        own = {each.name: getattr(pca, each.name) for each in fields(PCAModel)}
+        own |= {"provenance": {**pca.provenance, "embedding": about}, "statistic": None, "name": "the model"}
+        return kind(
+            **own,
+            embedding=found.coordinates,
+            embedded_samples=kept.astype(np.int64),
+            embedding_eigenvalues=found.eigenvalues,
+            embedding_residuals=found.residuals,
+            references=scores[found.reference_samples],
+            reference_samples=found.reference_samples.astype(np.int64),
+            n_neighbors=self.request.n_neighbors,
+            **found.own_fields,
+        )

@@ -1,0 +1,353 @@
+"""Coordinates of samples by each kind of embedding, from their scores and the graph of their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..eigensolvers.sparse import FactorsTooLargeError
+from ..errors import DataError
+from ..events import BlockDone, Listener, PassFinished, PassStarted, Solving, Warned
+from ..execution.checkpoint import StageCheckpoint
+from ..manifold.action_respecting import embed_with_actions
+from ..manifold.geodesics import geodesic_distances, landmarks_of
+from ..manifold.isomap import SHOWN, Scaling, residual_variances
+from ..manifold.laplacian import affinity, clustered, cut_values, eigenmap
+from ..manifold.locally_linear import locally_linear_embedding
+from ..manifold.maximum_variance import edges_of, unfold
+from ..manifold.neighbor_graph import NeighborGraph
+from ..manifold.placement import BarycentricPlacement
+from ..planning.embedding import MOST_LANDMARKS, EmbeddingPlan, EmbeddingRequest
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+REFERENCE, LANDMARK, CLUSTERS = 25, 26, 27  # streams of random numbers
+
+
+@dataclass(frozen=True)
+class EmbeddingJob:
+    """Scores and graph of the samples to embed, and how.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n, s)
+    graph : NeighborGraph
+        Connected.
+    request : EmbeddingRequest
+    plan : EmbeddingPlan
+    threads : int
+    listener : callable
+    stage : callable or None
+        Gives the checkpoint of a stage by its name.
+    actions : ndarray of shape (n - 1,), optional
+        Labels of the actions between samples in time.
+    neighbors_of : callable
+        Finds the graph of some of the samples by themselves, given their scores; connected, or else refused.
+    """
+
+    scores: Array
+    graph: NeighborGraph
+    request: EmbeddingRequest
+    plan: EmbeddingPlan
+    threads: int
+    listener: Listener
+    stage: Callable[[str], StageCheckpoint] | None
+    neighbors_of: Callable[[Array], NeighborGraph]
+    actions: Array | None = None
+
+    def saved(self, name: str, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
+        """Return the arrays of a stage, from its checkpoint if it was finished before."""
+        if self.stage is None:
+            return compute()
+        checkpoint = self.stage(name)
+        if (found := checkpoint.load(0)) is not None:
+            return found.state
+        arrays = _Arrays(compute())
+        checkpoint.save_if_due(0, 0, len(self.scores), arrays, now=True)
+        return arrays.arrays
+
+    def drawn(self, count: int) -> npt.NDArray[np.intp]:
+        """Return the rows of so many landmarks, drawn at random."""
+        random = np.random.default_rng([self.request.seed, LANDMARK])
+        return np.sort(random.choice(len(self.scores), count, replace=False))
+
+    def placed(
+        self,
+        coordinates: Float64,
+        landmarks: npt.NDArray[np.intp],
+        pairs: tuple[Float64, Float64],
+        own_fields: Mapping[str, Any],
+        measured: Mapping[str, Any],
+    ) -> Embedded:
+        """Return the embedding of all samples, those beside landmarks placed by barycentric weights.
+
+        Parameters
+        ----------
+        coordinates : ndarray of shape (m, d)
+            Coordinates of the landmarks.
+        landmarks : ndarray of shape (m,)
+            Their rows; all samples where there are no others.
+        pairs : (ndarray, ndarray)
+            Eigenvalues and residuals.
+        own_fields, measured : mapping
+            See `Embedded`.
+        """
+        n = len(self.scores)
+        if len(landmarks) == n:
+            return Embedded(coordinates, *pairs, self.references(), own_fields, measured)
+        self.listener(Solving(f"places of the other {n - len(landmarks)} samples"))
+        place = BarycentricPlacement(
+            references=self.scores[landmarks],
+            n_neighbors=self.request.n_neighbors,
+            coordinates=coordinates,
+            reg=self.request.reg,
+        )
+        everywhere = place(self.scores)
+        everywhere[landmarks] = coordinates
+        return Embedded(everywhere, *pairs, landmarks, own_fields, measured)
+
+    def references(self) -> npt.NDArray[np.intp]:
+        """Return the rows of the samples that place others."""
+        n, count = len(self.scores), self.plan.n_references
+        random = np.random.default_rng([self.request.seed, REFERENCE])
+        return np.arange(n) if count >= n else np.sort(random.choice(n, count, replace=False))
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """Finished arrays of a stage, as a checkpoint saves them."""
+
+    arrays: Mapping[str, Array]
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the arrays."""
+        return dict(self.arrays)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Coordinates, the fields of a model of the kind, and what was measured."""
+
+    coordinates: Float64
+    eigenvalues: Float64
+    residuals: Float64
+    reference_samples: npt.NDArray[np.intp]
+    own_fields: Mapping[str, Any]
+    measured: Mapping[str, Any]
+
+
+def isomap(job: EmbeddingJob) -> Embedded:
+    """Embed by geodesic distances from landmarks."""
+    request, axes = job.request, job.request.axes
+    n, count = len(job.scores), job.plan.n_landmarks
+    edges = job.graph.to_csr()
+
+    def geodesics() -> dict[str, Array]:
+        landmarks = landmarks_of(edges, count, request.landmark_choice, request.seed)
+        job.listener(PassStarted("geodesic distances", 1, 1, len(landmarks), 0))
+        told = lambda done: job.listener(BlockDone(done, 0))  # noqa: E731
+        dtype = np.float64 if count == n else np.float32
+        distances = geodesic_distances(edges, landmarks, dtype=dtype, threads=job.threads, progress=told)
+        job.listener(PassFinished(0.0))
+        return {"landmarks": landmarks, "distances": distances}
+
+    found = job.saved("geodesics", geodesics)
+    landmarks, distances = found["landmarks"], found["distances"]
+    job.listener(Solving(f"scaling of {len(landmarks)} landmarks"))
+    whole = Scaling.of(distances, landmarks, max(axes, SHOWN))
+    if len(whole.weights) < axes:
+        raise DataError(
+            f"geodesic distances from {len(landmarks)} landmarks have {len(whole.weights)} positive eigenvalues, and "
+            f"{axes} dimensions were asked for; ask for as many at most, or give more landmarks."
+        )
+    placed = whole.place(distances.T)
+    scaling, references = whole.first(axes), job.references()
+    own = {
+        "geodesics": np.ascontiguousarray(distances[:, references].T),
+        "landmarks": landmarks,
+        "scaling_weights": scaling.weights,
+        "scaling_mean": scaling.mean,
+        "scaling_centre": scaling.centre,
+        "residual_variance": residual_variances(distances, placed, landmarks),
+        "negative_share": scaling.negative_share,
+    }
+    unknown = np.full(axes, np.nan)
+    measured = {"n_landmarks": len(landmarks)}
+    return Embedded(placed[:, :axes].copy(), scaling.eigenvalues, unknown, references, own, measured)
+
+
+def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedded:
+    """Embed by eigenvectors of the graph's Laplacian."""
+    request = job.request
+    weights = affinity(job.graph, request.gamma)
+
+    def eigenvectors() -> dict[str, Array]:
+        job.listener(Solving(f"{request.axes} eigenvectors of the graph's Laplacian"))
+        found = eigenmap(
+            weights,
+            request.axes,
+            laplacian=request.laplacian,
+            drop_first=drop_first,
+            seed=request.seed,
+            room=job.plan.room,
+        )
+        return {**vars(found), "solver": np.array(found.solver)}
+
+    found = job.saved("eigenvectors", eigenvectors)
+    measured: dict[str, Any] = {"solver": str(found["solver"])}
+    if request.laplacian == "unnormalized":
+        measured["mean_degree"] = float(weights.sum() / weights.shape[0])
+    own = {
+        "gamma": np.nan if request.gamma is None else request.gamma,
+        "laplacian_eigenvalues": found["smallest"],
+    }
+    return Embedded(found["coordinates"], found["eigenvalues"], found["residuals"], job.references(), own, measured)
+
+
+def spectral_clustering(job: EmbeddingJob) -> Embedded:
+    """Find clusters by k-means of the rows of Laplacian eigenvectors, the constant one among them."""
+    request, found = job.request, spectral_embedding(job, drop_first=False)
+    job.listener(Solving(f"{request.n_clusters} clusters"))
+    seed = int(np.random.default_rng([request.seed, CLUSTERS]).integers(2**31))
+    labels, centers = clustered(found.coordinates, request.n_clusters, seed)
+    cuts = cut_values(affinity(job.graph, request.gamma), labels)
+    own = {**found.own_fields, "labels": labels, "centers": centers}
+    measured = {**found.measured, **cuts}
+    return Embedded(found.coordinates, found.eigenvalues, found.residuals, found.reference_samples, own, measured)
+
+
+def locally_linear(job: EmbeddingJob) -> Embedded:
+    """Embed by barycentric weights: of all samples, or of landmarks where the factors of all do not fit."""
+    request, n = job.request, len(job.scores)
+    how: dict[str, Any] = {"reg": request.reg, "seed": request.seed, "room": job.plan.room}
+    own = {"reg": request.reg}
+
+    def eigenvectors() -> dict[str, Array]:
+        job.listener(Solving(f"{request.axes} eigenvectors of locally linear embedding"))
+        if job.plan.n_landmarks == n:
+            try:
+                found = locally_linear_embedding(job.scores, job.graph.indices, request.axes, **how)
+                return {**vars(found), "solver": np.array(found.solver), "landmarks": np.arange(n)}
+            except FactorsTooLargeError as error:
+                count = min(MOST_LANDMARKS, int(error.fill.rows_in(job.plan.room)))
+                if request.landmarks == "all" or count <= request.axes + 1:
+                    raise
+                job.listener(
+                    Warned(
+                        f"the factors of all {n} samples take about {error.needed}, beyond memory; {count} random "
+                        "samples are embedded, and the others placed by their weights."
+                    )
+                )
+        else:
+            count = job.plan.n_landmarks
+        landmarks = job.drawn(count)
+        scores = job.scores[landmarks]
+        found = locally_linear_embedding(scores, job.neighbors_of(scores).indices, request.axes, **how)
+        return {**vars(found), "solver": np.array(found.solver), "landmarks": landmarks}
+
+    found = job.saved("eigenvectors", eigenvectors)
+    measured: dict[str, Any] = {"solver": str(found["solver"])}
+    if len(found["landmarks"]) < n:
+        measured["n_landmarks"] = len(found["landmarks"])
+    pairs = found["eigenvalues"], found["residuals"]
+    return job.placed(found["coordinates"], found["landmarks"], pairs, own, measured)
+
+
+def maximum_variance(job: EmbeddingJob) -> Embedded:
+    """Unfold samples, or landmarks that place the others, to the largest variance that keeps the lengths of edges."""
+    request, n, count = job.request, len(job.scores), job.plan.n_landmarks
+    landmarks = np.arange(n) if count == n else job.drawn(count)
+    scores = job.scores[landmarks]
+    graph = job.graph if count == n else job.neighbors_of(scores)
+
+    def unfolded() -> dict[str, Array]:
+        job.listener(Solving(f"semidefinite program of {len(scores)} samples"))
+        edges, lengths = edges_of(graph)
+        found = unfold(edges, lengths, len(scores), n_components=request.axes, seed=request.seed)
+        misses = found.violations
+        return {
+            "coordinates": found.embedding,
+            "eigenvalues": found.eigenvalues[: request.axes],
+            "violations": np.array([misses.median, misses.percentile_95, misses.largest]),
+            "gap": np.array(found.gap),
+            "converged": np.array(found.converged),
+            "method": np.array(found.method),
+            "short_circuits": found.short_circuits,
+        }
+
+    found = job.saved("unfolding", unfolded)
+    median, most, largest = found["violations"].tolist()
+    gap = float(found["gap"])
+    measured = {
+        "median_violation": median,
+        "violation_95": most,
+        "largest_violation": largest,
+        "gap": gap if np.isfinite(gap) else None,
+        "converged": bool(found["converged"]),
+        "solver": str(found["method"]),
+        "short_circuits": landmarks[found["short_circuits"]].tolist(),
+    }
+    if measured["short_circuits"]:
+        job.listener(
+            Warned(
+                f"{len(measured['short_circuits'])} edges of the graph keep the samples from unfolding; take fewer "
+                "neighbours (--n-neighbors), or leave their samples out: inspect lists them."
+            )
+        )
+    coordinates, unknown = found["coordinates"], np.full(request.axes, np.nan)
+    if count < n:
+        measured["n_landmarks"] = count
+    return job.placed(coordinates, landmarks, (found["eigenvalues"], unknown), {"reg": request.reg}, measured)
+
+
+def action_respecting(job: EmbeddingJob) -> Embedded:
+    """Embed samples in time so that each action is a rigid motion."""
+    request, actions = job.request, job.actions
+    assert actions is not None  # noqa: S101 - checked before anything is read
+
+    def acted() -> dict[str, Array]:
+        job.listener(Solving(f"semidefinite program of {len(job.scores)} samples and their actions"))
+        found = embed_with_actions(job.scores, actions, n_components=request.axes, seed=request.seed)
+        moves = list(found.actions.values())
+        return {
+            "coordinates": found.embedding,
+            "eigenvalues": found.eigenvalues[: request.axes],
+            "action_rotations": np.stack([move.rotation for move in moves]),
+            "action_shifts": np.stack([move.shift for move in moves]),
+            "action_errors": np.array([move.error for move in moves]),
+            "action_steps": np.array([move.step for move in moves]),
+            "action_counts": np.array([move.n_samples for move in moves]),
+            "labels": np.array(list(found.actions)),
+            "facts": np.array([found.excess, found.mismatch, found.gap, found.converged]),
+            "pairs": np.array([found.n_pairs, found.n_pairs_used]),
+        }
+
+    found = job.saved("unfolding", acted)
+    excess, mismatch, gap, converged = found["facts"].tolist()
+    measured = {
+        "excess": excess,
+        "mismatch": mismatch,
+        "gap": gap if np.isfinite(gap) else None,
+        "converged": bool(converged),
+        "actions": found["labels"].tolist(),
+        "n_pairs": int(found["pairs"][0]),
+        "n_pairs_used": int(found["pairs"][1]),
+    }
+    own = {"reg": request.reg, **{name: found[name] for name in found if name.startswith("action_")}}
+    unknown = np.full(request.axes, np.nan)
+    return job.placed(found["coordinates"], np.arange(len(job.scores)), (found["eigenvalues"], unknown), own, measured)
+
+
+# kind -> function that embeds
+KINDS: dict[str, Callable[[EmbeddingJob], Embedded]] = {
+    "isomap": isomap,
+    "spectral-embedding": spectral_embedding,
+    "spectral-clustering": spectral_clustering,
+    "locally-linear-embedding": locally_linear,
+    "maximum-variance-unfolding": maximum_variance,
+    "action-respecting-embedding": action_respecting,
+}

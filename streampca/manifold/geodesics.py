@@ -1,0 +1,94 @@
+"""Geodesic distances: shortest paths along the edges of a graph of neighbours, from some samples to all.
+
+References
+----------
+Tenenbaum, de Silva and Langford (2000), A global geometric framework for nonlinear dimensionality reduction (Isomap).
+De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import dijkstra
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+SOURCES = 16  # sources a call: the next are given out, and progress is told, after so many
+
+
+def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt.NDArray[np.intp]:
+    """Choose samples from which distances are measured, ascending.
+
+    Parameters
+    ----------
+    graph : sparse array of shape (n, n)
+        Distances of neighbours.
+    count : int
+        Number of landmarks, up to n.
+    choice : {"random", "farthest"}
+        "farthest" takes, one after another, the sample whose nearest landmark is farthest along the graph: outliers
+        first, so "random" makes a better embedding of most data.
+    seed : int
+        Seed of the random choice, or of the first landmark.
+    """
+    n = graph.shape[0]
+    if count >= n:
+        return np.arange(n)
+    random = np.random.default_rng([seed, 21])
+    if choice == "random":
+        return np.sort(random.choice(n, count, replace=False))
+    chosen = [int(random.integers(n))]
+    nearest = np.full(n, np.inf)
+    for _ in range(count - 1):
+        np.minimum(nearest, dijkstra(graph, directed=False, indices=chosen[-1]), out=nearest)
+        chosen.append(int(np.argmax(nearest)))
+    return np.sort(np.array(chosen))
+
+
+def geodesic_distances(
+    graph: sp.csr_array,
+    sources: npt.NDArray[np.intp],
+    *,
+    dtype: npt.DTypeLike = np.float64,
+    threads: int = 1,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Array:
+    """Return the lengths of the shortest paths from sources to all samples, (sources, n), by Dijkstra's algorithm.
+
+    Edges have no direction: i and j are joined if either is a neighbour of the other.
+
+    Parameters
+    ----------
+    graph : sparse array of shape (n, n)
+        Distances of neighbours; entries of 0 are edges too.
+    sources : ndarray of shape (m,)
+        Numbers of samples.
+    dtype : dtype
+        Type of the result; paths are added up in float64.
+    threads : int
+        Number of threads.
+    progress : callable
+        Told how many sources are done, now and then.
+
+    Notes
+    -----
+    Cost: some (n k) log n operations a source, 40 ms for 60000 samples of 15 neighbours.
+    """
+    found = np.empty((len(sources), graph.shape[0]), dtype)
+
+    def fill(start: int) -> int:
+        some = slice(start, start + SOURCES)
+        found[some] = dijkstra(graph, directed=False, indices=sources[some])
+        return len(found[some])
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in pool.map(fill, range(0, len(sources), SOURCES)):
+            progress(done)
+    return found

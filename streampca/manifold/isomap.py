@@ -1,0 +1,141 @@
+"""Isomap: points whose distances are the geodesic distances of samples, by (landmark) multidimensional scaling.
+
+References
+----------
+Tenenbaum, de Silva and Langford (2000), A global geometric framework for nonlinear dimensionality reduction.
+De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.distance import cdist
+
+from ..eigensolvers import solve_dense
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+# Axes by which all samples are placed before the best few are chosen: placed by 10 alone, 20000 MNIST images have 3.1 %
+# more stress than by classical scaling, by 50 they have 0.9 % more.
+PLACING_AXES = 50
+SHOWN = 10  # dimensions of which the residual variance is measured
+BLOCK = 2**21  # numbers of a block of squared distances
+COMPARED = 1000  # samples whose distances from the landmarks give the residual variance
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Landmark multidimensional scaling: a linear function of squared distances from landmarks.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (d, m)
+        A sample at distances e from the landmarks lies at weights @ (-e^2 / 2 - mean) - centre.
+    mean : ndarray of shape (m,)
+        Mean of -e^2 / 2 over landmarks.
+    centre : ndarray of shape (d,)
+        Mean of all samples before it is subtracted.
+    eigenvalues : ndarray of shape (d,)
+        Sums of squares of the coordinates of all samples, descending.
+    negative_share : float
+        Share of negative eigenvalues of the landmarks' matrix in the sum of absolute values.
+    """
+
+    weights: Float64
+    mean: Float64
+    centre: Float64
+    eigenvalues: Float64
+    negative_share: float
+
+    def first(self, count: int) -> Scaling:
+        """Return the map of the first axes."""
+        return replace(
+            self, weights=self.weights[:count], centre=self.centre[:count], eigenvalues=self.eigenvalues[:count]
+        )
+
+    def place(self, distances: Array) -> Float64:
+        """Return coordinates, (r, d), of samples at these distances from the landmarks, (r, m)."""
+        placed = np.empty((len(distances), len(self.weights)))
+        rows = max(1, BLOCK // max(1, distances.shape[1]))
+        for start in range(0, len(distances), rows):
+            some = distances[start : start + rows].astype(np.float64)
+            some *= some
+            some *= -0.5
+            some -= self.mean
+            placed[start : start + rows] = some @ self.weights.T
+        placed -= self.centre
+        return placed
+
+    @classmethod
+    def of(cls, distances: Array, landmarks: npt.NDArray[np.intp], count: int) -> Scaling:
+        """Solve for the map of so many axes.
+
+        Parameters
+        ----------
+        distances : ndarray of shape (m, n)
+            Distances from the landmarks to all samples.
+        landmarks : ndarray of shape (m,)
+            Numbers of the landmarks.
+        count : int
+            Number of axes, d.
+
+        There are fewer axes where the distances have fewer positive eigenvalues.
+
+        Notes
+        -----
+        Cost: 3 m^3 + 2 n m q flops for q placing axes; 3 m x m float64 arrays.
+        """
+        m = len(landmarks)
+        squares = distances[:, landmarks].astype(np.float64)
+        squares = (squares + squares.T) / 2  # paths from either end are added up in another order
+        squares *= -0.5 * squares
+        mean = squares.mean(axis=0)
+        level = float(mean.mean())
+
+        def centred() -> Float64:
+            return np.asfortranarray(squares - mean - mean[:, None] + level)
+
+        most = min(m - 1, max(count, PLACING_AXES))
+        solution = solve_dense(centred, most, most=m, signed=True)
+        spectrum, positive = solution.spectrum, solution.values > m * EPS * abs(solution.values[:1])
+        assert spectrum is not None  # noqa: S101 - the dense solver gives it
+        values, vectors = solution.values[positive], solution.vectors[:, positive]
+        count = min(count, len(values))
+        first = cls((vectors / np.sqrt(values)).T, mean, np.zeros(len(values)), values, _negative(spectrum))
+        if len(landmarks) == distances.shape[1]:  # these axes are principal ones already
+            return cls(first.weights[:count], mean, np.zeros(count), values[:count], first.negative_share)
+        # Principal axes of all samples, not of the landmarks alone.
+        placed = first.place(distances.T)
+        centre = placed.mean(axis=0)
+        placed -= centre
+        spread, axes = np.linalg.eigh(placed.T @ placed)
+        axes = axes[:, ::-1][:, :count]
+        coordinates = placed @ axes
+        axes = axes * np.sign(np.take_along_axis(coordinates, np.abs(coordinates).argmax(axis=0)[None], 0))
+        weights = axes.T @ first.weights
+        return cls(weights, mean, centre @ axes, spread[::-1][:count], first.negative_share)
+
+
+def _negative(spectrum: Float64) -> float:
+    """Return the share of negative eigenvalues in the sum of absolute values."""
+    return float(-np.minimum(spectrum, 0).sum() / np.abs(spectrum).sum())
+
+
+def residual_variances(distances: Array, coordinates: Float64, landmarks: npt.NDArray[np.intp]) -> Float64:
+    """Return 1 - r^2 for the correlation r of geodesic and embedded distances, by number of dimensions, (d,).
+
+    It is measured between landmarks and up to 1000 samples spread over all.
+    """
+    some = np.unique(np.linspace(0, len(coordinates) - 1, min(len(coordinates), COMPARED)).astype(int))
+    geodesic = distances[:, some].ravel()
+    found = []
+    for d in range(1, coordinates.shape[1] + 1):
+        embedded = cdist(coordinates[landmarks, :d], coordinates[some, :d]).ravel()
+        found.append(1 - np.corrcoef(geodesic, embedded)[0, 1] ** 2)
+    return np.array(found)

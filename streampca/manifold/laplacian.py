@@ -1,0 +1,120 @@
+"""Laplacian eigenmaps and spectral clustering: leading eigenvectors of the affinities of neighbours.
+
+References
+----------
+Belkin and Niyogi (2003), Laplacian eigenmaps for dimensionality reduction and data representation.
+Ng, Jordan and Weiss (2001), On spectral clustering: analysis and an algorithm.
+Von Luxburg (2007), A tutorial on spectral clustering.
+Bengio et al. (2003), Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering (Nystroem).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from ..eigensolvers.sparse import largest_pairs, smallest_pairs
+from .neighbor_graph import NeighborGraph
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+SHOWN = 12  # eigenvalues that show the gap
+
+
+def edge_weights(distances: Array, gamma: float | None) -> Float64:
+    """Return the weights of edges of these lengths: 1, or exp(-gamma d^2)."""
+    if gamma is None:
+        return np.ones(distances.shape)
+    return np.exp(-gamma * np.square(distances, dtype=np.float64))
+
+
+def affinity(graph: NeighborGraph, gamma: float | None) -> sp.csr_array:
+    """Return the symmetric matrix of affinities, (n, n): the mean of both directions of each edge."""
+    directed = graph.to_csr()
+    directed.data = edge_weights(directed.data, gamma)
+    found: sp.csr_array = ((directed + directed.T) * 0.5).tocsr()
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenmap:
+    """Eigenvectors of a graph's Laplacian.
+
+    Attributes
+    ----------
+    coordinates : ndarray of shape (n, d)
+        As scikit-learn's: eigenvectors, divided by the roots of degrees where the Laplacian is normalized.
+    eigenvalues : ndarray of shape (d,)
+        Eigenvalues of the Laplacian, ascending: I - D^-1/2 W D^-1/2, or D - W.
+    residuals : ndarray of shape (d,)
+        Norms of L v - value v.
+    smallest : ndarray of shape (m,)
+        The smallest eigenvalues, 0 first: at least 12 where there are so many, whose gaps say how many clusters.
+    solver : str
+        See `SparsePairs`.
+    """
+
+    coordinates: Float64
+    eigenvalues: Float64
+    residuals: Float64
+    smallest: Float64
+    solver: str
+
+
+def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: bool, seed: int, room: int) -> Eigenmap:
+    """Return the eigenvectors of the smallest eigenvalues of the Laplacian of a connected graph.
+
+    Parameters
+    ----------
+    weights : sparse array of shape (n, n)
+        Symmetric affinities.
+    count : int
+        Number of eigenvectors.
+    laplacian : {"normalized", "unnormalized"}
+        The first relaxes the normalised cut, the second the ratio cut.
+    drop_first : bool
+        Leave out the eigenvector of eigenvalue 0.
+    seed, room
+        See `largest_pairs`.
+    """
+    degree = weights.sum(axis=1)
+    wanted = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
+    if laplacian == "normalized":
+        scale = 1 / np.sqrt(degree)
+        normal = sp.diags_array(scale) @ weights @ sp.diags_array(scale)
+        # Half of both directions, so that rounding keeps it symmetric.
+        pairs = largest_pairs(((normal + normal.T) * 0.5).tocsr(), wanted, seed=seed, bound=1.0, room=room)
+        values, vectors = 1 - pairs.values, pairs.vectors * scale[:, None]
+    else:
+        pairs = smallest_pairs((sp.diags_array(degree) - weights).tocsr(), wanted, seed=seed, room=room)
+        values, vectors = pairs.values, pairs.vectors
+    some = slice(int(drop_first), int(drop_first) + count)
+    return Eigenmap(vectors[:, some].copy(), values[some], pairs.residuals[some], values, pairs.solver)
+
+
+def clustered(coordinates: Float64, count: int, seed: int) -> tuple[npt.NDArray[np.int64], Float64]:
+    """Return the clusters of rows by k-means, the best of ten starts: labels, (n,), and centers, (count, d)."""
+    from sklearn.cluster import KMeans
+
+    found = KMeans(count, n_init=10, random_state=seed).fit(coordinates)
+    return found.labels_.astype(np.int64), found.cluster_centers_
+
+
+def cut_values(weights: sp.csr_array, labels: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
+    """Return the ratio cut and the normalised cut of a partition.
+
+    The sum over clusters of the weight of edges that leave it, over its number of samples, or over its sum of degrees.
+    """
+    count = int(labels.max()) + 1
+    members = sp.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))), shape=(count, len(labels)))
+    between = (members @ weights @ members.T).toarray()
+    volume, inside = between.sum(axis=1), np.diag(between)
+    sizes = np.bincount(labels, minlength=count)
+    leaving = volume - inside
+    return {"ratio_cut": float((leaving / sizes).sum()), "normalized_cut": float((leaving / volume).sum())}

@@ -1,0 +1,180 @@
+"""Placement of new samples in an embedding, by their nearest neighbours among fitted ones.
+
+References
+----------
+Bengio et al. (2003), Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering.
+De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark points.
+Saul and Roweis (2003), Think globally, fit locally (barycentric weights).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.neighbors import way_of
+from .isomap import Scaling
+from .laplacian import edge_weights
+from .locally_linear import barycentric_weights
+from .neighbors import NeighborSearch
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+BLOCK = 2**21  # numbers of a block of distances
+_MAKING = Lock()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Placement:
+    """Map from scores to an embedding.
+
+    Attributes
+    ----------
+    references : ndarray of shape (r, s)
+        Scores of fitted samples.
+    n_neighbors : int
+        Number of references by which a sample is placed.
+    """
+
+    references: Array
+    n_neighbors: int
+
+    @property
+    def n_axes(self) -> int:
+        """Number of axes of the embedding, d."""
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    def __call__(self, scores: Array) -> Float64:
+        """Place samples, (m, s) to (m, d); NaN where scores are."""
+        placed = np.full((len(scores), self.n_axes), np.nan)
+        known = np.flatnonzero(np.isfinite(scores).all(axis=1))
+        rows = max(1, BLOCK // max(1, self._row_numbers))
+        for start in range(0, len(known), rows):
+            some = known[start : start + rows]
+            indices, distances = self._search.query(scores[some], self.n_neighbors)
+            placed[some] = self._placed(scores[some], indices, distances)
+        return placed
+
+    @property
+    def _search(self) -> NeighborSearch:
+        with _MAKING:  # several threads place samples; one makes the index
+            return self._made_search
+
+    @cached_property
+    def _made_search(self) -> NeighborSearch:
+        search = NeighborSearch(self.references, way_of(self.references.shape[1]))
+        search.build()
+        return search
+
+    def __getstate__(self) -> dict[str, Any]:  # workers make the index themselves
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def _row_numbers(self) -> int:
+        """Numbers that are held while a sample is placed."""
+        return int(self.n_neighbors * self.references.shape[1])
+
+    def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GeodesicPlacement(Placement):
+    """By geodesic distances from landmarks: the shortest path leads through one of the neighbours.
+
+    Attributes
+    ----------
+    geodesics : ndarray of shape (r, m)
+        Geodesic distances between references and landmarks.
+    scaling : Scaling
+        Coordinates from such distances.
+    """
+
+    geodesics: Array
+    scaling: Scaling
+
+    @property
+    def n_axes(self) -> int:
+        """Number of axes, d."""
+        return len(self.scaling.weights)
+
+    @property
+    def _row_numbers(self) -> int:
+        return int(self.n_neighbors * self.geodesics.shape[1])
+
+    def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
+        paths = self.geodesics[indices] + distances[..., None]
+        return self.scaling.place(paths.min(axis=1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BarycentricPlacement(Placement):
+    """By the weights with which the neighbours rebuild a sample.
+
+    Attributes
+    ----------
+    coordinates : ndarray of shape (r, d)
+        References in the embedding.
+    reg : float
+        See `barycentric_weights`.
+    """
+
+    coordinates: Float64
+    reg: float
+
+    @property
+    def n_axes(self) -> int:
+        """Number of axes, d."""
+        return int(self.coordinates.shape[1])
+
+    def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
+        weights = barycentric_weights(scores, self.references, indices, self.reg)
+        return _weighted(weights, self.coordinates[indices])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NystroemPlacement(Placement):
+    """By the mean of the neighbours, weighted by their affinities, over 1 less the eigenvalue of the Laplacian.
+
+    Attributes
+    ----------
+    coordinates : ndarray of shape (r, d)
+        References in the embedding.
+    eigenvalues : ndarray of shape (d,)
+        Eigenvalues of the normalized Laplacian.
+    gamma : float or None
+        See `edge_weights`.
+    """
+
+    coordinates: Float64
+    eigenvalues: Float64
+    gamma: float | None
+
+    @property
+    def n_axes(self) -> int:
+        """Number of axes, d."""
+        return int(self.coordinates.shape[1])
+
+    def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
+        # Weights of distances beyond the nearest one: the smallest would all round to 0 far from the references.
+        near = distances if self.gamma is None else np.sqrt(np.maximum(distances**2 - distances[:, :1] ** 2, 0))
+        weights = edge_weights(near, self.gamma)
+        weights /= weights.sum(axis=1, keepdims=True)
+        return _weighted(weights, self.coordinates[indices]) / (1 - self.eigenvalues)
+
+
+def _weighted(weights: Float64, points: Float64) -> Float64:
+    """Return weighted sums of points, (m, k) and (m, k, d) to (m, d)."""
+    found: Float64 = np.einsum("mk,mkd->md", weights, points)
+    return found

@@ -1,0 +1,499 @@
+"""`EmbeddingModel`: samples embedded by their neighbours, after principal components, and the placing of new ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError, RequestError
+from ..manifold.action_respecting import ActionMap, play_forward
+from ..manifold.isomap import Scaling
+from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement
+from ..readers.coordinates import CHECK
+from .pca import PCAModel
+from .subspace import Subspace, working_dtype
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+LISTED = 5  # short circuits that are listed
+PLACING_BYTES = 64 * 2**20  # held while samples are placed: distances from a block to the references, and paths
+
+
+@dataclass(frozen=True)
+class PlacedSubspace(Subspace):
+    """Principal components, and the map from scores along them to an embedding."""
+
+    placement: Placement | None = None
+
+    @property
+    def n_scores(self) -> int:
+        """Number of axes of the embedding."""
+        assert self.placement is not None  # noqa: S101 - a default is needed after those of `Subspace`
+        return self.placement.n_axes
+
+    @property
+    def works_by_parts(self) -> bool:
+        """False: samples are placed by all their scores."""
+        return False
+
+    def project(self, rows: Array, *, whiten: bool = False) -> Array:
+        """Return coordinates in the embedding: (m, p) to (m, d)."""
+        assert self.placement is not None  # noqa: S101 - see above
+        placed = self.placement(super().project(rows))
+        return placed.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class EmbeddingModel(PCAModel):
+    """Coordinates of samples on a manifold, found from a graph of their nearest neighbours.
+
+    `components`, `mean`, variances and error bounds are those of the principal components whose scores are compared
+    (see `PCAModel`, and `pca`); `transform` places samples in the embedding.
+
+    Attributes
+    ----------
+    embedding : ndarray of shape (m, d)
+        Coordinates of the fitted samples.
+    embedded_samples : ndarray of shape (m,)
+        Their numbers in the collection, ascending: all, but for samples outside the largest part of the graph.
+    embedding_eigenvalues : ndarray of shape (d,)
+        Eigenvalues of the problem that the coordinates solve.
+    embedding_residuals : ndarray of shape (d,)
+        Norms of A v - value v for the unit eigenvectors v.
+    references : ndarray of shape (r, k)
+        Scores of the fitted samples by which others are placed.
+    reference_samples : ndarray of shape (r,)
+        Rows of `embedding` that they are.
+    n_neighbors : int
+        Number of neighbours of a sample.
+    """
+
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "embedding": ("fitted_sample", "axis"),
+        "embedded_samples": ("fitted_sample",),
+        "embedding_eigenvalues": ("axis",),
+        "embedding_residuals": ("axis",),
+        "references": ("reference", "component"),
+        "reference_samples": ("reference",),
+        "n_neighbors": (),
+    }
+
+    embedding: Float64 = field(repr=False)
+    embedded_samples: npt.NDArray[np.int64] = field(repr=False)
+    embedding_eigenvalues: Float64
+    embedding_residuals: Float64
+    references: Array = field(repr=False)
+    reference_samples: npt.NDArray[np.int64] = field(repr=False)
+    n_neighbors: int
+
+    @property
+    def n_scores(self) -> int:
+        """Number of axes of the embedding, d."""
+        return int(self.embedding.shape[1])
+
+    @property
+    def pca(self) -> PCAModel:
+        """The principal components before the embedding."""
+        return PCAModel(**{each.name: getattr(self, each.name) for each in fields(PCAModel)})
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        """Measurements of the embedding as plain data: trustworthiness, recall and parts of the graph ..."""
+        found: Mapping[str, Any] = self.provenance.get("embedding", {}).get("measured", {})
+        return found
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} "
+            f"neighbours, {self.n_components} components of {self.n_features} features before)"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers as plain data; see `PCAModel.summary`."""
+        found = super().summary()
+        for name in self.own_arrays:
+            if np.ndim(getattr(self, name)) and len(self.own_arrays[name]) and self.own_arrays[name] != ("axis",):
+                del found[name]  # of samples
+        return found
+
+    @property
+    def makes_images(self) -> bool:
+        """False: no images are made of coordinates."""
+        return False
+
+    @property
+    def subspace(self) -> Subspace:
+        """Mean and components as plain rows, and the placing of scores."""
+        own = super().subspace
+        return PlacedSubspace(**{each.name: getattr(own, each.name) for each in fields(own)}, placement=self.placement)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The map from scores to coordinates."""
+        raise NotImplementedError
+
+    @property
+    def _grid_bytes(self) -> int:
+        return super()._grid_bytes + self.placement.nbytes + PLACING_BYTES
+
+    def transform(
+        self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK, missing: str | None = None
+    ) -> Any:
+        """Return coordinates of samples in the embedding, (n, d); see `PCAModel.transform`.
+
+        Raises
+        ------
+        RequestError
+            If they are to be whitened.
+        """
+        self._check_plain(whiten)
+        return super().transform(samples, coordinates=coordinates, missing=missing)
+
+    def write_scores(self, source: Any, path: str | os.PathLike[str], *, whiten: bool = False, **how: Any) -> None:
+        """Write the coordinates of a collection within a memory budget; see `PCAModel.write_scores`."""
+        self._check_plain(whiten)
+        super().write_scores(source, path, **how)
+
+    def _check_plain(self, whiten: bool) -> None:
+        if whiten:
+            raise RequestError(
+                f"{self.name} is of kind {self.kind!r}, whose coordinates are not whitened; leave whiten out."
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on the embedding, the graph behind it, and how far it can be trusted."""
+        found = self.measured
+        said = [
+            f"{self.kind}: {len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} neighbours"
+        ]
+        if "trustworthiness" in found:
+            said.append(
+                f"trustworthiness {found['trustworthiness']:.3f} and continuity {found['continuity']:.3f} of "
+                f"{found['compared_neighbors']} neighbours, on {found['compared_samples']} samples: how far neighbours "
+                "in the embedding are neighbours among the samples, and the other way round"
+            )
+        if len(self.embedding) < self.n_samples:
+            said.append(
+                f"{self.n_samples - len(self.embedding)} samples outside the largest part of the graph were left out"
+            )
+        if np.isfinite(self.embedding_residuals).all() and len(self.embedding_residuals):
+            said.append(
+                f"eigenvectors solve their problem with residuals of at most {self.embedding_residuals.max():.1e} "
+                f"({found.get('solver', 'eigensolver')})"
+            )
+        return (*said, *self.own_notes)
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences of one kind."""
+        return ()
+
+    def _refused(self, *given: Any, **how: Any) -> NoReturn:
+        """Refuse to make images or a density of coordinates in an embedding, which `pca` makes of scores."""
+        raise ModelError(
+            f"{self.name} is of kind {self.kind!r}, whose coordinates make no images and no density; use the principal "
+            "components before it: load_model(...).pca."
+        )
+
+    inverse_transform = reconstruct = residual = reconstruction_error = hotelling_t2 = _refused
+    write_reconstruction = check_reconstruction = compression = _refused
+    score_samples = score = get_covariance = get_precision = _refused
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class IsomapModel(EmbeddingModel):
+    """Isomap: points whose distances are the geodesic distances of samples, as nearly as so few axes allow.
+
+    Attributes
+    ----------
+    geodesics : ndarray of shape (r, l)
+        Geodesic distances from references to landmarks.
+    landmarks : ndarray of shape (l,)
+        Rows of `embedding` that the landmarks are.
+    scaling_weights, scaling_mean, scaling_centre : ndarray of shape (d, l), (l,) and (d,)
+        See `streampca.manifold.isomap.Scaling`.
+    residual_variance : ndarray of shape (q,)
+        Share of the variance of geodesic distances that distances in 1, 2 ... dimensions do not explain.
+    negative_share : float
+        Share of negative eigenvalues of the landmarks' matrix: 0 for distances of points in a flat space.
+    """
+
+    kind: ClassVar[str] = "isomap"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **EmbeddingModel.own_arrays,
+        "geodesics": ("reference", "landmark"),
+        "landmarks": ("landmark",),
+        "scaling_weights": ("axis", "landmark"),
+        "scaling_mean": ("landmark",),
+        "scaling_centre": ("axis",),
+        "residual_variance": ("dimension",),
+        "negative_share": (),
+    }
+
+    geodesics: Array = field(repr=False)
+    landmarks: npt.NDArray[np.int64] = field(repr=False)
+    scaling_weights: Float64 = field(repr=False)
+    scaling_mean: Float64 = field(repr=False)
+    scaling_centre: Float64 = field(repr=False)
+    residual_variance: Float64
+    negative_share: float
+
+    @cached_property
+    def placement(self) -> Placement:
+        """By geodesic distances through neighbours."""
+        scaling = Scaling(
+            self.scaling_weights,
+            self.scaling_mean,
+            self.scaling_centre,
+            self.embedding_eigenvalues,
+            float(self.negative_share),
+        )
+        return GeodesicPlacement(
+            references=self.references,
+            n_neighbors=int(self.n_neighbors),
+            geodesics=self.geodesics,
+            scaling=scaling,
+        )
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences on distances."""
+        left = ", ".join(f"{value:.3g}" for value in self.residual_variance)
+        return (
+            f"1, 2 ... dimensions leave so much of the variance of geodesic distances: {left}",
+            f"negative eigenvalues have {float(self.negative_share):.1%} of the sum of absolute values, which a flat "
+            "manifold has none of",
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class LocallyLinearModel(EmbeddingModel):
+    """Locally linear embedding: points rebuilt by the weights that rebuild samples from their neighbours.
+
+    Attributes
+    ----------
+    reg : float
+        Regularisation of the weights; see `streampca.manifold.locally_linear.barycentric_weights`.
+    """
+
+    kind: ClassVar[str] = "locally-linear-embedding"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {**EmbeddingModel.own_arrays, "reg": ()}
+
+    reg: float
+
+    @cached_property
+    def placement(self) -> Placement:
+        """By barycentric weights."""
+        return BarycentricPlacement(
+            references=self.references,
+            n_neighbors=int(self.n_neighbors),
+            coordinates=self.embedding[self.reference_samples],
+            reg=float(self.reg),
+        )
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences on weights and landmarks."""
+        weights = f"weights are regularised by {float(self.reg):.3g} of the trace (reg), which decides the quality"
+        if "n_landmarks" not in self.measured:
+            return (weights,)
+        return (
+            weights,
+            f"eigenvectors are of {self.measured['n_landmarks']} landmarks; other samples are placed by their weights",
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class MaximumVarianceModel(LocallyLinearModel):
+    """Maximum variance unfolding: points as far apart as the lengths of the graph's edges allow."""
+
+    kind: ClassVar[str] = "maximum-variance-unfolding"
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences on lengths, the optimum and short circuits."""
+        found = self.measured
+        said = [
+            f"squared lengths of edges are kept to {found['median_violation']:.1e} of themselves (median), "
+            f"{found['violation_95']:.1e} (95 %) and {found['largest_violation']:.1e} (largest)",
+            "no bound on the variance that was missed is known"
+            if found["gap"] is None
+            else f"the variance is within {found['gap']:.1e} of the largest possible",
+        ]
+        if not found["converged"]:
+            said.append("the tolerances were not reached")
+        if found["short_circuits"]:
+            listed = ", ".join(f"{i}-{j}" for i, j in found["short_circuits"][:LISTED])
+            said.append(
+                f"{len(found['short_circuits'])} edges keep the samples from unfolding (short circuits: {listed}); "
+                "take fewer neighbours, or leave these samples out"
+            )
+        if "n_landmarks" in found:
+            said.append(f"{found['n_landmarks']} landmarks were unfolded; other samples are placed by their weights")
+        return tuple(said)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ActionRespectingModel(LocallyLinearModel):
+    """Action respecting embedding: samples in time, between which each action is one rigid motion.
+
+    Attributes
+    ----------
+    action_rotations : ndarray of shape (a, d, d)
+        Orthogonal matrix A of each action, which moves a sample at y to A y + b.
+    action_shifts : ndarray of shape (a, d)
+        Shift b of each action.
+    action_errors, action_steps : ndarray of shape (a,)
+        Root mean square distance of moved samples from those that followed, and of samples from those that followed.
+    action_counts : ndarray of shape (a,)
+        Number of times that each action was taken.
+    """
+
+    kind: ClassVar[str] = "action-respecting-embedding"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **LocallyLinearModel.own_arrays,
+        "action_rotations": ("action", "axis", "axis_before"),
+        "action_shifts": ("action", "axis"),
+        "action_errors": ("action",),
+        "action_steps": ("action",),
+        "action_counts": ("action",),
+    }
+
+    action_rotations: Float64 = field(repr=False)
+    action_shifts: Float64 = field(repr=False)
+    action_errors: Float64
+    action_steps: Float64
+    action_counts: npt.NDArray[np.int64] = field(repr=False)
+
+    @property
+    def actions(self) -> dict[Hashable, ActionMap]:
+        """Motion of each action, by its label, in their order."""
+        arrays = (
+            self.action_rotations,
+            self.action_shifts,
+            self.action_errors.tolist(),
+            self.action_steps.tolist(),
+            self.action_counts.tolist(),
+        )
+        labels = self.measured["actions"]
+        return {label: ActionMap(*row) for label, *row in zip(labels, *arrays, strict=True)}
+
+    def play(self, start: Any, sequence: Sequence[Hashable]) -> Float64:
+        """Return the positions that a sequence of actions leads through.
+
+        Parameters
+        ----------
+        start : array-like of shape (d,)
+            Position to start from: a row of `embedding`, or what `transform` returns for an image.
+        sequence : sequence of labels
+            Actions, s of them.
+
+        Returns
+        -------
+        ndarray of shape (s + 1, d)
+
+        Raises
+        ------
+        RequestError
+            If an action was not learned.
+        """
+        return play_forward(self.actions, np.asarray(start, np.float64).reshape(-1), sequence)
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences on actions."""
+        found = self.measured
+        each = ", ".join(f"{label} {move.error / move.step:.2%}" for label, move in self.actions.items() if move.step)
+        used = f"{found['n_pairs_used']} of {found['n_pairs']} pairs of equal actions were made rigid"
+        return (f"actions are rigid motions up to so much of a step: {each}", used)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SpectralEmbeddingModel(EmbeddingModel):
+    """Laplacian eigenmaps: eigenvectors of the Laplacian of the graph of neighbours, ascending.
+
+    Attributes
+    ----------
+    gamma : float
+        Edges of length d have the weight exp(-gamma d^2), or 1 where it is NaN.
+    laplacian_eigenvalues : ndarray of shape (m,)
+        Smallest eigenvalues of the Laplacian, 0 first; a gap after c of them tells c clusters.
+    """
+
+    kind: ClassVar[str] = "spectral-embedding"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **EmbeddingModel.own_arrays,
+        "gamma": (),
+        "laplacian_eigenvalues": ("laplacian_eigenvalue",),
+    }
+
+    gamma: float
+    laplacian_eigenvalues: Float64
+
+    @cached_property
+    def placement(self) -> Placement:
+        """By Nystroem's extension of the eigenvectors."""
+        scale = float(self.measured.get("mean_degree", 1.0))
+        return NystroemPlacement(
+            references=self.references,
+            n_neighbors=int(self.n_neighbors),
+            coordinates=self.embedding[self.reference_samples],
+            eigenvalues=self.embedding_eigenvalues / scale,
+            gamma=None if np.isnan(self.gamma) else float(self.gamma),
+        )
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences on eigenvalues."""
+        values = ", ".join(f"{value:.3g}" for value in self.embedding_eigenvalues)
+        return (f"eigenvalues of the Laplacian: {values}",)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SpectralClusteringModel(SpectralEmbeddingModel):
+    """Spectral clustering: k-means of the rows of Laplacian eigenvectors.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (m,)
+        Cluster of each fitted sample, from 0.
+    centers : ndarray of shape (c, d)
+        Means of the clusters in the embedding.
+    """
+
+    kind: ClassVar[str] = "spectral-clustering"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **SpectralEmbeddingModel.own_arrays,
+        "labels": ("fitted_sample",),
+        "centers": ("cluster", "axis"),
+    }
+
+    labels: npt.NDArray[np.int64] = field(repr=False)
+    centers: Float64 = field(repr=False)
+
+    def predict(self, samples: Any) -> npt.NDArray[np.int64]:
+        """Return the clusters of samples: those of the nearest centers of their places in the embedding, (n,)."""
+        from scipy.spatial.distance import cdist
+
+        found: npt.NDArray[np.int64] = cdist(np.asarray(self.transform(samples), np.float64), self.centers).argmin(
+            axis=1
+        )
+        return found
+
+    @property
+    def own_notes(self) -> tuple[str, ...]:
+        """Sentences on eigenvalues, sizes and cuts."""
+        sizes = ", ".join(map(str, np.bincount(self.labels).tolist()))
+        cuts = (
+            f"clusters of {sizes} samples; normalised cut {self.measured['normalized_cut']:.3g}, ratio cut "
+            f"{self.measured['ratio_cut']:.3g}"
+        )
+        return (*super().own_notes, cuts)

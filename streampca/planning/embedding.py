@@ -1,0 +1,231 @@
+"""Plans of embeddings: landmarks, the samples that place new ones, and the memory of each stage after the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import DataError, RequestError
+from ..units import whole_number
+from .budget import too_small
+from .memory import MemoryEstimate, Phase, runtime
+from .request import Machine
+
+UNFOLDING, ACTING = "maximum-variance-unfolding", "action-respecting-embedding"
+EMBEDDING_KINDS = (
+    "isomap",
+    "spectral-embedding",
+    "spectral-clustering",
+    "locally-linear-embedding",
+    UNFOLDING,
+    ACTING,
+)
+LANDMARK_CHOICES = ("random", "farthest")
+LAPLACIANS = ("normalized", "unnormalized")
+SCORES = 50  # principal components by which neighbours are found; so few features are taken as they are
+EXACT_SAMPLES = 2000  # samples up to which Isomap solves for all of them: some seconds
+LANDMARKS = 300  # of more samples
+UNFOLDED = 2000  # samples that are unfolded together: 10 to 30 s
+ACTED = 1000  # most samples in time: the work grows with the third power of their neighbours and pairs of actions
+UNFOLDING_BYTES = 16_000  # bytes of an edge by the factorised route: products of 40 smooth vectors with each other
+EXACT_EDGES = 2700  # edges up to which the interior-point method is taken, with some matrices of their order
+MOST_LANDMARKS = 10_000  # of locally linear embedding, where the factors of all samples do not fit
+REFERENCES = 20_000  # fitted samples that new ones are placed by
+BASIS = 40  # vectors of the Lanczos basis
+EDGE_BYTES = 12  # bytes of an entry of a sparse matrix: a float64 and a 32-bit index
+MOST_PAIRS = 1500  # pairs of equal actions that become constraints
+JUDGED = 2000  # samples of which trustworthiness is measured, in three n x n arrays
+
+
+@dataclass(frozen=True)
+class EmbeddingRequest:
+    """Options of `streampca.embed` that decide the answer; see there."""
+
+    kind: str = "isomap"
+    n_components: int = 2
+    n_neighbors: int = 15
+    pca_components: int | None = None
+    landmarks: int | str | None = None
+    landmark_choice: str = "random"
+    reg: float = 1e-3
+    gamma: float | None = None
+    laplacian: str = "normalized"
+    n_clusters: int = 8
+    largest_component: bool = False
+    actions: str | None = None  # digest of the labels of actions
+    seed: int = 0
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        words = (
+            ("kind", EMBEDDING_KINDS),
+            ("landmark_choice", LANDMARK_CHOICES),
+            ("laplacian", LAPLACIANS),
+        )
+        for name, known in words:
+            if getattr(self, name) not in known:
+                raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
+        counts = {"n_components": 1, "n_neighbors": 1, "pca_components": 0, "n_clusters": 2, "seed": 0}
+        for name, least in counts.items():
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole_number(value, name, least=least, example=str(max(least, 2))))
+        if self.landmarks not in (None, "all"):
+            object.__setattr__(
+                self, "landmarks", whole_number(self.landmarks, "landmarks", least=2, example=str(LANDMARKS))
+            )
+        for name in ("reg", "gamma"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise RequestError(f"{name} {value!r} is not above 0; give such a number.")
+
+    @property
+    def axes(self) -> int:
+        """Number of axes of the embedding: that of clusters where these are found in it."""
+        return self.n_clusters if self.kind == "spectral-clustering" else self.n_components
+
+    def n_scores(self, n_samples: int, n_features: int) -> int:
+        """Return the number of principal components by which neighbours are found; 0 for features as they are."""
+        if self.pca_components is None:
+            return 0 if n_features <= SCORES else min(SCORES, n_samples - 1)
+        return min(self.pca_components, n_features, n_samples - 1)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options as plain data, without the budget."""
+        return {name: value for name, value in vars(self).items() if name != "memory"}
+
+
+@dataclass(frozen=True)
+class EmbeddingPlan:
+    """Plan of an embedding of n samples by d scores each.
+
+    Attributes
+    ----------
+    n_landmarks : int
+        Samples that geodesic distances are measured from, or that are embedded in place of all; n for all.
+    n_references : int
+        Fitted samples that the model keeps to place others.
+    room : int
+        Bytes that the factors of a sparse matrix may take.
+    memory_estimate : MemoryEstimate
+    """
+
+    n_landmarks: int
+    n_references: int
+    room: int
+    memory_estimate: MemoryEstimate = field(repr=False)
+
+    def decisive(self) -> dict[str, Any]:
+        """Return the fields that decide the answer."""
+        return {"n_landmarks": self.n_landmarks, "n_references": self.n_references}
+
+
+def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
+    """Refuse options that do not go with a number of samples.
+
+    Raises
+    ------
+    DataError, RequestError
+        If there are too few samples, or more neighbours, landmarks, axes or clusters than these allow.
+    """
+    n = n_samples
+    if n < 3:
+        raise DataError(f"an embedding needs at least 3 samples, and there are {n}; give more.")
+    if request.n_neighbors >= n:
+        raise RequestError(f"n_neighbors {request.n_neighbors} is not below the {n} samples; give at most {n - 1}.")
+    if request.kind == ACTING and n > ACTED:
+        raise RequestError(
+            f"kind {ACTING!r} takes up to {ACTED} samples, and there are {n}; give some of them (samples, --samples)."
+        )
+    if isinstance(request.landmarks, int) and not request.axes < request.landmarks <= n:
+        raise RequestError(
+            f"landmarks {request.landmarks} do not go with {n} samples and {request.axes} axes; give "
+            f"{request.axes + 1} to {n}."
+        )
+    if request.axes >= n - 1:
+        name = "n_clusters" if request.kind == "spectral-clustering" else "n_components"
+        raise RequestError(f"{name} {request.axes} is too large for {n} samples; give at most {n - 2}.")
+
+
+def plan_embedding(
+    request: EmbeddingRequest, machine: Machine, *, n_samples: int, n_scores: int, itemsize: int
+) -> EmbeddingPlan:
+    """Choose landmarks and references, and add up the memory.
+
+    Parameters
+    ----------
+    request : EmbeddingRequest
+    machine : Machine
+    n_samples, n_scores, itemsize : int
+        n, d, and bytes of a score.
+
+    Raises
+    ------
+    DataError, RequestError
+        See `check_embedding`.
+    BudgetError
+        If the scores and the graph do not fit, or the distances from the landmarks.
+    """
+    check_embedding(request, n_samples)
+    n, d, k = n_samples, n_scores, request.n_neighbors
+    landmarks = _landmarks(request, n)
+    references = n if request.kind == "isomap" and landmarks == n else min(n, max(REFERENCES, landmarks))
+    edges = n * k
+    base = {
+        f"scores of {n} samples, {n} x {d}": n * d * itemsize,
+        f"graph of {k} neighbours": 16 * edges,
+        f"embedding, {n} x {request.axes} float64": 8 * n * request.axes,
+    }
+    phases = []
+    if request.kind in (UNFOLDING, ACTING):
+        phases.append(_unfolding(request, base, landmarks))
+    elif request.kind == "isomap":
+        width = 8 if landmarks == n else 4
+        distances = {f"geodesic distances from {landmarks} samples, {landmarks} x {n}": width * landmarks * n}
+        phases.append(
+            Phase.of("geodesics", base, distances, {"graph in both directions, and paths": 40 * edges}, runtime())
+        )
+        squares = {f"matrix of {landmarks} landmarks, and its eigenvectors": 5 * 8 * landmarks**2}
+        phases.append(Phase.of("scaling", base, distances, squares, runtime()))
+    else:
+        degree = 2 * k if request.kind.startswith("spectral") else k * k
+        matrix = {f"sparse matrix of {degree} entries a row": 3 * EDGE_BYTES * n * min(degree, n)}
+        basis = {
+            f"Lanczos basis of {max(BASIS, 2 * request.axes + 1)} vectors": 8 * n * max(BASIS, 2 * request.axes + 1)
+        }
+        phases.append(Phase.of("eigenvectors", base, matrix, basis, runtime()))
+    judged = min(n, JUDGED)
+    phases.append(Phase.of("diagnostics", base, {f"distances of {judged} samples, and their order": 40 * judged**2}))
+    estimate = MemoryEstimate(tuple(phases))
+    budget = machine.budget(request.memory)
+    if estimate.total > budget[0]:
+        fewer = ", or give fewer landmarks (--landmarks)" if request.kind == "isomap" else ""
+        what = f"{request.kind} of {n} samples"
+        share = f"the largest share is the {estimate.largest.largest_share}"
+        raise too_small(what, estimate.total, budget, share=share, more=fewer)
+    room = budget[0] - sum(count for _, count in phases[0].items)
+    return EmbeddingPlan(landmarks, references, room, estimate)
+
+
+def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> Phase:
+    """Return the memory of a semidefinite program of so many samples."""
+    edges = count * request.n_neighbors if request.kind == UNFOLDING else 10 * count + MOST_PAIRS
+    exact = min(edges, EXACT_EDGES) if request.kind == UNFOLDING else edges
+    matrices = {
+        f"matrices of {exact} edges": 6 * 8 * exact**2,
+        f"kernel matrices of {count} samples": 6 * 8 * count**2,
+    }
+    if edges > exact:
+        matrices[f"products of smooth vectors along {edges} edges"] = UNFOLDING_BYTES * edges
+    return Phase.of("unfolding", base, matrices, runtime())
+
+
+def _landmarks(request: EmbeddingRequest, n: int) -> int:
+    """Return the number of landmarks: as asked for, or all where that takes seconds."""
+    if isinstance(request.landmarks, int):
+        return request.landmarks
+    if request.kind == UNFOLDING and request.landmarks is None:
+        return min(n, UNFOLDED)
+    if request.landmarks == "all" or request.kind != "isomap" or n <= EXACT_SAMPLES:
+        return n
+    return LANDMARKS

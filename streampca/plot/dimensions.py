@@ -1,0 +1,86 @@
+"""Curves that say how many dimensions, or clusters, an embedding takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import ModelError
+from ..models.embedding import IsomapModel, SpectralEmbeddingModel
+from .drawing import BLUE, GREY, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..models.pca import PCAModel
+
+
+def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
+    """Draw the share of the variance of geodesic distances that an Isomap leaves, by number of dimensions.
+
+    Parameters
+    ----------
+    model : IsomapModel
+        The model.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ModelError
+        If the model is of another kind.
+    """
+    if not isinstance(model, IsomapModel):
+        raise ModelError(f"{model.name} is of kind {model.kind!r}; residual variances are of kind 'isomap'.")
+    ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
+    numbers = np.arange(1, len(model.residual_variance) + 1)
+    ax.plot(numbers, model.residual_variance, color=BLUE, marker="o")
+    ax.axvline(model.n_scores, color=GREY, linewidth=0.8)
+    ax.set_ylim(bottom=0)
+    ax.set_xticks(numbers)
+    ax.set_xlabel("dimensions")
+    ax.set_ylabel("residual variance")
+    ax.set_title(f"{model.n_scores} dimensions leave {model.residual_variance[model.n_scores - 1]:.3g}")
+    return ax
+
+
+def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
+    """Draw the smallest eigenvalues of the graph's Laplacian, and the largest gap between two of them.
+
+    As many clusters are far apart as there are eigenvalues before a large gap.
+
+    Parameters
+    ----------
+    model : SpectralEmbeddingModel
+        The model; or one of spectral clustering.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ModelError
+        If the model is of another kind.
+    """
+    if not isinstance(model, SpectralEmbeddingModel):
+        raise ModelError(f"{model.name} is of kind {model.kind!r}; the Laplacian is that of spectral kinds.")
+    ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
+    values = model.laplacian_eigenvalues
+    numbers = np.arange(1, len(values) + 1)
+    ax.plot(numbers, values, color=BLUE, marker="o", linestyle="none")
+    ax.set_xlabel("eigenvalue")
+    ax.set_ylabel("of the graph's Laplacian")
+    if len(values) > 2:
+        after = int(np.argmax(np.diff(values[1:]))) + 2  # the first is 0 in every connected graph
+        ax.axvline(after + 0.5, color=GREY, linewidth=0.8)
+        ax.set_title(f"the largest gap after the first lies behind {after}")
+    ax.set_xticks(numbers)
+    return ax

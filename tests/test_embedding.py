@@ -1,0 +1,351 @@
+"""Embeddings by a graph of neighbours: against scikit-learn's dense solvers, new samples, parts, refusals, resuming."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn import manifold
+from sklearn.cluster import SpectralClustering
+from sklearn.datasets import load_digits, make_swiss_roll
+from sklearn.metrics import adjusted_rand_score
+
+import streampca
+from streampca.eigensolvers import sparse
+from streampca.errors import BudgetError, DataError, ModelError, RequestError
+from streampca.manifold.isomap import Scaling
+from streampca.models.embedding import EmbeddingModel
+
+NEIGHBORS = 12
+KINDS = ("isomap", "locally-linear-embedding", "spectral-embedding")
+
+
+def apart(ours, theirs):
+    """Return the largest difference, relative to the largest entry, of columns up to sign."""
+    signs = np.sign((ours * theirs).sum(axis=0))
+    return np.abs(ours * signs - theirs).max() / np.abs(theirs).max()
+
+
+def theirs(kind):
+    if kind == "isomap":
+        return manifold.Isomap(n_neighbors=NEIGHBORS, n_components=3, eigen_solver="dense")
+    if kind == "locally-linear-embedding":
+        return manifold.LocallyLinearEmbedding(n_neighbors=NEIGHBORS, n_components=3, eigen_solver="dense")
+    return manifold.SpectralEmbedding(
+        3, affinity="nearest_neighbors", n_neighbors=NEIGHBORS + 1, eigen_solver="arpack", eigen_tol=1e-12,
+        random_state=0,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def samples():
+    # scikit-learn chooses among equal distances by chance: digits are jittered, so that there are none.
+    jitter = np.random.default_rng(0).normal(scale=1e-3, size=(600, 64))
+    return {"digits": load_digits().data[:600] + jitter, "roll": make_swiss_roll(900, random_state=0)[0]}
+
+
+@pytest.fixture(scope="module")
+def fitted(samples):
+    return {
+        (name, kind): streampca.embed(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS, pca_components=0)
+        for name, rows in samples.items()
+        for kind in KINDS
+    }
+
+
+@pytest.mark.parametrize("name", ["digits", "roll"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_to_scikit_learn(samples, fitted, name, kind):
+    reference, model = theirs(kind), fitted[name, kind]
+    assert apart(model.embedding, reference.fit_transform(samples[name])) < 1e-6
+    if hasattr(reference, "transform"):
+        new = samples[name][:40] + np.random.default_rng(0).normal(scale=0.1, size=samples[name][:40].shape)
+        assert apart(np.asarray(model.transform(new)), reference.transform(new)) < 1e-6
+    if kind != "isomap":
+        assert model.embedding_residuals.max() < 1e-10
+
+
+def test_spectral_clustering(samples):
+    ours = streampca.SpectralClustering(6, n_neighbors=NEIGHBORS, pca_components=0).fit(samples["roll"])
+    other = SpectralClustering(6, affinity="nearest_neighbors", n_neighbors=NEIGHBORS + 1, random_state=0)
+    assert adjusted_rand_score(ours.labels_, other.fit_predict(samples["roll"])) > 0.98
+    assert adjusted_rand_score(ours.predict(samples["roll"]), ours.labels_) > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_models_place_new_samples_lazily_and_to_files(tmp_path, samples, fitted, kind):
+    model, path, rows = fitted["roll", kind], tmp_path / "model.zarr", samples["roll"]
+    model.save(path)
+    loaded = streampca.load_model(path)
+    assert isinstance(loaded, EmbeddingModel)
+    assert loaded.kind == kind
+    np.testing.assert_array_equal(loaded.embedding, model.embedding)
+    placed = model.transform(rows[:100])
+    np.save(tmp_path / "rows.npy", rows[:100])
+    np.testing.assert_array_equal(np.asarray(loaded.transform(str(tmp_path / "rows.npy"))), placed)
+    loaded.write_scores(str(tmp_path / "rows.npy"), tmp_path / "places.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "places.npy"), placed)
+    spread = np.ptp(model.embedding)
+    assert np.abs(placed - model.embedding[:100]).max() < 0.05 * spread
+    with pytest.raises(ModelError, match="make no images"):
+        loaded.inverse_transform(placed)
+    with pytest.raises(RequestError, match="not whitened"):
+        loaded.transform(rows, whiten=True)
+    assert loaded.pca.kind == "pca"
+
+
+def test_images_are_projected_first():
+    """60 images of a blob on a circle: neighbours by principal components find the circle."""
+    angles = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    y, x = np.mgrid[-1:1:12j, -1:1:12j]
+    right, down = np.cos(angles)[:, None, None] / 2, np.sin(angles)[:, None, None] / 2
+    images = np.exp(-8 * ((x - right) ** 2 + (y - down) ** 2))
+    model = streampca.embed(images, kind="spectral-embedding", n_neighbors=4, pca_components=10)
+    assert model.components.shape == (10, 12, 12)
+    found = np.unwrap(np.arctan2(*model.embedding.T))
+    slope = np.polyfit(angles, found, 1)
+    assert np.abs(np.polyval(slope, angles) - found).max() < 0.15
+    assert abs(abs(slope[0]) - 1) < 0.05
+
+
+def test_landmarks_approach_all(samples):
+    """Isomap by 200 of 900 samples lies near that by all; landmarks are embedded as they would be by themselves."""
+    rows = samples["roll"]
+    whole = streampca.embed(rows, n_neighbors=NEIGHBORS)
+    some = streampca.embed(rows, n_neighbors=NEIGHBORS, landmarks=200)
+    assert some.geodesics.shape == (900, 200)
+    assert apart(some.embedding, whole.embedding) < 0.05
+    placed = np.asarray(some.transform(rows))
+    assert np.abs(placed - some.embedding).max() < 1e-4 * np.ptp(some.embedding)
+    how = {"kind": "locally-linear-embedding", "n_neighbors": NEIGHBORS}
+    model = streampca.embed(rows, **how, landmarks=400)
+    drawn = model.reference_samples
+    np.testing.assert_array_equal(model.embedding[drawn], streampca.embed(rows[drawn], **how).embedding)
+    assert model.measured["n_landmarks"] == len(drawn) == 400
+
+
+def test_a_graph_that_is_given(tmp_path, samples):
+    rows = samples["roll"]
+    np.save(tmp_path / "rows.npy", rows)
+    source, path = str(tmp_path / "rows.npy"), tmp_path / "graph.zarr"
+    streampca.neighbors(source, n_neighbors=NEIGHBORS, output=path)
+    whole = streampca.embed(rows, kind="spectral-embedding", n_neighbors=NEIGHBORS)
+    given = streampca.embed(source, kind="spectral-embedding", graph=path)
+    np.testing.assert_array_equal(given.embedding, whole.embedding)
+    assert given.n_neighbors == NEIGHBORS
+    with pytest.raises(RequestError, match="of 900 samples, and numpy array has 899"):
+        streampca.embed(rows[:899], graph=path)
+    np.save(tmp_path / "others.npy", rows + 1)
+    with pytest.raises(RequestError, match="other samples"):
+        streampca.embed(str(tmp_path / "others.npy"), graph=path)
+
+
+def test_laplacians_and_cuts(samples):
+    """The unnormalized Laplacian's eigenvectors are those of D - W; cuts are those counted by hand."""
+    rows = samples["roll"][:300]
+    model = streampca.embed(
+        rows, kind="spectral-clustering", n_clusters=2, n_neighbors=NEIGHBORS, laplacian="unnormalized", gamma=0.01
+    )
+    graph = sp.csr_array(manifold_graph(rows))
+    dense = np.diag(graph.sum(axis=1)) - graph.toarray()
+    values = np.linalg.eigvalsh(dense)[:2]
+    np.testing.assert_allclose(model.embedding_eigenvalues, values, atol=1e-10)
+    inside = model.labels == 0
+    crossing = graph.toarray()[inside][:, ~inside].sum()
+    assert model.measured["ratio_cut"] == pytest.approx(crossing / inside.sum() + crossing / (~inside).sum())
+
+
+def manifold_graph(rows):
+    distances = np.linalg.norm(rows[:, None] - rows, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    nearest = np.argsort(distances, axis=1)[:, :NEIGHBORS]
+    weights = np.zeros_like(distances)
+    np.put_along_axis(weights, nearest, np.exp(-0.01 * np.take_along_axis(distances, nearest, 1) ** 2), 1)
+    return (weights + weights.T) / 2
+
+
+def test_a_disconnected_graph_is_refused_with_remedies_that_work():
+    random = np.random.default_rng(0)
+    rows = np.concatenate([random.normal(size=(60, 3)), 50 + random.normal(size=(20, 3))])
+    with pytest.raises(DataError, match=r"60, 20.*--largest-component") as raised:
+        streampca.embed(rows, n_neighbors=5)
+    model = streampca.embed(rows, n_neighbors=5, largest_component=True)
+    np.testing.assert_array_equal(model.embedded_samples, np.arange(60))
+    assert "20 samples outside" in " ".join(model.notes)
+    connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
+    assert len(streampca.embed(rows, n_neighbors=connecting).embedding) == 80
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "match"),
+    [
+        ({"n_neighbors": 40}, RequestError, "n_neighbors 40 is not below the 40 samples"),
+        ({"kind": "tsne"}, RequestError, "kind 'tsne' is not one of"),
+        ({"landmarks": 50}, RequestError, "landmarks 50 do not go with 40 samples"),
+        ({"n_components": 39}, RequestError, "n_components 39 is too large"),
+        ({"reg": 0}, RequestError, "reg 0 is not above 0"),
+        ({"memory": "1 MiB"}, BudgetError, "Set memory to at least"),
+    ],
+)
+def test_refusals(how, error, match):
+    with pytest.raises(error, match=match):
+        streampca.embed(np.random.default_rng(0).random((40, 3)), **how)
+
+
+def test_bad_samples_are_refused_in_a_line():
+    with pytest.raises(DataError, match="equal"):
+        streampca.embed(np.ones((30, 4)), n_neighbors=5)
+    rows = np.random.default_rng(0).random((30, 4))
+    rows[7, 2] = np.nan
+    with pytest.raises(DataError, match=r"sample 7.*NaN"):
+        streampca.embed(rows, n_neighbors=5)
+    with pytest.raises(DataError, match="at least 3 samples"):
+        streampca.embed(rows[:2], n_neighbors=1)
+
+
+def test_sparse_pairs_equal_dense_ones():
+    """Products, factors and LAPACK find the same pairs of a ring's Laplacian; factors that do not fit are refused."""
+    n = 1500
+    ring = sp.diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[1, -1]).tolil()
+    ring[0, n - 1] = ring[n - 1, 0] = 1
+    laplacian = (sp.diags_array(np.full(n, 2.0)) - ring.tocsr()).tocsr() + sp.diags_array(np.linspace(0, 1e-3, n))
+    expected = np.linalg.eigvalsh(laplacian.toarray())
+    found = sparse.smallest_pairs(laplacian, 4, seed=0, room=2**30)
+    assert found.solver == "factors"
+    np.testing.assert_allclose(found.values, expected[:4], rtol=1e-8)
+    top = sparse.largest_pairs((4 * sp.eye_array(n) - laplacian).tocsr(), 4, seed=0, bound=4.0, room=2**30)
+    np.testing.assert_allclose(4 - top.values, expected[:4], rtol=1e-6)
+    assert top.residuals.max() < 1e-8
+    with pytest.raises(sparse.FactorsTooLargeError, match="memory leaves 0"):
+        sparse.smallest_pairs(laplacian, 4, seed=0, room=0)
+
+
+def test_factors_that_do_not_fit_make_landmarks(samples):
+    told = []
+    model = streampca.embed(
+        load_digits().data, kind="locally-linear-embedding", pca_components=40, reg=0.1, listener=told.append,
+        memory="240 MiB",
+    )  # fmt: skip
+    assert model.measured["solver"] == "factors" or "n_landmarks" in model.measured
+
+
+def test_scaling_of_points_in_a_plane_is_exact():
+    """Landmark scaling of Euclidean distances gives the points back, whatever the landmarks."""
+    points = np.random.default_rng(0).normal(size=(200, 2)) * [3, 1]
+    points -= points.mean(axis=0)
+    points = points @ np.linalg.eigh(points.T @ points)[1][:, ::-1]
+    landmarks = np.arange(0, 200, 9)
+    distances = np.linalg.norm(points[landmarks][:, None] - points, axis=-1)
+    scaling = Scaling.of(distances, landmarks, 2)
+    assert apart(scaling.place(distances.T), points) < 1e-10
+    assert scaling.negative_share < 1e-10
+
+
+class Stopping:
+    """Listener that breaks a run off when a stage begins, and lists what it was told."""
+
+    def __init__(self, word=None):
+        self.word, self.told = word, []
+
+    def __call__(self, event):
+        what = getattr(event, "label", getattr(event, "what", ""))
+        self.told.append(what)
+        if self.word is not None and self.word in what:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "done"),
+    [
+        ("isomap", "neighbours", ["scores"]),
+        ("isomap", "geodesic", ["scores", "neighbours"]),
+        ("isomap", "scaling", ["scores", "neighbours", "geodesic"]),
+        ("spectral-embedding", "eigenvectors of the graph", ["scores", "neighbours"]),
+        ("locally-linear-embedding", "how far", ["scores", "neighbours", "eigenvectors of locally"]),
+    ],
+)
+def test_finished_stages_are_not_done_again(tmp_path, kind, word, done):
+    images = load_digits().images[:300]
+    np.save(tmp_path / "images.npy", images)
+    how = {"kind": kind, "n_neighbors": 10, "pca_components": 20}
+    whole = streampca.embed(str(tmp_path / "images.npy"), **how)
+    how |= {"checkpoint": tmp_path / "checkpoint", "output": tmp_path / "model.zarr"}
+    with pytest.raises(KeyboardInterrupt):
+        streampca.embed(str(tmp_path / "images.npy"), **how, listener=Stopping(word))
+    told = Stopping()
+    resumed = streampca.embed(str(tmp_path / "images.npy"), **how, listener=told)
+    np.testing.assert_array_equal(resumed.embedding, whole.embedding)
+    assert not [each for each in told.told if each.startswith(tuple(done))]
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_another_request_is_not_resumed(tmp_path):
+    rows = np.random.default_rng(0).random((60, 4))
+    how = {"checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(KeyboardInterrupt):
+        streampca.embed(rows, n_neighbors=8, **how, listener=Stopping("scaling"))
+    with pytest.raises(streampca.errors.OutputError, match="n_neighbors 8"):
+        streampca.embed(rows, n_neighbors=9, **how)
+
+
+def test_report_draws_labels_and_images(tmp_path):
+    digits = load_digits()
+    np.save(tmp_path / "images.npy", digits.images[:200])
+    np.save(tmp_path / "labels.npy", digits.target[:200])
+    model = streampca.embed(str(tmp_path / "images.npy"), n_neighbors=10, labels=str(tmp_path / "labels.npy"))
+    pictures = tmp_path / "pictures"
+    streampca.write_report(model, tmp_path / "report.html", pictures=pictures)
+    assert {path.stem for path in pictures.iterdir()} == {"scores", "quantiles", "scree"}
+    page = (tmp_path / "report.html").read_text()
+    assert "coloured by label" in page
+    assert "trustworthiness" in page.lower()
+    gaps = streampca.embed(digits.data[:200], kind="spectral-embedding", n_neighbors=10)
+    assert "largest gap" in streampca.plot.eigengap(gaps).get_title()
+    with pytest.raises(ModelError, match="kind 'isomap'"):
+        streampca.plot.residual_variance(gaps)
+
+
+def test_unfolding_by_model(tmp_path, samples):
+    """A strip rolled up is unfolded, and stored; 150 landmarks place the others."""
+    random = np.random.default_rng(0)
+    angle = np.repeat(np.linspace(4, 9, 20), 5) + random.normal(scale=0.03, size=100)
+    height = np.tile(np.linspace(0, 4, 5), 20) + random.normal(scale=0.1, size=100)
+    rows = np.column_stack([angle * np.cos(angle), height, angle * np.sin(angle)])
+    found = streampca.MaximumVarianceUnfolding(n_neighbors=6).fit(rows)
+    assert found.violations_["largest_violation"] < 5e-3
+    assert found.gap_ < 1e-4
+    assert not found.short_circuits_
+    arc = (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle)) / 2
+    assert np.corrcoef(found.embedding_[:, 0], arc)[0, 1] ** 2 > 0.99
+    found.model_.save(tmp_path / "model.zarr")
+    loaded = streampca.load_model(tmp_path / "model.zarr")
+    assert np.abs(np.asarray(loaded.transform(rows)) - found.embedding_).max() < 0.05 * np.ptp(found.embedding_)
+    some = streampca.embed(rows, kind="maximum-variance-unfolding", n_neighbors=6, landmarks=60)
+    assert some.measured["n_landmarks"] == 60
+    assert len(some.embedding) == 100
+
+
+def test_actions_by_model(tmp_path):
+    """15 steps forward and 7 back move images of a blob on a line by one shift each; both are played forward."""
+    steps = np.repeat([0.1, -0.1], [15, 7])
+    at = np.append(0, np.cumsum(steps))
+    images = np.exp(-((np.linspace(-1, 2.5, 60) - at[:, None]) ** 2) / 0.1)
+    actions = np.repeat(["on", "back"], [15, 7])
+    found = streampca.ActionRespectingEmbedding(1, n_neighbors=2).fit(images, actions)
+    assert np.corrcoef(found.embedding_[:, 0], at)[0, 1] ** 2 > 0.9999
+    found.model_.save(tmp_path / "model.zarr")
+    loaded = streampca.load_model(tmp_path / "model.zarr")
+    path = loaded.play(loaded.embedding[3], ["on", "on", "back"])
+    np.testing.assert_allclose(path[:, 0], found.embedding_[[3, 4, 5, 4], 0], atol=1e-3)
+    assert list(loaded.actions) == ["back", "on"]
+    with pytest.raises(RequestError, match="'up' was not learned"):
+        loaded.play(loaded.embedding[3], ["up"])
+    np.save(tmp_path / "actions.npy", np.append(actions, "end"))
+    by_column = streampca.embed(
+        images, kind="action-respecting-embedding", n_components=1, n_neighbors=2, actions=tmp_path / "actions.npy"
+    )
+    np.testing.assert_array_equal(by_column.embedding, found.embedding_)
+    with pytest.raises(RequestError, match="give --actions"):
+        streampca.embed(images, kind="action-respecting-embedding")
+    with pytest.raises(RequestError, match="takes no actions"):
+        streampca.embed(images, actions=actions)
