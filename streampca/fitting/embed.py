@@ -45,7 +45,7 @@ from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import Opening, check_apart, open_collection, open_column, paths_of
-from ..readers.collection import data_difference, digest, states_by_name
+from ..readers.collection import data_difference, digest, states_by_name, unchanged
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..units import parse_bytes
@@ -60,6 +60,7 @@ from .plan import check_options, narrowed, prepared
 Array = npt.NDArray[Any]
 
 ROWS = 8192  # samples read at a time where features are taken as they are
+SCORES_FILE = "scores.npy"
 STAGES = "stages"  # folder of finished stages, in that of the checkpoint
 
 
@@ -290,10 +291,11 @@ class _Work:
         began = time.perf_counter()
         plan = self._plan()
         with self._stages(how, plan) as (folder, saved):
-            pca, scores = self._scored(folder, how)
-            graph, kept = self._graph(scores, folder, how)
+            compared = self._compared(folder, how)
+            graph, kept = self._graph(compared, folder, how)
+            pca, scores = self._scored(compared, folder)
             job = EmbeddingJob(
-                scores[kept],
+                scores if len(kept) == len(scores) else scores[kept],
                 graph,
                 self.request,
                 plan,
@@ -312,6 +314,8 @@ class _Work:
             model = self._model(pca, found, job.scores, kept, measured, time.perf_counter() - began)
             if self.place is not None:
                 model.save(self.place.path, overwrite=self.place.overwrite)
+        if self.place is not None and not isinstance(model.components, np.ndarray):
+            model = cast("EmbeddingModel", load_model(self.place.path, memory=self.request.memory))
         self.listener(Finished("embed", time.perf_counter() - began))
         return model
 
@@ -329,8 +333,7 @@ class _Work:
     def _stages(self, how: Checkpointing | None, plan: EmbeddingPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
         """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
         if how is None:
-            beside = None if self.place is None else os.path.dirname(os.path.abspath(self.place.path))
-            with tempfile.TemporaryDirectory(prefix=".streampca-embed-", dir=beside) as folder:
+            with tempfile.TemporaryDirectory(prefix="streampca-embed-") as folder:
                 yield folder, None
             return
         states, source = self.collection.states(), self.collection.source
@@ -349,19 +352,39 @@ class _Work:
         with saved.running():
             yield folder, saved
 
-    def _scored(self, folder: str, how: Checkpointing | None) -> tuple[PCAModel, Array]:
-        """Return the model whose scores are compared, and the scores of all samples."""
+    def _compared(self, folder: str, how: Checkpointing | None) -> Prepared:
+        """Return the samples whose neighbours are found: scores, written to the folder, or features as they are."""
+        if not self.n_scores:
+            return self.collection
+        path = os.path.join(folder, SCORES_FILE)
+        if not os.path.exists(path):
+            self._components(folder, how).write_scores(
+                self.collection.raw,
+                path,
+                memory=self.request.memory,
+                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                cluster=self.executor,
+                listener=self.listener,
+            )
+            hand_back()
+        return prepared(open_collection(path), None)
+
+    def _scored(self, compared: Prepared, folder: str) -> tuple[PCAModel, Array]:
+        """Return the model whose scores were compared, and these in memory."""
         if not self.n_scores:
             return self._as_they_are()
-        pca = self._components(folder, how)
-        return pca, self._scores(pca, folder, how)
+        pca = self._components(folder, None)
+        if self.place is None:  # the folder of stages is removed
+            pca = replace(pca, components=np.asarray(pca.components))
+        scores: Array = np.load(os.path.join(folder, SCORES_FILE))
+        return pca, scores
 
     def _as_they_are(self) -> tuple[PCAModel, Array]:
         """Return a model whose components are the features, and these."""
         collection, p = self.collection, self.collection.n_features
-        rows = np.concatenate(
-            [collection.read(slice(*block)) for block in blocks_of(Span(0, collection.n_samples), ROWS)]
-        )
+        blocks = blocks_of(Span(0, collection.n_samples), ROWS)
+        with unchanged(collection):
+            rows = np.concatenate([collection.read(slice(*block)) for block in blocks])
         if rows.dtype.kind != "f":
             rows = rows.astype(working_dtype(rows.dtype, np.float32))
         known = np.isfinite(rows).all(axis=1)
@@ -404,23 +427,8 @@ class _Work:
             )
         return load_model(path, memory=self.request.memory)
 
-    def _scores(self, pca: PCAModel, folder: str, how: Checkpointing | None) -> Array:
-        """Write the scores of all samples, unless they are there, and return them."""
-        path = os.path.join(folder, "scores.npy")
-        if not os.path.exists(path):
-            pca.write_scores(
-                self.collection.raw,
-                path,
-                memory=self.request.memory,
-                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
-                cluster=self.executor,
-                listener=self.listener,
-            )
-        scores: Array = np.load(path)
-        return scores
-
     def _graph(
-        self, scores: Array, folder: str, how: Checkpointing | None
+        self, compared: Prepared, folder: str, how: Checkpointing | None
     ) -> tuple[NeighborGraph, npt.NDArray[np.intp]]:
         """Find the graph, and return it with the samples that it is of: all, or those of its largest component."""
         if self.given_graph is not None:
@@ -428,7 +436,7 @@ class _Work:
         path, request = os.path.join(folder, "graph.zarr"), self.request
         if not os.path.isdir(path):
             graph_of(
-                prepared(open_collection(scores), None),
+                compared,
                 NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory),
                 output=path,
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),

@@ -219,7 +219,7 @@ class IsomapModel(EmbeddingModel):
     landmarks : ndarray of shape (l,)
         Rows of `embedding` that the landmarks are.
     scaling_weights, scaling_mean, scaling_centre : ndarray of shape (d, l), (l,) and (d,)
-        See `streampca.manifold.isomap.Scaling`.
+        See ``streampca.manifold.isomap``.
     residual_variance : ndarray of shape (q,)
         Share of the variance of geodesic distances that distances in 1, 2 ... dimensions do not explain.
     negative_share : float
@@ -281,7 +281,7 @@ class LocallyLinearModel(EmbeddingModel):
     Attributes
     ----------
     reg : float
-        Regularisation of the weights; see `streampca.manifold.locally_linear.barycentric_weights`.
+        Regularisation of the weights; see ``streampca.manifold.locally_linear``.
     """
 
     kind: ClassVar[str] = "locally-linear-embedding"
