@@ -342,7 +342,7 @@ class EmbedConfig(Section):
     laplacian: Literal["normalized", "unnormalized"] = option(
         "normalized", "spectral kinds: for the normalised cut, or the ratio cut"
     )
-    n_clusters: int = option(8, "spectral-clustering: number of clusters", "C", ge=2)
+    n_clusters: int = option(8, "spectral-clustering: number of clusters", "C", ge=1)
     largest_component: bool = option(False, "embed the largest part of a graph that is not connected")
     seed: int = option(0, "of everything random", "N", ge=0)
 

@@ -65,7 +65,7 @@ class EmbeddingRequest:
         for name, known in words:
             if getattr(self, name) not in known:
                 raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
-        counts = {"n_components": 1, "n_neighbors": 1, "pca_components": 0, "n_clusters": 2, "seed": 0}
+        counts = {"n_components": 1, "n_neighbors": 1, "pca_components": 0, "n_clusters": 1, "seed": 0}
         for name, least in counts.items():
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole_number(value, name, least=least, example=str(max(least, 2))))
