@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import zarr
 from sklearn import manifold
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
 
 import streampca
+from streampca.cli.config import make_run
+from streampca.cli.pipeline import execute
 from streampca.eigensolvers import sparse
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.manifold.isomap import Scaling
@@ -133,6 +136,10 @@ def test_a_graph_that_is_given(tmp_path, samples):
     given = streampca.embed(source, kind="spectral-embedding", graph=path)
     np.testing.assert_array_equal(given.embedding, whole.embedding)
     assert given.n_neighbors == NEIGHBORS
+    graph = streampca.NeighborGraph(*(getattr(streampca.load_graph(path), each) for each in ("indices", "distances")))
+    np.testing.assert_array_equal(
+        streampca.embed(rows, graph=graph).embedding, streampca.embed(source, graph=path).embedding
+    )
     with pytest.raises(RequestError, match="of 900 samples, and numpy array has 899"):
         streampca.embed(rows[:899], graph=path)
     np.save(tmp_path / "others.npy", rows + 1)
@@ -172,6 +179,8 @@ def test_a_disconnected_graph_is_refused_with_remedies_that_work():
     model = streampca.embed(rows, n_neighbors=5, largest_component=True)
     np.testing.assert_array_equal(model.embedded_samples, np.arange(60))
     assert "20 samples outside" in " ".join(model.notes)
+    for kind in ("locally-linear-embedding", "maximum-variance-unfolding", "spectral-embedding"):
+        assert len(streampca.embed(rows, kind=kind, n_neighbors=5, largest_component=True).embedding) == 60
     connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
     assert len(streampca.embed(rows, n_neighbors=connecting).embedding) == 80
 
@@ -183,7 +192,10 @@ def test_a_disconnected_graph_is_refused_with_remedies_that_work():
         ({"kind": "tsne"}, RequestError, "kind 'tsne' is not one of"),
         ({"landmarks": 50}, RequestError, "landmarks 50 do not go with 40 samples"),
         ({"n_components": 39}, RequestError, "n_components 39 is too large"),
-        ({"reg": 0}, RequestError, "reg 0 is not above 0"),
+        ({"kind": "locally-linear-embedding", "reg": 0}, RequestError, "reg 0 is not a number above 0"),
+        ({"reg": 0.1}, RequestError, "reg is an option of kind 'locally-linear"),
+        ({"kind": "locally-linear-embedding", "landmarks": 10}, RequestError, "give 16 to 40"),
+        ({"kind": "spectral-embedding", "gamma": 1e9}, RequestError, "gamma is too large"),
         ({"memory": "1 MiB"}, BudgetError, "Set memory to at least"),
     ],
 )
@@ -220,13 +232,18 @@ def test_sparse_pairs_equal_dense_ones():
         sparse.smallest_pairs(laplacian, 4, seed=0, room=0)
 
 
-def test_factors_that_do_not_fit_make_landmarks(samples):
+def test_factors_that_do_not_fit_make_landmarks(monkeypatch):
+    """Where factors are taken to be larger than memory, some samples are embedded and place the others."""
+    monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**20)
     told = []
     model = streampca.embed(
-        load_digits().data, kind="locally-linear-embedding", pca_components=40, reg=0.1, listener=told.append,
-        memory="240 MiB",
+        load_digits().data, kind="locally-linear-embedding", pca_components=0, reg=0.1, memory="400 GiB",
+        listener=told.append,
     )  # fmt: skip
-    assert model.measured["solver"] == "factors" or "n_landmarks" in model.measured
+    count = model.measured["n_landmarks"]
+    assert 100 < count < 1797
+    assert len(model.embedding) == 1797
+    assert any(f"{count} random samples" in getattr(event, "message", "") for event in told)
 
 
 def test_scaling_of_points_in_a_plane_is_exact():
@@ -349,3 +366,32 @@ def test_actions_by_model(tmp_path):
         streampca.embed(images, kind="action-respecting-embedding")
     with pytest.raises(RequestError, match="takes no actions"):
         streampca.embed(images, actions=actions)
+
+
+def test_run_files_embed_and_use_their_model_again(tmp_path):
+    steps = np.repeat([1, -1], [12, 6])
+    at = np.append(0, np.cumsum(steps))
+    np.save(tmp_path / "views.npy", np.exp(-((np.linspace(-5, 15, 40) - at[:, None]) ** 2) / 8))
+    np.save(tmp_path / "moves.npy", np.append(steps, 0))
+    given = {
+        "collection": {"source": str(tmp_path / "views.npy")},
+        "embed": {
+            "kind": "action-respecting-embedding", "n_components": 1, "n_neighbors": 3,
+            "actions": str(tmp_path / "moves.npy"),
+        },
+        "output": {"directory": str(tmp_path / "run"), "transform": True},
+    }  # fmt: skip
+    first = execute(make_run(given))
+    assert first.model.kind == "action-respecting-embedding"
+    assert np.asarray(zarr.open_array(tmp_path / "run" / "scores.zarr" / "scores")).shape == (19, 1)
+    told = Stopping()
+    again = execute(make_run(given), told)
+    np.testing.assert_array_equal(again.model.embedding, first.model.embedding)
+    assert not any("semidefinite" in each for each in told.told)
+    with pytest.raises(streampca.errors.OutputError, match="n_neighbors 3 and this run has 4"):
+        execute(make_run({**given, "embed": {**given["embed"], "n_neighbors": 4}}))
+    for more, match in (({"fit": {"n_components": 3}}, "fit.n_components"), ({"model": "m.zarr"}, "model")):
+        with pytest.raises(RequestError, match=f"{match} does not go with an embedding"):
+            execute(make_run({**given, **more}))
+    with pytest.raises(RequestError, match=r"embed\.reg is an option of embeddings"):
+        execute(make_run({**given, "embed": {"reg": 0.1}}))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..errors import ModelError, OutputError
 from ..execution.fingerprint import first_difference
+from ..fitting.embed import completed
 from ..fitting.identity import described
 from ..models.pca import PCAModel, load_model
 from ..planning.blocks import part_of
@@ -36,9 +37,12 @@ def load_earlier(
         model = load_model(path, memory=run.fit.memory)
     except ModelError:
         return None
-    preparation = _with_full_scale(collection.preparation, collection.sample_shape)
+    preparation = _with_full_scale(_asked(collection, model), collection.sample_shape)
     embedding = embedding_of(run)
-    requested = vars(request_of(run)) if embedding is None else embedding.given
+    if embedding is None:
+        requested = vars(request_of(run))
+    else:
+        requested = completed(embedding, collection, run.embed.graph, run.embed.actions)[0].given
     now = (collection.source, requested, preparation, collection.mask, part_of(run.fit.part))
     described_now = {**described(*now, weights_digest(weights)), "target": digest_of(target)}
     if difference := _difference(model, described_now, collection):
@@ -47,6 +51,14 @@ def load_earlier(
             "(output.overwrite: true)."
         )
     return model
+
+
+def _asked(collection: Prepared, model: PCAModel) -> Preparation:
+    """Return the preparation asked for; a gamma that is still to be found is that of the model."""
+    wanted, known = collection.pending, model.preparation.feature_map
+    if wanted is not None and known is not None and not wanted.kernel.is_resolved:
+        wanted = replace(wanted, kernel=replace(wanted.kernel, gamma=known.kernel.gamma))
+    return collection.preparation if wanted is None else replace(collection.preparation, feature_map=wanted)
 
 
 def _difference(model: PCAModel, now: dict[str, Any], collection: Prepared) -> str | None:

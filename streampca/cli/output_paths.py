@@ -42,10 +42,12 @@ class OutputPaths:
                 "the run writes nothing; give output.directory, output.model, output.scores, output.images, "
                 "output.graph or output.collection."
             )
-        if paths.graph and paths.need_model and not paths.scores:
+        if paths.graph and (paths.need_model or run.model) and not paths.scores:
             raise RequestError(
                 "output.graph is of the scores where a run has a model; give output.scores (or output.transform), too."
             )
+        if paths.graph and paths.scores and paths.scores.lower().endswith(".csv"):
+            raise RequestError("output.graph is read from the scores, and csv files hold none; give .zarr or .npy.")
         if (run.output.transform or run.output.report) and not paths.directory:
             raise RequestError(
                 "output.transform and output.report need output.directory; add it, or give output.scores."

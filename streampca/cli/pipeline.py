@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -39,7 +39,7 @@ from ..planning.request import Request
 from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
-from ..preprocessing.sizes_for_planning import problem_of, this_machine
+from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
 from ..readers import Collection, open_collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
@@ -112,6 +112,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     listener = switch.watched(listener)
     outputs = OutputPaths.of(run)
     cluster_of(run)  # refuses settings of a cluster that do not go together
+    _check_embedding(run)
     if run.follow.enabled:
         return _followed(run, outputs, listener)
     for path in outputs.files:
@@ -164,6 +165,19 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
         if summary := record.note(None, provenance):
             result.written.append(summary)
         return result
+
+
+def _check_embedding(run: Run) -> None:
+    """Refuse what a run that embeds has no use for."""
+    if run.embed.kind is None:
+        given = [f"embed.{name}" for name in run.embed.model_fields_set]
+        if given:
+            raise RequestError(f"{given[0]} is an option of embeddings; give embed.kind with it, or leave it out.")
+        return
+    others = [f"fit.{name}" for name in run.fit.model_fields_set if name not in ("memory", "missing")]
+    others += ["model"] * (run.model is not None) + ["follow.enabled"] * run.follow.enabled
+    if others:
+        raise RequestError(f"{others[0]} does not go with an embedding (embed.kind); leave one of the two out.")
 
 
 def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
@@ -315,7 +329,7 @@ def _check_feasible(job: _Job) -> None:
     if outputs.graph and not outputs.need_model:
         plan_neighbors(problem_of(job.collection), neighbors_request_of(run), job.collection.source)
     if outputs.graph and job.model is not None:
-        _check_graph(job, job.model.n_components)
+        _check_graph(job, job.model.n_scores)
     if outputs.report:
         check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.samples))
     if job.model is None and job.updated is None and (outputs.scores or outputs.images):
@@ -379,10 +393,7 @@ def _check_applying(job: _Job) -> None:
 
 def _check_graph(job: _Job, k: int) -> None:
     """Refuse a graph of the scores of k components that does not fit, before they are written."""
-    stored: dict[str, Any] = {"n_features": k, "sample_shape": (k,), "row_bytes": 4 * k, "itemsize": 4, "kind": "f"}
-    collection = Prepared(job.raw, Preparation())  # of as many samples
-    problem = replace(problem_of(collection), **stored, chunk_samples=1, chunk_features=k, decode_bytes=0)
-    plan_neighbors(problem, neighbors_request_of(job.run), str(job.outputs.scores))
+    plan_neighbors(problem_of_scores(job.raw, k), neighbors_request_of(job.run), str(job.outputs.scores))
 
 
 def _fewest(plan: Plan) -> int:

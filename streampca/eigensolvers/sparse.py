@@ -7,7 +7,6 @@ about n log n for points on a surface, 0.4 n^2 for neighbours in high dimensions
 References
 ----------
 Lehoucq, Sorensen and Yang (1998), ARPACK users' guide (shift and invert).
-Knyazev (2001), Toward the optimal preconditioned eigensolver: LOBPCG.
 """
 
 from __future__ import annotations

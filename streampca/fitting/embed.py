@@ -13,7 +13,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
-from .. import __version__, machine
+from .. import __version__
 from ..errors import DataError, RequestError
 from ..events import Finished, Listener, Solving, check_listener, logged, one_at_a_time
 from ..execution import Executor
@@ -21,7 +21,7 @@ from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.executor import executing
 from ..machine import hand_back
 from ..manifold.graph_components import component_labels, largest_component
-from ..manifold.graph_facts import components_sentence
+from ..manifold.graph_facts import components_sentence, facts_of
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.neighbors import NeighborSearch
 from ..manifold.quality import quality
@@ -36,14 +36,12 @@ from ..planning.embedding import (
     JUDGED,
     EmbeddingPlan,
     EmbeddingRequest,
-    check_embedding,
     plan_embedding,
 )
-from ..planning.neighbors import NeighborsRequest, way_of
+from ..planning.neighbors import NeighborsRequest, plan_neighbors, way_of
 from ..planning.request import Request
-from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.sizes_for_planning import this_machine
+from ..preprocessing.sizes_for_planning import problem_of_scores, this_machine
 from ..readers import Opening, check_apart, open_collection, open_column, paths_of
 from ..readers.collection import data_difference, digest, states_by_name, unchanged
 from ..storage.disk import expanded
@@ -203,7 +201,6 @@ def embed(
         check_apart([place.path], paths_of(source))
     how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
-    check_embedding(request, raw.n_samples)
     with executing(cluster, request.memory, listener=listener) as executor:
         collection = prepared(raw, preparation, listener, missing=missing)
         return embed_collection(
@@ -234,16 +231,34 @@ def embed_collection(
     """Embed an opened collection, and write the model where there is a place for it; see `embed`."""
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
-    found = None if graph is None else _given_graph(graph, collection)
-    if found is not None:
-        request = replace(request, n_neighbors=found.n_neighbors, pca_components=0)
-    labels = _actions_of(actions, collection, request.kind)
-    if labels is not None:
-        request = replace(request, actions=digest(labels.tolist()))
+    request, found, labels = completed(request, collection, graph, actions)
     with alone_in(checkpoint.folder if checkpoint else None):
         told = one_at_a_time(listener)
         work = _Work(collection, request, place, executor, told, missing, labels, found)
         return work.carried_out(checkpoint)
+
+
+def completed(
+    request: EmbeddingRequest,
+    collection: Prepared,
+    graph: NeighborGraph | str | os.PathLike[str] | None,
+    actions: Any,
+) -> tuple[EmbeddingRequest, NeighborGraph | None, Array | None]:
+    """Return a request with what a graph and actions that were given decide, and these.
+
+    Raises
+    ------
+    RequestError
+        If the graph is of other samples, or actions are missing or not wanted.
+    """
+    found = None if graph is None else _given_graph(graph, collection)
+    if found is not None:
+        known = digest(found.indices.tobytes(), found.distances.tobytes())
+        request = replace(request, n_neighbors=found.n_neighbors, pca_components=0, graph=known)
+    labels = _actions_of(actions, collection, request.kind)
+    if labels is not None:
+        request = replace(request, actions=digest(labels.tolist()))
+    return request, found, labels
 
 
 def _given_graph(given: NeighborGraph | str | os.PathLike[str], collection: Prepared) -> NeighborGraph:
@@ -293,16 +308,18 @@ class _Work:
         with self._stages(how, plan) as (folder, saved):
             compared = self._compared(folder, how)
             graph, kept = self._graph(compared, folder, how)
+            if len(kept) < self.collection.n_samples:
+                plan = self._plan(len(kept))
             pca, scores = self._scored(compared, folder)
             job = EmbeddingJob(
                 scores if len(kept) == len(scores) else scores[kept],
                 graph,
                 self.request,
                 plan,
-                thread_count(machine.cores()),
                 self.listener,
                 None if saved is None else saved.stage,
                 self._graph_of_some,
+                kept,
                 self.actions,
             )
             found = KINDS[self.request.kind](job)
@@ -324,16 +341,25 @@ class _Work:
         """Number of principal components; 0 where features are taken as they are."""
         return self.request.n_scores(self.collection.n_samples, self.collection.n_features)
 
-    def _plan(self) -> EmbeddingPlan:
+    def _plan(self, n_samples: int | None = None) -> EmbeddingPlan:
+        """Plan the embedding of all samples, or of so many, after the search for their neighbours."""
         itemsize = 8 if self.collection.dtype.itemsize > 4 or self.collection.dtype.str[1:] in ("i4", "u4") else 4
-        n, width = self.collection.n_samples, self.n_scores or self.collection.n_features
+        n, width = n_samples or self.collection.n_samples, self.n_scores or self.collection.n_features
+        if self.n_scores and self.given_graph is None:  # of features as they are the search is planned at once
+            plan_neighbors(problem_of_scores(self.collection, width), self._search, "the scores")
         return plan_embedding(self.request, this_machine(), n_samples=n, n_scores=width, itemsize=itemsize)
+
+    @property
+    def _search(self) -> NeighborsRequest:
+        """The request of the search for neighbours."""
+        return NeighborsRequest(self.request.n_neighbors, seed=self.request.seed, memory=self.request.memory)
 
     @contextmanager
     def _stages(self, how: Checkpointing | None, plan: EmbeddingPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
         """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
         if how is None:
-            with tempfile.TemporaryDirectory(prefix="streampca-embed-") as folder:
+            beside = None if self.place is None else os.path.dirname(os.path.abspath(self.place.path))
+            with tempfile.TemporaryDirectory(prefix=".streampca-embed-", dir=beside) as folder:
                 yield folder, None
             return
         states, source = self.collection.states(), self.collection.source
@@ -382,15 +408,18 @@ class _Work:
     def _as_they_are(self) -> tuple[PCAModel, Array]:
         """Return a model whose components are the features, and these."""
         collection, p = self.collection, self.collection.n_features
-        blocks = blocks_of(Span(0, collection.n_samples), ROWS)
+        rows = np.empty((collection.n_samples, p), working_dtype(collection.dtype, np.float32))
         with unchanged(collection):
-            rows = np.concatenate([collection.read(slice(*block)) for block in blocks])
-        if rows.dtype.kind != "f":
-            rows = rows.astype(working_dtype(rows.dtype, np.float32))
-        known = np.isfinite(rows).all(axis=1)
-        if not known.all() and self.missing == "error":
-            raise DataError(f"{collection.named(int(np.argmin(known)))} holds NaN or infinity; leave such samples out.")
-        variances, unknown = np.var(rows[known], axis=0, dtype=np.float64, ddof=1), np.full(p, np.nan)
+            for block in blocks_of(Span(0, collection.n_samples), ROWS):
+                some = rows[slice(*block)]
+                some[...] = collection.read(slice(*block))
+                if not (known := np.isfinite(some).all(axis=1)).all():
+                    name = collection.named(block.start + int(np.argmin(known)))
+                    raise DataError(f"{name} holds NaN or infinity; leave such samples out.")
+        mean, squares, unknown = rows.mean(axis=0, dtype=np.float64), np.zeros(p), np.full(p, np.nan)
+        for block in blocks_of(Span(0, len(rows)), ROWS):
+            squares += np.square(rows[slice(*block)] - mean).sum(axis=0)
+        variances = squares / (len(rows) - 1)
         total = float(variances.sum())
         if not total:
             raise DataError(f"all samples of {collection.source} are equal; an embedding needs different ones.")
@@ -433,11 +462,11 @@ class _Work:
         """Find the graph, and return it with the samples that it is of: all, or those of its largest component."""
         if self.given_graph is not None:
             return self._connected(self.given_graph)
-        path, request = os.path.join(folder, "graph.zarr"), self.request
+        path = os.path.join(folder, "graph.zarr")
         if not os.path.isdir(path):
             graph_of(
                 compared,
-                NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory),
+                self._search,
                 output=path,
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
                 listener=self.listener,
@@ -451,7 +480,7 @@ class _Work:
         if len(component_labels(graph)[1]) > 1:
             raise DataError(
                 f"the graph of {request.n_neighbors} neighbours of {len(scores)} landmarks of {self.collection.source} "
-                "is not connected; give more neighbours (--n-neighbors), or more landmarks (--landmarks)."
+                "is not connected; give more neighbours (--n-neighbors)."
             )
         return graph
 
@@ -459,12 +488,15 @@ class _Work:
         """Return a graph that is connected, and its samples; refuse another, or take its largest component."""
         if self.request.kind == ACTING:  # which goes by time
             return graph, np.arange(graph.n_samples)
-        kept, found = largest_component(graph)
+        kept, largest = largest_component(graph)
         if len(kept) == graph.n_samples or self.request.largest_component:
-            return found, kept
+            return largest, kept
+        facts = graph.provenance.get("facts")
+        if facts is None:
+            facts = facts_of(graph, component_labels(graph)[1], looked_up_to=graph.n_neighbors)
+        found = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
         raise DataError(
-            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is "
-            f"{components_sentence(graph.provenance['facts'], graph.n_neighbors)}; --largest-component "
+            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {found}; --largest-component "
             "(largest_component=True) leaves the samples of the others out."
         )
 

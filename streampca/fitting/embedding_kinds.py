@@ -15,13 +15,13 @@ from ..events import BlockDone, Listener, PassFinished, PassStarted, Solving, Wa
 from ..execution.checkpoint import StageCheckpoint
 from ..manifold.action_respecting import embed_with_actions
 from ..manifold.geodesics import geodesic_distances, landmarks_of
-from ..manifold.isomap import SHOWN, Scaling, residual_variances
+from ..manifold.isomap import Scaling, residual_variances
 from ..manifold.laplacian import affinity, clustered, cut_values, eigenmap
 from ..manifold.locally_linear import locally_linear_embedding
 from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
-from ..planning.embedding import MOST_LANDMARKS, EmbeddingPlan, EmbeddingRequest
+from ..planning.embedding import MOST_LANDMARKS, SHOWN, EmbeddingPlan, EmbeddingRequest
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -39,10 +39,11 @@ class EmbeddingJob:
         Connected.
     request : EmbeddingRequest
     plan : EmbeddingPlan
-    threads : int
     listener : callable
     stage : callable or None
         Gives the checkpoint of a stage by its name.
+    samples : ndarray of shape (n,)
+        Numbers of the samples in the collection.
     actions : ndarray of shape (n - 1,), optional
         Labels of the actions between samples in time.
     neighbors_of : callable
@@ -53,10 +54,10 @@ class EmbeddingJob:
     graph: NeighborGraph
     request: EmbeddingRequest
     plan: EmbeddingPlan
-    threads: int
     listener: Listener
     stage: Callable[[str], StageCheckpoint] | None
     neighbors_of: Callable[[Array], NeighborGraph]
+    samples: npt.NDArray[np.intp]
     actions: Array | None = None
 
     def saved(self, name: str, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
@@ -151,7 +152,7 @@ def isomap(job: EmbeddingJob) -> Embedded:
         job.listener(PassStarted("geodesic distances", 1, 1, len(landmarks), 0))
         told = lambda done: job.listener(BlockDone(done, 0))  # noqa: E731
         dtype = np.float64 if count == n else np.float32
-        distances = geodesic_distances(edges, landmarks, dtype=dtype, threads=job.threads, progress=told)
+        distances = geodesic_distances(edges, landmarks, dtype=dtype, progress=told)
         job.listener(PassFinished(0.0))
         return {"landmarks": landmarks, "distances": distances}
 
@@ -234,7 +235,7 @@ def locally_linear(job: EmbeddingJob) -> Embedded:
                 return {**vars(found), "solver": np.array(found.solver), "landmarks": np.arange(n)}
             except FactorsTooLargeError as error:
                 count = min(MOST_LANDMARKS, int(error.fill.rows_in(job.plan.room)))
-                if request.landmarks == "all" or count <= request.axes + 1:
+                if request.landmarks == "all" or count <= max(request.axes, request.n_neighbors):
                     raise
                 job.listener(
                     Warned(
@@ -289,7 +290,7 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
         "gap": gap if np.isfinite(gap) else None,
         "converged": bool(found["converged"]),
         "solver": str(found["method"]),
-        "short_circuits": landmarks[found["short_circuits"]].tolist(),
+        "short_circuits": job.samples[landmarks[found["short_circuits"]]].tolist(),
     }
     if measured["short_circuits"]:
         job.listener(
@@ -311,7 +312,9 @@ def action_respecting(job: EmbeddingJob) -> Embedded:
 
     def acted() -> dict[str, Array]:
         job.listener(Solving(f"semidefinite program of {len(job.scores)} samples and their actions"))
-        found = embed_with_actions(job.scores, actions, n_components=request.axes, seed=request.seed)
+        found = embed_with_actions(
+            job.scores, actions, n_components=request.axes, seed=request.seed, room=job.plan.room
+        )
         moves = list(found.actions.values())
         return {
             "coordinates": found.embedding,

@@ -20,7 +20,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 
-from ..errors import DataError, RequestError
+from ..errors import BudgetError, DataError, RequestError
+from ..planning.embedding import MATRICES, MOST_PAIRS
+from ..units import format_bytes
 from .maximum_variance import SOFTNESS, leading_coordinates, refuse_disconnected
 from .semidefinite import DistanceConstraints, maximize_trace
 
@@ -31,9 +33,6 @@ Integers = npt.NDArray[np.int64]
 # Squared distance up to which samples are neighbours, to the larger one to a neighbour in time. Without the factor
 # diagonals of a plane are missing, and two axes can fall together.
 REACH = 2.0
-# On 110 views with 1438 pairs of equal actions, 800 of them take 6 s of CPU time and leave actions off by 0.2 to 1.4 %
-# of a step, all take 12 s and leave 0.02 to 0.8 %.
-MOST_PAIRS = 1500
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +90,7 @@ class ActionEmbedding:
     iterations : int
         Newton steps.
     converged : bool
-        Whether the tolerance was reached.
+        True where the tolerance was reached.
     """
 
     embedding: Float64
@@ -115,6 +114,7 @@ def embed_with_actions(
     max_pairs: int = MOST_PAIRS,
     tol: float = 1e-5,
     seed: int = 0,
+    room: int | None = None,
 ) -> ActionEmbedding:
     """Embed samples that follow each other by actions.
 
@@ -132,7 +132,9 @@ def embed_with_actions(
     tol : float, default=1e-5
         Relative duality gap at which to stop.
     seed : int, default=0
-        Of the choice of pairs.
+        Seed of the choice of pairs.
+    room : int, optional
+        Bytes that the matrices of the solver may take.
 
     Returns
     -------
@@ -144,6 +146,8 @@ def embed_with_actions(
         If there is not one action less than samples, or n_components is out of range.
     DataError
         If samples are all equal, or not finite.
+    BudgetError
+        If the matrices need more than `room`.
     """
     n = len(samples)
     actions = np.asarray(actions)
@@ -157,6 +161,12 @@ def embed_with_actions(
     edges = temporal_neighbors(distances)
     pairs, n_pairs = equal_action_pairs(actions, max_pairs, seed)
     constraints = action_constraints(distances, edges, pairs)
+    needed = MATRICES * 8 * len(constraints.pairs) ** 2
+    if room is not None and needed > room:
+        raise BudgetError(
+            f"{len(constraints.pairs)} pairs of samples that are near in time or moved alike need matrices of "
+            f"{format_bytes(needed)}, and memory leaves {format_bytes(room)}; give fewer samples, or more memory."
+        )
     solution = maximize_trace(constraints, tol=tol)
     embedding, eigenvalues = leading_coordinates(solution.kernel, n_components)
     unit = float(constraints.limits[: len(edges)].mean())

@@ -9,7 +9,6 @@ De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark po
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import dijkstra
 
+from ..planning.embedding import SOURCES
+
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-
-SOURCES = 16  # sources a call: the next are given out, and progress is told, after so many
 
 
 def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt.NDArray[np.intp]:
@@ -57,7 +56,6 @@ def geodesic_distances(
     sources: npt.NDArray[np.intp],
     *,
     dtype: npt.DTypeLike = np.float64,
-    threads: int = 1,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Array:
     """Return the lengths of the shortest paths from sources to all samples, (sources, n), by Dijkstra's algorithm.
@@ -72,23 +70,18 @@ def geodesic_distances(
         Numbers of samples.
     dtype : dtype
         Type of the result; paths are added up in float64.
-    threads : int
-        Number of threads.
     progress : callable
         Told how many sources are done, now and then.
 
     Notes
     -----
-    Cost: some (n k) log n operations a source, 40 ms for 60000 samples of 15 neighbours.
+    Cost: some (n k) log n operations a source, 40 ms for 60000 samples of 15 neighbours, by one thread: scipy holds
+    the lock meanwhile.
     """
     found = np.empty((len(sources), graph.shape[0]), dtype)
 
-    def fill(start: int) -> int:
+    for start in range(0, len(sources), SOURCES):
         some = slice(start, start + SOURCES)
         found[some] = dijkstra(graph, directed=False, indices=sources[some])
-        return len(found[some])
-
-    with ThreadPoolExecutor(threads) as pool:
-        for done in pool.map(fill, range(0, len(sources), SOURCES)):
-            progress(done)
+        progress(len(found[some]))
     return found

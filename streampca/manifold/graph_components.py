@@ -18,6 +18,8 @@ from .neighbor_graph import NeighborGraph
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 
+MOST_PAIRS = 4  # pairs that are held for each component
+
 
 def component_labels(graph: NeighborGraph) -> tuple[Ints, Ints]:
     """Return the component of every sample, (n,), numbered from 0 by descending size, and these sizes.
@@ -85,16 +87,29 @@ class Crossings:
         first = np.ones(len(pairs), bool)
         first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
         self.pairs, self.ranks = pairs[first], ranks[first]
+        if len(self.pairs) > MOST_PAIRS * (int(self._labels.max()) + 1):
+            self._thin()
+
+    def _thin(self) -> None:
+        """Keep the pairs of a minimum spanning forest: the others do not change what connects all components."""
+        tree = self._forest().tocoo()
+        joined = np.sort(np.column_stack([tree.row, tree.col]), axis=1).astype(np.int64)
+        order = np.lexsort((joined[:, 1], joined[:, 0]))
+        self.pairs, self.ranks = joined[order], tree.data[order].astype(np.int64)
+
+    def _forest(self) -> sp.csr_array:
+        """Return the minimum spanning forest of components, whose edges are ranks."""
+        count = int(self._labels.max()) + 1
+        edges = sp.csr_array((self.ranks.astype(np.float64), (self.pairs[:, 0], self.pairs[:, 1])), (count, count))
+        return sp.csr_array(minimum_spanning_tree(edges))
 
     def connecting(self) -> int | None:
         """Return the fewest neighbours that connect all components; None where those looked at do not.
 
         It is the largest rank in the spanning tree whose ranks are least.
         """
-        count = int(self._labels.max()) + 1
-        edges = sp.csr_array((self.ranks.astype(np.float64), (self.pairs[:, 0], self.pairs[:, 1])), (count, count))
-        tree = minimum_spanning_tree(edges)
-        return int(tree.data.max()) if tree.nnz == count - 1 else None
+        tree = self._forest()
+        return int(tree.data.max()) if tree.nnz == int(self._labels.max()) else None
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything but the labels as plain arrays."""

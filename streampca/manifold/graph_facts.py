@@ -62,7 +62,7 @@ def sentences(graph: NeighborGraph) -> list[str]:
         share, count = recall["share"], recall["samples"]
         lines.append(f"recall {share:.4f}: the share of the true neighbours of {counted(count, 'sample')} that it has")
     if (facts := about.get("facts")) is not None:
-        lines += [components_sentence(facts, graph.n_neighbors), _duplicates(facts), _hubs(facts)]
+        lines += [components_sentence(facts, exact=about.get("method") != "hnsw"), _duplicates(facts), _hubs(facts)]
     return lines
 
 
@@ -75,7 +75,7 @@ def _what(graph: NeighborGraph) -> str:
     return f"{counted(k, 'nearest neighbour')} of each of {samples}{features}{source}{method}"
 
 
-def components_sentence(facts: dict[str, Any], n_neighbors: int) -> str:
+def components_sentence(facts: dict[str, Any], *, exact: bool = True) -> str:
     """Say whether a graph is connected, and what would connect it."""
     found = facts["components"]
     count, sizes, connecting = found["count"], found["sizes"], found["connecting"]
@@ -83,7 +83,9 @@ def components_sentence(facts: dict[str, Any], n_neighbors: int) -> str:
         return "connected: a path of neighbours leads from every sample to every other"
     listed = ", ".join(map(str, sizes)) + (f" and {count - len(sizes)} more" if count > len(sizes) else "")
     if connecting is not None:
-        remedy = f"--n-neighbors {connecting} (n_neighbors={connecting}) would connect them"
+        remedy = (
+            f"--n-neighbors {connecting} (n_neighbors={connecting}) would {'' if exact else 'probably '}connect them"
+        )
     else:
         remedy = f"no number of neighbours up to {found['looked_up_to']} connects them"
     return f"not connected: {count} components, of {listed} samples; {remedy}"

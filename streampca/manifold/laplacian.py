@@ -18,6 +18,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ..eigensolvers.sparse import largest_pairs, smallest_pairs
+from ..errors import RequestError
 from .neighbor_graph import NeighborGraph
 
 Array = npt.NDArray[Any]
@@ -82,8 +83,20 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
         Leave out the eigenvector of eigenvalue 0.
     seed, room
         See `largest_pairs`.
+
+    Raises
+    ------
+    RequestError
+        If all edges of a sample have a weight of 0.
+    FactorsTooLargeError
+        See `largest_pairs`.
     """
     degree = weights.sum(axis=1)
+    if not (degree > 0).all():
+        raise RequestError(
+            f"sample {int(np.argmin(degree))} has edges of weight 0 only: gamma is too large for their lengths; give "
+            "about 1 over the squared distance of neighbours, or none."
+        )
     wanted = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
     if laplacian == "normalized":
         scale = 1 / np.sqrt(degree)

@@ -95,7 +95,7 @@ def locally_linear_embedding(
 
     Raises
     ------
-    NotConverged
+    FactorsTooLargeError
         If the factors do not fit.
     """
     pairs = smallest_pairs(error_matrix(scores, indices, reg), count + 1, seed=seed, room=room)

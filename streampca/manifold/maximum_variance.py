@@ -18,6 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..eigensolvers import solve_dense
 from ..errors import DataError, RequestError
+from ..planning.embedding import EXACT_EDGES
 from .laplacian_factorization import maximize_trace_factorized
 from .neighbor_graph import NeighborGraph
 from .semidefinite import DistanceConstraints, maximize_trace, squared_distances
@@ -32,10 +33,6 @@ Method = Literal["auto", "interior-point", "factorized"]
 # Excess of a squared distance for a multiplier of 1, as a share of it. On rolls of 400 samples, whose multipliers reach
 # 3000, edges are then off by 3e-4 at most; a tenth of it leaves 1e-4, which no embedding shows.
 SOFTNESS = 1e-7
-# Edges up to which "auto" takes the interior-point method: 800 samples with 6 neighbours, 21 s of CPU time, 230 MiB.
-MOST_EDGES = 2700
-# Gain of variance by leaving out all suspects, above which they are short circuits: at least 1.45 on rolls with one,
-# and 1.11 where edges held a patch by a corner.
 GAIN = 1.25
 
 
@@ -160,7 +157,7 @@ def unfold(
     if not squared_lengths.any():
         raise DataError("all edges have length 0; leave out duplicates")
     if method == "auto":
-        method = "interior-point" if len(edges) <= MOST_EDGES else "factorized"
+        method = "interior-point" if len(edges) <= EXACT_EDGES else "factorized"
     if method == "factorized" and n_components > n_samples - 2:
         raise RequestError(f"method 'factorized' has at most {n_samples - 2} components; use 'interior-point'")
     graph = _Edges(edges, squared_lengths, n_samples)

@@ -91,7 +91,7 @@ class Placement:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GeodesicPlacement(Placement):
-    """By geodesic distances from landmarks: the shortest path leads through one of the neighbours.
+    """Placement by geodesic distances from landmarks: the shortest path leads through one of the neighbours.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class GeodesicPlacement(Placement):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BarycentricPlacement(Placement):
-    """By the weights with which the neighbours rebuild a sample.
+    """Placement by the weights with which the neighbours rebuild a sample.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class BarycentricPlacement(Placement):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NystroemPlacement(Placement):
-    """By the mean of the neighbours, weighted by their affinities, over 1 less the eigenvalue of the Laplacian.
+    """Placement at the weighted mean of the neighbours, over 1 less the eigenvalue of the Laplacian (Nyström).
 
     Attributes
     ----------

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from .. import machine
 from ..errors import ModelError, RequestError
 from ..manifold.action_respecting import ActionMap, play_forward
 from ..manifold.isomap import Scaling
@@ -23,7 +24,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 LISTED = 5  # short circuits that are listed
-PLACING_BYTES = 64 * 2**20  # held while samples are placed: distances from a block to the references, and paths
+PLACING_BYTES = 48 * 2**20  # held by a thread while samples are placed: distances to the references, and paths
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class EmbeddingModel(PCAModel):
 
     @property
     def _grid_bytes(self) -> int:
-        return super()._grid_bytes + self.placement.nbytes + PLACING_BYTES
+        return super()._grid_bytes + self.placement.nbytes + PLACING_BYTES * machine.cores()
 
     def transform(
         self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK, missing: str | None = None
@@ -180,6 +181,8 @@ class EmbeddingModel(PCAModel):
                 f"{found['compared_neighbors']} neighbours, on {found['compared_samples']} samples: how far neighbours "
                 "in the embedding are neighbours among the samples, and the other way round"
             )
+        if "recall" in found:
+            said.append(f"the graph has {found['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
         if len(self.embedding) < self.n_samples:
             said.append(
                 f"{self.n_samples - len(self.embedding)} samples outside the largest part of the graph were left out"
@@ -248,7 +251,7 @@ class IsomapModel(EmbeddingModel):
 
     @cached_property
     def placement(self) -> Placement:
-        """By geodesic distances through neighbours."""
+        """The placement of scores, by geodesic distances through neighbours."""
         scaling = Scaling(
             self.scaling_weights,
             self.scaling_mean,
@@ -268,7 +271,7 @@ class IsomapModel(EmbeddingModel):
         """Sentences on distances."""
         left = ", ".join(f"{value:.3g}" for value in self.residual_variance)
         return (
-            f"1, 2 ... dimensions leave so much of the variance of geodesic distances: {left}",
+            f"share of the variance of geodesic distances that 1, 2 ... dimensions leave: {left}",
             f"negative eigenvalues have {float(self.negative_share):.1%} of the sum of absolute values, which a flat "
             "manifold has none of",
         )
@@ -291,7 +294,7 @@ class LocallyLinearModel(EmbeddingModel):
 
     @cached_property
     def placement(self) -> Placement:
-        """By barycentric weights."""
+        """The placement of scores, by barycentric weights."""
         return BarycentricPlacement(
             references=self.references,
             n_neighbors=int(self.n_neighbors),
@@ -413,7 +416,7 @@ class ActionRespectingModel(LocallyLinearModel):
         found = self.measured
         each = ", ".join(f"{label} {move.error / move.step:.2%}" for label, move in self.actions.items() if move.step)
         used = f"{found['n_pairs_used']} of {found['n_pairs']} pairs of equal actions were made rigid"
-        return (f"actions are rigid motions up to so much of a step: {each}", used)
+        return (f"error of each action as a rigid motion, as a share of its step: {each}", used)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -440,7 +443,7 @@ class SpectralEmbeddingModel(EmbeddingModel):
 
     @cached_property
     def placement(self) -> Placement:
-        """By Nystroem's extension of the eigenvectors."""
+        """The placement of scores, by Nystroem's extension of the eigenvectors."""
         scale = float(self.measured.get("mean_degree", 1.0))
         return NystroemPlacement(
             references=self.references,

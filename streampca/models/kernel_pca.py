@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, RequestError
+from ..planning.registry import OF_KERNEL
 from ..preprocessing import Frame
 from ..preprocessing.feature_map import FeatureMap, KernelMap
 from ..preprocessing.kernels import Kernel
@@ -252,6 +253,12 @@ class KernelPCAModel(PCAModel):
     def _check_way(self, how: str) -> None:
         if how not in WAYS:
             raise RequestError(f"how {how!r} is not one of {', '.join(WAYS)}.")
+        plan = self.provenance.get("plan") or {}
+        if how == "fixed-point" and self.total_weight is not None and plan.get("method") == OF_KERNEL:
+            raise RequestError(
+                f"fixed points are of samples that weigh the same, and {self.name} was fitted with weights by method "
+                f"{OF_KERNEL!r}; use how='ridge'."
+            )
         if how == "fixed-point" and not (self.kernel.name == "rbf" and isinstance(self.mapping, KernelMap)):
             raise RequestError(
                 f"fixed points are of kernel 'rbf' with landmarks, and the kernel is {self.kernel.name!r}"

@@ -20,20 +20,38 @@ EMBEDDING_KINDS = (
     UNFOLDING,
     ACTING,
 )
+SPECTRAL = ("spectral-embedding", "spectral-clustering")
+WEIGHTED = ("locally-linear-embedding", UNFOLDING)  # kinds whose landmarks place the other samples by weights
+# option -> kinds that have it
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "n_components": tuple(kind for kind in EMBEDDING_KINDS if kind != "spectral-clustering"),
+    "landmarks": ("isomap", *WEIGHTED),
+    "landmark_choice": ("isomap",),
+    "reg": (*WEIGHTED, ACTING),
+    "gamma": SPECTRAL,
+    "laplacian": SPECTRAL,
+    "n_clusters": ("spectral-clustering",),
+    "largest_component": tuple(kind for kind in EMBEDDING_KINDS if kind != ACTING),
+}
 LANDMARK_CHOICES = ("random", "farthest")
 LAPLACIANS = ("normalized", "unnormalized")
 SCORES = 50  # principal components by which neighbours are found; so few features are taken as they are
 EXACT_SAMPLES = 2000  # samples up to which Isomap solves for all of them: some seconds
 LANDMARKS = 300  # of more samples
 UNFOLDED = 2000  # samples that are unfolded together: 10 to 30 s
+SOURCES = 16  # samples that geodesic distances are measured from at a time
+SHOWN = 10  # dimensions of which Isomap's residual variance is measured
 ACTED = 1000  # most samples in time: the work grows with the third power of their neighbours and pairs of actions
 UNFOLDING_BYTES = 16_000  # bytes of an edge by the factorised route: products of 40 smooth vectors with each other
+MATRICES = 6  # of the order of the edges, that the interior-point method holds
 EXACT_EDGES = 2700  # edges up to which the interior-point method is taken, with some matrices of their order
 MOST_LANDMARKS = 10_000  # of locally linear embedding, where the factors of all samples do not fit
 REFERENCES = 20_000  # fitted samples that new ones are placed by
 BASIS = 40  # vectors of the Lanczos basis
 EDGE_BYTES = 12  # bytes of an entry of a sparse matrix: a float64 and a 32-bit index
-MOST_PAIRS = 1500  # pairs of equal actions that become constraints
+# Pairs of equal actions that become constraints. On 110 views with 1438 pairs, 800 of them take 6 s of CPU time and
+# leave actions off by 0.2 to 1.4 % of a step, all take 12 s and leave 0.02 to 0.8 %.
+MOST_PAIRS = 1500
 JUDGED = 2000  # samples of which trustworthiness is measured, in three n x n arrays
 
 
@@ -52,6 +70,7 @@ class EmbeddingRequest:
     laplacian: str = "normalized"
     n_clusters: int = 8
     largest_component: bool = False
+    graph: str | None = None  # digest of a graph that was given
     actions: str | None = None  # digest of the labels of actions
     seed: int = 0
     memory: int | None = None
@@ -75,8 +94,19 @@ class EmbeddingRequest:
             )
         for name in ("reg", "gamma"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise RequestError(f"{name} {value!r} is not above 0; give such a number.")
+            if value is not None and not 0 < value < float("inf"):
+                raise RequestError(f"{name} {value!r} is not a number above 0; give one.")
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        """Refuse options of other kinds."""
+        for name, kinds in OPTIONS.items():
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != default and self.kind not in kinds:
+                raise RequestError(
+                    f"{name} is an option of kind {', '.join(map(repr, kinds))}, and kind is {self.kind!r}; leave "
+                    "it out."
+                )
 
     @property
     def axes(self) -> int:
@@ -137,10 +167,11 @@ def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
         raise RequestError(
             f"kind {ACTING!r} takes up to {ACTED} samples, and there are {n}; give some of them (samples, --samples)."
         )
-    if isinstance(request.landmarks, int) and not request.axes < request.landmarks <= n:
+    least = max(request.axes, request.n_neighbors if request.kind in WEIGHTED else 0) + 1
+    if isinstance(request.landmarks, int) and not least <= request.landmarks <= n:
         raise RequestError(
-            f"landmarks {request.landmarks} do not go with {n} samples and {request.axes} axes; give "
-            f"{request.axes + 1} to {n}."
+            f"landmarks {request.landmarks} do not go with {n} samples, {request.axes} axes and "
+            f"{request.n_neighbors} neighbours; give {least} to {n}."
         )
     if request.axes >= n - 1:
         name = "n_clusters" if request.kind == "spectral-clustering" else "n_components"
@@ -182,11 +213,11 @@ def plan_embedding(
     elif request.kind == "isomap":
         width = 8 if landmarks == n else 4
         distances = {f"geodesic distances from {landmarks} samples, {landmarks} x {n}": width * landmarks * n}
-        phases.append(
-            Phase.of("geodesics", base, distances, {"graph in both directions, and paths": 40 * edges}, runtime())
-        )
+        paths = {"graph in both directions, and paths": 40 * edges + (8 * SOURCES + 70) * n}
+        phases.append(Phase.of("geodesics", base, distances, paths, runtime()))
         squares = {f"matrix of {landmarks} landmarks, and its eigenvectors": 5 * 8 * landmarks**2}
-        phases.append(Phase.of("scaling", base, distances, squares, runtime()))
+        shown = {f"coordinates of {n} samples in {SHOWN} dimensions": 3 * 8 * SHOWN * n}
+        phases.append(Phase.of("scaling", base, distances, squares, shown, runtime()))
     else:
         degree = 2 * k if request.kind.startswith("spectral") else k * k
         matrix = {f"sparse matrix of {degree} entries a row": 3 * EDGE_BYTES * n * min(degree, n)}
@@ -212,7 +243,7 @@ def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> P
     edges = count * request.n_neighbors if request.kind == UNFOLDING else 10 * count + MOST_PAIRS
     exact = min(edges, EXACT_EDGES) if request.kind == UNFOLDING else edges
     matrices = {
-        f"matrices of {exact} edges": 6 * 8 * exact**2,
+        f"matrices of {exact} edges": MATRICES * 8 * exact**2,
         f"kernel matrices of {count} samples": 6 * 8 * count**2,
     }
     if edges > exact:

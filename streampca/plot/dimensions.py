@@ -81,6 +81,6 @@ def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
     if len(values) > 2:
         after = int(np.argmax(np.diff(values[1:]))) + 2  # the first is 0 in every connected graph
         ax.axvline(after + 0.5, color=GREY, linewidth=0.8)
-        ax.set_title(f"the largest gap after the first lies behind {after}")
+        ax.set_title(f"largest gap: after eigenvalue {after}")
     ax.set_xticks(numbers)
     return ax

@@ -116,17 +116,20 @@ class Kernel:
             return self._by_median(median_distance(rows, absolute=self.name == "laplacian"), len(rows))
         return replace(self, gamma=1 / rows.shape[1])
 
-    def resolved_by_products(self, products: Float64, n_features: int) -> Kernel:
-        """Return the kernel with `gamma` found in inner products of rows, (n, n), upper triangle; see `resolved`."""
+    def resolved_by_products(self, products: Float64, n_features: int, counted: Array) -> Kernel:
+        """Return the kernel with `gamma` found in inner products of rows, (n, n), upper triangle; see `resolved`.
+
+        `counted` are the numbers of the rows that count, ascending.
+        """
         if self.is_resolved or not self.goes_by_distance:
             return self if self.is_resolved else replace(self, gamma=1 / n_features)
         squares, distances = products.diagonal(), []
-        some = _spread_evenly(len(products))
+        some = counted[_spread_evenly(len(counted))]
         for at, row in enumerate(some[:-1]):
             others = some[at + 1 :]
             distances.append(squares[row] + squares[others] - 2 * products[row, others])
         found = np.sqrt(np.maximum(np.concatenate(distances), 0.0)) if distances else np.zeros(1)
-        return self._by_median(float(np.median(found)), len(products))
+        return self._by_median(float(np.median(found)), len(counted))
 
     @property
     def goes_by_distance(self) -> bool:

@@ -34,3 +34,18 @@ def problem_of(collection: Collection) -> Problem:
         machine=this_machine(collection.converted_bytes),
         **own,
     )
+
+
+def problem_of_scores(collection: Collection, k: int) -> Problem:
+    """Return the sizes of the scores of a collection along k components, before they are written."""
+    return Problem(
+        n_samples=collection.n_samples,
+        n_features=k,
+        sample_shape=(k,),
+        row_bytes=4 * k,
+        itemsize=4,
+        kind="f",
+        chunk_samples=1,
+        chunk_features=k,
+        machine=this_machine(),
+    )

@@ -339,9 +339,10 @@ def _over_threshold(job: Job, scores: Float64) -> Places:
         )
     if len(kept) > most:
         least = math.floor(1e3 * highest[most] + 1) / 1e3
+        other = f"a threshold of at least {least:g}, or " if least < 1 else ""
         raise BudgetError(
             f"{len(kept)} of the {len(scores)} features of {source} reach a correlation of {threshold:g} with the "
-            f"target, and memory allows {most}; give a threshold of at least {least:g}, or more memory."
+            f"target, and memory allows {most}; give {other}more memory."
         )
     return kept
 
