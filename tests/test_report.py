@@ -196,7 +196,7 @@ def test_every_dot_is_drawn_once(folder, model, monkeypatch):
 
 
 def test_what_was_drawn_is_let_go(model):
-    first = figures.drawn(next(figures.pictures_of_model(model, model, model.compression())), "png")
+    first = figures.drawn(next(figures.pictures_of_model(model, model, model.compression(), None)), "png")
     assert not hasattr(first, "draw")
 
 

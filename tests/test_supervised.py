@@ -21,6 +21,7 @@ from streampca.cli.commands import cli
 from streampca.errors import BudgetError, DataError, ModelError, RequestError, StreampcaError
 from streampca.models.registry import MODEL_KINDS
 from streampca.planning.choose_method import _makers
+from streampca.planning.embedding import EMBEDDING_KINDS
 from streampca.planning.registry import KINDS
 from streampca.planning.request import Request
 
@@ -47,7 +48,7 @@ def same_up_to_sign(one, other, atol):
 
 
 def test_every_kind_has_a_class_and_a_method():
-    assert set(KINDS) == set(MODEL_KINDS)
+    assert {*KINDS, *EMBEDDING_KINDS} == set(MODEL_KINDS)
     assert all(_makers(Request(kind=kind)) for kind in KINDS)
 
 

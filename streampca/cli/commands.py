@@ -262,7 +262,7 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
 @_writing
 @takes_run
 def embed(run: Run, quiet: bool, print_config: bool) -> None:
-    """Embed images in few dimensions, by the graph of their neighbours.
+    """Embed images by the graph of their neighbours.
 
     Images are projected on principal components first; scores are taken as they are.
     """

@@ -276,8 +276,6 @@ class Request:
                 raise RequestError(f"{name} is an option of kind {kind!r}, and kind is {self.kind!r}; leave it out.")
         object.__setattr__(self, "n_slices", whole_number(self.n_slices, "n_slices", least=2, example="10"))
         object.__setattr__(self, "n_folds", whole_number(self.n_folds, "n_folds", least=2, example="5"))
-        if self.threshold != "auto" and self.n_folds != 5:
-            raise RequestError("n_folds is of cross-validation, and a threshold is given; leave one of the two out.")
         self._check_threshold()
         share = self.shrinkage
         if share is None:
