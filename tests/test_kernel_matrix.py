@@ -12,7 +12,9 @@ from sklearn.decomposition import KernelPCA
 
 import streampca
 from streampca.accumulators import Gram
-from streampca.errors import BudgetError, ChangedError, DataError, ModelError, RequestError
+from streampca.cli.config import make_run
+from streampca.cli.pipeline import execute
+from streampca.errors import BudgetError, ChangedError, DataError, ModelError, OutputError, RequestError
 from streampca.planning import landmarks as landmark_sizes
 from streampca.planning.landmarks import box_of_rows
 from streampca.preprocessing import Preparation
@@ -95,6 +97,29 @@ def test_a_weight_is_a_number_of_copies():
     assert apart(weighted.transform(OTHERS), copied.transform(OTHERS)) < 1e-9
     with pytest.raises(ModelError, match="transform them"):
         _ = weighted.embedding
+
+
+def test_samples_of_no_weight_do_not_count_in_gamma():
+    """Nor are fixed points made of samples that weigh differently, which they assume not."""
+    far = np.concatenate([FITTED, 100 * DIGITS[300:500]])
+    weighted = fitted(far, sample_weight=np.repeat([1.0, 0.0], [300, 200]))
+    assert weighted.kernel.gamma == pytest.approx(fitted().kernel.gamma)
+    with pytest.raises(RequestError, match="fitted with weights"):
+        weighted.inverse_transform(np.zeros((1, 8)), how="fixed-point")
+
+
+def test_a_model_of_another_kernel_is_not_used_again(tmp_path):
+    np.save(tmp_path / "digits.npy", FITTED)
+    given = {
+        "collection": {"source": str(tmp_path / "digits.npy")},
+        "fit": {**FORCED, "n_components": 3},
+        "output": {"directory": str(tmp_path / "run")},
+    }
+    first = execute(make_run(given)).model
+    assert execute(make_run(given)).model.kernel.gamma == first.kernel.gamma
+    for kernel in ({"gamma": 1e-4}, {"kernel": "cosine"}):
+        with pytest.raises(OutputError, match="was fitted with"):
+            execute(make_run({**given, "fit": {**given["fit"], **kernel}}))
 
 
 def test_samples_are_prepared_first():

@@ -23,6 +23,7 @@ from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
 from streampca.fitting import neighbors as making
 from streampca.fitting.plan import prepared
+from streampca.manifold import graph_components
 from streampca.manifold.graph_components import component_labels, largest_component
 from streampca.manifold.graph_facts import sentences
 from streampca.manifold.neighbor_graph import NeighborGraph
@@ -286,6 +287,24 @@ def test_peaks_are_below_the_estimates(here):
     for method in ("exact", "hnsw"):
         peak, estimate = found[method]
         assert peak <= estimate, method
+
+
+@given(st.integers(2, 12), st.integers(0, 2**32 - 1))
+def test_pairs_of_a_forest_say_what_connects(components, seed):
+    """Crossings that are thinned out to a spanning forest connect by as many neighbours as all of them."""
+    random = np.random.default_rng(seed)
+    labels = np.append(np.arange(components), random.integers(0, components, 40))
+    numbers = random.integers(0, len(labels), (len(labels), 6))
+    found = []
+    for most in (0, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(graph_components, "MOST_PAIRS", most)
+            crossings = graph_components.Crossings(labels)
+            for start in range(0, len(labels), 7):
+                crossings.update(start, numbers[start : start + 7], np.zeros((len(numbers[start : start + 7]), 6)))
+            found.append(crossings.connecting())
+            assert most or len(crossings.pairs) < components
+    assert found[0] == found[1]
 
 
 # -- resuming

@@ -254,7 +254,7 @@ class KernelPCAModel(PCAModel):
         if how not in WAYS:
             raise RequestError(f"how {how!r} is not one of {', '.join(WAYS)}.")
         plan = self.provenance.get("plan") or {}
-        if how == "fixed-point" and self.total_weight is not None and plan.get("method") == OF_KERNEL:
+        if how == "fixed-point" and self.provenance.get("sample_weight") and plan.get("method") == OF_KERNEL:
             raise RequestError(
                 f"fixed points are of samples that weigh the same, and {self.name} was fitted with weights by method "
                 f"{OF_KERNEL!r}; use how='ridge'."
