@@ -84,7 +84,7 @@ class TileProducts:
     one_thread : bool
         Whether others are at work at the same time (`streampca.execution.threads`).
     centres : bool
-        Whether tiles are centred, or multiplied as they are.
+        If true, tiles are centred before they are multiplied.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class SparsePairs:
     values : ndarray of shape (k,)
         From the end that was asked for inwards.
     vectors : ndarray of shape (n, k)
-        Of unit length, signs by `fix_signs`.
+        Unit vectors, with signs by `fix_signs`.
     residuals : ndarray of shape (k,)
         Norms of A v - value v.
     solver : {"dense", "products", "factors"}
@@ -160,7 +160,7 @@ def smallest_pairs(
 def pairs_above(matrix: sp.csc_array, count: int, bound: float, *, seed: int) -> tuple[Float64, Float64]:
     """Return the smallest eigenvalues, ascending, and eigenvectors of a matrix with none below `bound`.
 
-    By factors of matrix - bound, which ARPACK's own solver makes; for matrices whose factors are known to be small.
+    ARPACK's own solver factors matrix - bound; for matrices whose factors are known to be small.
     """
     values, vectors = eigsh(matrix, k=count, sigma=bound, v0=_start(matrix.shape[0], seed))
     order = np.argsort(values)

@@ -92,7 +92,7 @@ def neighbors(
     Parameters
     ----------
     source : path, glob, list of paths, array or Collection
-        n samples, usually scores of some dozen components; see `open_collection`. Those of images are their pixels.
+        n samples, usually scores of some dozen components; see `open_collection`. Images are taken as vectors.
     n_neighbors : int, default=15
         Number of neighbours of each sample, itself not counted.
     method : {"auto", "exact", "hnsw"}, default="auto"
@@ -290,7 +290,7 @@ class _Work:
     def searched(self, held: _Held) -> _Samples:
         """Return the samples to search among, moved near the origin; equal ones beyond those that count are left out.
 
-        What is left is moved up in the array, as there may be no memory for another.
+        Those that remain are moved up in the array, as there may be no memory for another.
         """
         samples, origin = held.samples, origin_of(held.low, held.high)
         if origin.any():

@@ -55,7 +55,7 @@ class FactorizedSolution:
     iterations : int
         Steps of L-BFGS.
     converged : bool
-        Whether 95 per cent of the edges are within the tolerance.
+        True where 95 per cent of the edges are within the tolerance.
     """
 
     coordinates: Float64
@@ -93,7 +93,7 @@ def maximize_trace_factorized(
     tol : float, default=1e-3
         Relative violation, of 95 per cent of the edges, and change of the trace, at which to stop.
     seed : int, default=0
-        Of the starting vector of the eigensolver.
+        Seed of the starting vector of the eigensolver.
 
     Returns
     -------

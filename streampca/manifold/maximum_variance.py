@@ -76,7 +76,7 @@ class Unfolding:
     iterations : int
         Newton steps, or steps of L-BFGS.
     converged : bool
-        Whether the tolerances were reached.
+        True where the tolerances were reached.
     """
 
     embedding: Float64
@@ -96,7 +96,7 @@ def edges_of(graph: NeighborGraph) -> tuple[Integers, Float64]:
     Parameters
     ----------
     graph : NeighborGraph
-        Of n samples and k neighbours.
+        Graph of n samples and k neighbours.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def unfold(
     tol : float, default=1e-5
         Relative duality gap at which the interior-point method stops.
     seed : int, default=0
-        Of the starting vector of the factorised route's eigensolver.
+        Seed of the starting vector of the factorised route's eigensolver.
 
     Returns
     -------

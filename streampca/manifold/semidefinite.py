@@ -86,7 +86,7 @@ class SemidefiniteSolution:
     iterations : int
         Number of Newton steps.
     converged : bool
-        Whether gap and constraints reached the tolerance before steps became too short or inaccurate to go on.
+        True where gap and constraints reached the tolerance before steps became too short or inaccurate.
     """
 
     kernel: Float64

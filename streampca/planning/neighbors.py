@@ -21,8 +21,8 @@ from .request import Problem
 
 METHODS = ("exact", "hnsw")
 N_NEIGHBORS, EF_SEARCH = 15, 64  # defaults
-# Of HNSW (benchmarks/neighbors.py): 32 links and 100 candidates while adding build as fast as 16 links do and are
-# found with a recall of 0.9995 at 60000 x 50; 200 candidates take twice as long for 0.9998.
+# Parameters of HNSW, by benchmarks/neighbors.py: with 32 links and 100 candidates the index is built as fast as with 16
+# links, and the recall is 0.9995 at 60000 x 50; 200 candidates take twice as long for 0.9998.
 LINKS, EF_CONSTRUCTION = 32, 100
 EXACT_SECONDS = 60.0  # of one core: up to so many "auto" searches exactly
 TREE_FEATURES = 6  # up to so many a k-d tree compares few pairs; from 10 on it compares all
@@ -72,7 +72,7 @@ class NeighborsPlan:
     problem : Problem
         Sizes of the samples.
     request : NeighborsRequest
-        What was asked for.
+        The request.
     method : {"exact", "hnsw"}
     way : {"products", "tree", "hnsw"}
         How candidates are found.

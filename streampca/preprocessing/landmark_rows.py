@@ -1,6 +1,6 @@
 """`LandmarkRows`: landmarks that are not in memory, read a box of rows and features at a time.
 
-They are the samples of a collection, as long as a model is not stored, or an array of a stored model.
+They are samples of a collection until the model is stored, and then an array of the stored model.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ class StoredComponents:
         Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), whose chunks must all exist;
         None in old models.
     array_name : str
-        Name of the array in the model; that of others is given where they are as large.
+        Name of the array in the model; another array that is as large as components can be read in the same way.
     """
 
     path: str

@@ -172,7 +172,7 @@ class OpenModel:
     about : mapping
         The root's attribute.
     sort : Sort
-        What the group is, for messages.
+        Noun for the group in messages.
     """
 
     path: str

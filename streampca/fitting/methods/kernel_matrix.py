@@ -2,9 +2,9 @@
 
 Inner products of all pairs are added up over ranges of features, as by the dual method. Kernels of differences take
 them about the mean, so that |x - y|^2 = |x|^2 - 2 x.y + |y|^2 has all its digits, and others about zero. The matrix
-becomes that of the kernel where it lies, is centred in feature space and solved. What comes of it is the exact feature
-map whose landmarks are all samples, kept to the features that are components: a new sample is compared with every
-sample fitted, which are read from the source, or from the model where it is stored.
+becomes that of the kernel in place, is centred in feature space and solved. The result is the exact feature map whose
+landmarks are all samples, with one feature for each component. A new sample is compared with every fitted sample; these
+are read from the source, or from the model once it is stored.
 
 Residuals are products with the matrix itself in float64; products in single precision are exact here.
 
@@ -135,7 +135,7 @@ def _decomposed(solution: Solution, residuals: Float64, trace: float, mapped: Ke
         error_bound=residuals / values,
         angle_bound=angle_bounds(values, residuals, after),
         eigenvalues=None if known is None else known / (weight - 1),
-        # Of kernel "sigmoid" negative eigenvalues are left out.
+        # Negative eigenvalues, which kernel "sigmoid" has, are left out.
         total_variance=(trace if known is None else float(known.sum())) / (weight - 1),
         n_samples=n if weights is None else int(np.count_nonzero(weights)),
         total_weight=weight,

@@ -62,7 +62,7 @@ def leading_pairs(
     total_weight : float, optional
         Sum of the samples' weights, where they have any.
     signed : bool, default=False
-        Whether eigenvalues may be negative; see `solve_dense`.
+        If true, eigenvalues may be negative; see `solve_dense`.
     """
     wanted, trace = wanted_of(plan, total_weight), matrix.trace
     listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))

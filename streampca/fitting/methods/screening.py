@@ -3,7 +3,8 @@
 A feature's score is s_j = x_j^T y / sqrt(x_j^T x_j) of centred samples and target; over |y| it is their correlation.
 Features of |correlation| of at least a threshold are kept, and the target is regressed on their leading components. The
 threshold is that of the number of features that predicts left-out samples best. Each training set scores and keeps
-features of its own: those that all samples keep have seen the left-out ones (Hastie, Tibshirani and Friedman, 7.10.2).
+features of its own, as features kept by all samples would have been chosen with the left-out ones (Hastie, Tibshirani
+and Friedman, 7.10.2).
 
 References
 ----------
@@ -218,7 +219,7 @@ class TrainingSet:
     Attributes
     ----------
     moments : GroupMoments
-        Of each feature tried, of all these samples together, with the target for times.
+        Moments of each feature tried over all these samples, with the target for times.
     matrix : ndarray of shape (m, m)
         Scatter matrix of these features, upper triangle, in Fortran order.
     """
@@ -245,9 +246,9 @@ class Screen:
     Attributes
     ----------
     moments : GroupMoments
-        Of each feature, with the target for times.
+        Moments of each feature, with the target for times.
     matrices : GroupScatter
-        Of all these features.
+        Scatter matrices of the features tried, one for each fold.
     folds : Folds
         Target and folds.
     """
@@ -298,7 +299,7 @@ def correlations(moments: GroupMoments, squares: float) -> Float64:
     Parameters
     ----------
     moments : GroupMoments
-        Of a single group, with the target for times.
+        Moments of a single group, with the target for times.
     squares : float
         Sum of squared distances of the target from its mean.
     """
