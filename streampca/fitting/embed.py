@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -433,7 +434,12 @@ class _Work:
             n_samples=collection.n_samples,
             total_weight=collection.n_samples,
         )
-        about = {**data_of(collection, collection.states(), None, None), "versions": dict(versions())}
+        about = {
+            "streampca": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **data_of(collection, collection.states(), None, None),
+            "versions": dict(versions()),
+        }
         return model_of(collection, found, about, found.components), rows
 
     def _components(self, folder: str, how: Checkpointing | None) -> PCAModel:
