@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from planned import remedy
 from sklearn import manifold
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits, make_swiss_roll
@@ -202,6 +203,14 @@ def test_a_disconnected_graph_is_refused_with_remedies_that_work():
 def test_refusals(how, error, match):
     with pytest.raises(error, match=match):
         streampca.embed(np.random.default_rng(0).random((40, 3)), **how)
+
+
+@pytest.mark.parametrize("kind", ["isomap", "spectral-embedding"])
+def test_the_budget_that_is_named_is_enough(kind):
+    images = load_digits().images[:400]
+    with pytest.raises(BudgetError) as raised:
+        streampca.embed(images, kind=kind, pca_components=20, memory="1 MiB")
+    streampca.embed(images, kind=kind, pca_components=20, memory=remedy(raised.value))
 
 
 def test_bad_samples_are_refused_in_a_line():

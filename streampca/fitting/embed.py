@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..errors import DataError, RequestError
+from ..errors import BudgetError, DataError, RequestError
 from ..events import Finished, Listener, Solving, check_listener, logged, one_at_a_time
 from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
@@ -32,6 +32,7 @@ from ..models.pca import PCAModel, load_model
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, blocks_of
+from ..planning.budget import smallest, too_small
 from ..planning.embedding import (
     ACTING,
     JUDGED,
@@ -42,7 +43,7 @@ from ..planning.embedding import (
 from ..planning.neighbors import NeighborsRequest, plan_neighbors, way_of
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.sizes_for_planning import problem_of_scores, this_machine
+from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
 from ..readers import Opening, check_apart, open_collection, open_column, paths_of
 from ..readers.collection import data_difference, digest, states_by_name, unchanged
 from ..storage.disk import expanded
@@ -54,7 +55,7 @@ from .fit import Place, fit_collection
 from .identity import check_beside, described
 from .methods import Decomposition
 from .neighbors import graph_of
-from .plan import check_options, narrowed, prepared
+from .plan import check_options, narrowed, plan_collection, prepared
 
 Array = npt.NDArray[Any]
 
@@ -310,7 +311,7 @@ class _Work:
             compared = self._compared(folder, how)
             graph, kept = self._graph(compared, folder, how)
             if len(kept) < self.collection.n_samples:
-                plan = self._plan(len(kept))
+                plan = self._last(self.request, len(kept))
             pca, scores = self._scored(compared, folder)
             job = EmbeddingJob(
                 scores if len(kept) == len(scores) else scores[kept],
@@ -342,18 +343,58 @@ class _Work:
         """Number of principal components; 0 where features are taken as they are."""
         return self.request.n_scores(self.collection.n_samples, self.collection.n_features)
 
-    def _plan(self, n_samples: int | None = None) -> EmbeddingPlan:
-        """Plan the embedding of all samples, or of so many, after the search for their neighbours."""
-        itemsize = 8 if self.collection.dtype.itemsize > 4 or self.collection.dtype.str[1:] in ("i4", "u4") else 4
-        n, width = n_samples or self.collection.n_samples, self.n_scores or self.collection.n_features
-        if self.n_scores and self.given_graph is None:  # of features as they are the search is planned at once
-            plan_neighbors(problem_of_scores(self.collection, width), self._search, "the scores")
-        return plan_embedding(self.request, this_machine(), n_samples=n, n_scores=width, itemsize=itemsize)
+    def _plan(self) -> EmbeddingPlan:
+        """Plan the embedding, and refuse a budget that a stage does not fit, naming one that all of them fit."""
+        try:
+            return self._planned(self.request)
+        except BudgetError:
+            budget, machine = self.request.memory, this_machine()
+            least = smallest(self._fits)
+            what = f"{self.request.kind} of {self.collection.n_samples} samples, with the stages before it,"
+            fewer = ", or give fewer landmarks (--landmarks)" if self.request.kind == "isomap" else ""
+            raise too_small(what, least, machine.budget(budget), more=fewer) from None
+
+    def _fits(self, budget: int) -> bool:
+        try:
+            self._planned(replace(self.request, memory=budget))
+        except BudgetError:
+            return False
+        return True
+
+    def _planned(self, request: EmbeddingRequest) -> EmbeddingPlan:
+        """Plan all stages, and return the plan of the last."""
+        collection, found = self.collection, self._last(request, self.collection.n_samples)
+        if self.n_scores:
+            plan_collection(collection, self._components_request(request))
+        if self.given_graph is None:
+            scores = problem_of_scores(collection, self.n_scores, self._itemsize) if self.n_scores else None
+            problem = scores or problem_of(collection)
+            plan_neighbors(problem, self._search(request), collection.source)
+        return found
+
+    def _last(self, request: EmbeddingRequest, n_samples: int) -> EmbeddingPlan:
+        """Plan the embedding of so many samples whose neighbours are known."""
+        width = self.n_scores or self.collection.n_features
+        return plan_embedding(request, this_machine(), n_samples=n_samples, n_scores=width, itemsize=self._itemsize)
 
     @property
-    def _search(self) -> NeighborsRequest:
-        """The request of the search for neighbours."""
-        return NeighborsRequest(self.request.n_neighbors, seed=self.request.seed, memory=self.request.memory)
+    def _itemsize(self) -> int:
+        """Bytes of a score."""
+        return working_dtype(self.collection.dtype, np.float32).itemsize
+
+    def _components_request(self, request: EmbeddingRequest) -> Request:
+        """Return the request of the principal components."""
+        return Request(
+            n_components=self.n_scores,
+            memory=request.memory,
+            seed=request.seed,
+            missing=self.missing,
+            output=True,
+        )
+
+    def _search(self, request: EmbeddingRequest) -> NeighborsRequest:
+        """Return the request of the search for neighbours."""
+        return NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory)
 
     @contextmanager
     def _stages(self, how: Checkpointing | None, plan: EmbeddingPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
@@ -448,13 +489,7 @@ class _Work:
         if not os.path.isdir(path):
             fit_collection(
                 self.collection,
-                Request(
-                    n_components=self.n_scores,
-                    memory=self.request.memory,
-                    seed=self.request.seed,
-                    missing=self.missing,
-                    output=True,
-                ),
+                self._components_request(self.request),
                 place=Place(path),
                 executor=self.executor,
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
@@ -472,7 +507,7 @@ class _Work:
         if not os.path.isdir(path):
             graph_of(
                 compared,
-                self._search,
+                self._search(self.request),
                 output=path,
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
                 listener=self.listener,

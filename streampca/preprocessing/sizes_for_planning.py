@@ -36,14 +36,14 @@ def problem_of(collection: Collection) -> Problem:
     )
 
 
-def problem_of_scores(collection: Collection, k: int) -> Problem:
+def problem_of_scores(collection: Collection, k: int, itemsize: int = 4) -> Problem:
     """Return the sizes of the scores of a collection along k components, before they are written."""
     return Problem(
         n_samples=collection.n_samples,
         n_features=k,
         sample_shape=(k,),
-        row_bytes=4 * k,
-        itemsize=4,
+        row_bytes=itemsize * k,
+        itemsize=itemsize,
         kind="f",
         chunk_samples=1,
         chunk_features=k,
