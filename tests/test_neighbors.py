@@ -27,9 +27,9 @@ from streampca.manifold import graph_components
 from streampca.manifold.graph_components import component_labels, largest_component
 from streampca.manifold.graph_facts import sentences
 from streampca.manifold.neighbor_graph import NeighborGraph
-from streampca.manifold.neighbors import nearest
+from streampca.manifold.neighbors import NeighborSearch
 from streampca.manifold.stored_graph import save_graph
-from streampca.planning.neighbors import NeighborsRequest, plan_neighbors
+from streampca.planning.neighbors import NeighborsRequest, plan_neighbors, way_of
 from streampca.units import GIB, MIB
 
 
@@ -85,8 +85,9 @@ def test_equal_to_a_comparison_of_all_pairs(x, monkeypatch):
 @pytest.mark.parametrize("x", SAMPLES.values(), ids=SAMPLES)
 def test_nearest_of_other_rows(x):
     rows = np.concatenate([x[::10], x[:9] + x[1:10]])
-    assert same(nearest(rows, x, 4), by_comparison(x, 4, rows))
-    assert same(nearest(x, x[:3], 3), by_comparison(x[:3], 3, x))
+    for references, k, asked in ((x, 4, rows), (x[:3], 3, x)):
+        search = NeighborSearch(references, way_of(x.shape[1]))
+        assert same(search.query(asked, k), by_comparison(references, k, asked))
 
 
 @given(st.integers(2, 60), st.integers(1, 8), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -201,19 +202,6 @@ def test_refusals_are_one_line(x, options, error, words):
     with pytest.raises(error, match=words) as raised:
         streampca.neighbors(x, **options)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("rows", "references", "k", "words"),
-    [
-        (NORMAL, NORMAL[:, :3], 1, "rows have 9 features and references 3"),
-        (NORMAL, NORMAL[:5], 6, "give at most 5"),
-        ([[np.nan]], [[1.0]], 1, "are not a matrix of finite numbers"),
-    ],
-)
-def test_nearest_refuses(rows, references, k, words):
-    with pytest.raises(RequestError, match=words):
-        nearest(rows, references, k)
 
 
 # -- plans

@@ -29,8 +29,7 @@ from threadpoolctl import threadpool_limits
 from .. import machine
 from ..errors import RequestError
 from ..execution.threads import map_in_threads
-from ..planning.neighbors import EF_CONSTRUCTION, LINKS, MARGIN, PIECE, candidates_at_once, way_of
-from ..units import whole_number
+from ..planning.neighbors import EF_CONSTRUCTION, LINKS, MARGIN, PIECE, candidates_at_once
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -38,50 +37,6 @@ Ints = npt.NDArray[np.intp]
 
 EPS = float(np.finfo(np.float64).eps)
 LEAST_PIECE = 128  # rows that are worth a thread
-
-
-def nearest(rows: npt.ArrayLike, references: npt.ArrayLike, k: int) -> tuple[Ints, Float64]:
-    """Return the k nearest references of every row, by an exact search.
-
-    Parameters
-    ----------
-    rows : array-like of shape (m, d)
-        Samples; none is left out as a neighbour of itself.
-    references : array-like of shape (n, d)
-        Samples that neighbours are looked for among. Those searched several times are better given to `NeighborSearch`
-        once.
-    k : int
-        Number of neighbours of each row, up to n.
-
-    Returns
-    -------
-    indices : ndarray of shape (m, k)
-        Numbers of the references, nearest first, and at one distance by number.
-    distances : ndarray of shape (m, k)
-
-    Raises
-    ------
-    RequestError
-        If there are fewer than k references, or the numbers of features differ.
-
-    Notes
-    -----
-    Cost: 2 m n d flops and m n comparisons; far fewer for up to 6 features, by a k-d tree.
-
-    Examples
-    --------
-    >>> nearest([[0.9]], [[0.0], [1.0], [3.0]], 2)
-    (array([[1, 0]]), array([[0.1, 0.9]]))
-    """
-    rows, references = _matrix(rows, "rows"), _matrix(references, "references")
-    if rows.shape[1] != references.shape[1]:
-        raise RequestError(
-            f"rows have {rows.shape[1]} features and references {references.shape[1]}; give as many of both."
-        )
-    k = whole_number(k, "k", least=1, example="15")
-    if k > len(references):
-        raise RequestError(f"k {k} is more than the {len(references)} references; give at most {len(references)}.")
-    return NeighborSearch(references, way_of(references.shape[1])).query(rows, k)
 
 
 class NeighborSearch:
@@ -326,10 +281,3 @@ def _without(numbers: Ints, distances: Float64, own: Ints) -> tuple[Ints, Float6
 def _norms(rows: Array) -> Float64:
     squares: Float64 = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
     return np.sqrt(squares)
-
-
-def _matrix(values: npt.ArrayLike, name: str) -> Array:
-    made = np.asarray(values)
-    if made.ndim != 2 or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
-        raise RequestError(f"{name} of shape {made.shape} are not a matrix of finite numbers; give one row a sample.")
-    return made

@@ -136,7 +136,7 @@ class EmbeddingPlan:
     n_references : int
         Fitted samples that the model keeps to place others.
     room : int
-        Bytes that the factors of a sparse matrix may take.
+        Bytes that the factors of a sparse matrix may take, or the matrices of actions.
     memory_estimate : MemoryEstimate
     """
 
@@ -234,7 +234,9 @@ def plan_embedding(
         what = f"{request.kind} of {n} samples"
         share = f"the largest share is the {estimate.largest.largest_share}"
         raise too_small(what, estimate.total, budget, share=share, more=fewer)
-    room = budget[0] - sum(count for _, count in phases[0].items)
+    # The matrices of actions are counted again when their constraints are known; factors come beside what is planned.
+    beside = base if request.kind == ACTING else dict(phases[0].items)
+    room = budget[0] - sum(beside.values())
     return EmbeddingPlan(landmarks, references, room, estimate)
 
 
