@@ -229,3 +229,14 @@ def test_unfolding_prints_rolls_and_walks(run_here):
     table = cells(printed)
     assert float(table["seed 100"][0]) > 0.99
     assert float(table["seed 100, 1 steps back"][0]) == pytest.approx(0.5, abs=0.015)
+
+
+def test_surfaces_prints_a_roll_and_a_blob(run_here):
+    rows = [line.split() for line in run_here("surfaces.py", "--points", "800", "--images", "600").splitlines()]
+    found = {(row[0], row[2]): row for row in rows if row and row[0] in ("roll", "blob")}
+    assert set(found) == {
+        ("blob", "isomap"),
+        *(("roll", each) for each in ("neighbours", "spectral-embedding", "isomap")),
+    }
+    for surface in ("roll", "blob"):
+        assert min(float(value) for value in found[surface, "isomap"][5:7]) > 0.98
