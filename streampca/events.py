@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -150,7 +152,7 @@ def describe(event: Event) -> str:
             memory = f"{format_bytes(plan.memory_estimate.total)} of {format_bytes(plan.memory)}"
             return f"plan: {plan.method}, {_passes(plan.passes)}, {memory}"
         case PassStarted(label, samples=samples, bytes=count):
-            return f"{label}: started, {samples} samples, {format_bytes(count)}"
+            return f"{label}: started, {samples} samples" + (f", {format_bytes(count)}" if count else "")
         case PassFinished(seconds):
             return f"pass finished after {format_seconds(seconds)}"
         case Solving(what) | Drawing(what):
@@ -183,6 +185,15 @@ def check_listener(listener: Any) -> None:
     """
     if not callable(listener):
         raise RequestError(f"listener {listener!r} is not a function of one event; give one, such as print.")
+
+
+@contextmanager
+def reported(listener: Listener, started: PassStarted) -> Iterator[None]:
+    """Tell a listener that a pass starts, and when it is over how long it took."""
+    began = time.perf_counter()
+    listener(started)
+    yield
+    listener(PassFinished(time.perf_counter() - began))
 
 
 def one_at_a_time(listener: Listener) -> Listener:

@@ -50,11 +50,11 @@ def plain(console):
     return [Text.from_ansi(line).plain for line in lines(console)]
 
 
-def a_pass(listener, clock, blocks=60, seconds=1.0, of=2):
-    listener(PassStarted("scatter", 1, of, samples=100 * blocks, bytes=2**20 * blocks))
+def a_pass(listener, clock, blocks=60, seconds=1.0, of=2, size=2**20):
+    listener(PassStarted("scatter", 1, of, samples=100 * blocks, bytes=size * blocks))
     for _ in range(blocks):
         clock.now += seconds
-        listener(BlockDone(100, 2**20))
+        listener(BlockDone(100, size))
     listener(PassFinished(blocks * seconds))
 
 
@@ -76,6 +76,13 @@ def test_a_short_pass_takes_two_lines():
     with Progress(console, clock=clock) as listener:
         a_pass(listener, clock, seconds=0.01, of=1)
     assert lines(console) == ["scatter: 6000 samples, 60.0 MiB", "scatter: 0.6 s, 10000 samples/s, 100 MiB/s"]
+
+
+def test_a_pass_that_reads_nothing_has_no_bytes():
+    clock, console = Clock(), log()
+    with Progress(console, clock=clock) as listener:
+        a_pass(listener, clock, blocks=1, seconds=80.0, of=1, size=0)
+    assert lines(console) == ["scatter: 100 samples", "scatter: 1 min 20 s, 1.2 samples/s"]
 
 
 def logged(*events, width=80):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..eigensolvers.sparse import FactorsTooLargeError
 from ..errors import DataError
-from ..events import BlockDone, Listener, PassFinished, PassStarted, Solving, Warned
+from ..events import BlockDone, Listener, PassStarted, Solving, Warned, reported
 from ..execution.checkpoint import StageCheckpoint
 from ..manifold.action_respecting import embed_with_actions
 from ..manifold.geodesics import geodesic_distances, landmarks_of
@@ -149,11 +149,10 @@ def isomap(job: EmbeddingJob) -> Embedded:
 
     def geodesics() -> dict[str, Array]:
         landmarks = landmarks_of(edges, count, request.landmark_choice, request.seed)
-        job.listener(PassStarted("geodesic distances", 1, 1, len(landmarks), 0))
         told = lambda done: job.listener(BlockDone(done, 0))  # noqa: E731
         dtype = np.float64 if count == n else np.float32
-        distances = geodesic_distances(edges, landmarks, dtype=dtype, progress=told)
-        job.listener(PassFinished(0.0))
+        with reported(job.listener, PassStarted("geodesic distances", 1, 1, len(landmarks), 0)):
+            distances = geodesic_distances(edges, landmarks, dtype=dtype, progress=told)
         return {"landmarks": landmarks, "distances": distances}
 
     found = job.saved("geodesics", geodesics)

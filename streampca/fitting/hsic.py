@@ -10,7 +10,6 @@ Song, Smola, Gretton, Bedo and Borgwardt (2012), Feature selection via dependenc
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from .. import __version__
 from ..accumulators import CrossMoments, KernelSums
 from ..accumulators.kernel_sums import Estimates
 from ..errors import DataError, RequestError
-from ..events import Listener, PassFinished, PassStarted, Solving, check_listener, logged
+from ..events import Listener, PassStarted, Solving, check_listener, logged, reported
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
 from ..execution.executor import as_of, executing
@@ -333,14 +332,14 @@ class _Work:
 
     def folded(self, task: Any, plan: HsicPlan, stage: StageCheckpoint | None) -> KernelSums | CrossMoments:
         """Fold a task over the plan's spans."""
-        began, collection = time.perf_counter(), self.sides[0].collection
+        collection = self.sides[0].collection
         stored = collection.n_samples * sum(side.collection.row_bytes for side in self.sides)
-        self.listener(PassStarted("dependence", 1, 1, collection.n_samples, stored))
-        found: KernelSums | CrossMoments = self.executor.fold(
-            task, plan.spans, absorb_sums, threads=plan.threads, ahead=plan.ahead, listener=self.listener,
-            checkpoint=stage,
-        )  # fmt: skip
-        self.listener(PassFinished(time.perf_counter() - began))
+        found: KernelSums | CrossMoments
+        with reported(self.listener, PassStarted("dependence", 1, 1, collection.n_samples, stored)):
+            found = self.executor.fold(
+                task, plan.spans, absorb_sums, threads=plan.threads, ahead=plan.ahead, listener=self.listener,
+                checkpoint=stage,
+            )  # fmt: skip
         hand_back()
         return found
 

@@ -11,7 +11,6 @@ Musco and Musco (2017), Recursive sampling for the Nyström method (ridge levera
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, RequestError
-from ..events import BlockDone, Listener, PassFinished, PassStarted, silent
+from ..events import BlockDone, Listener, PassStarted, reported, silent
 from ..machine import hand_back
 from ..planning.landmarks import NAME, check_landmarks, landmarks_memory
 from ..preprocessing import Prepared
@@ -115,16 +114,14 @@ def _read(collection: Prepared, places: Places, listener: Listener) -> Array:
         if len(places) == collection.n_samples
         else Prepared(Chosen(collection.raw, places), collection.preparation)
     )
-    began, size = time.perf_counter(), max(1, READ_BYTES // collection.row_bytes)
-    listener(PassStarted(NAME, 1, 1, count, count * collection.row_bytes))
+    size = max(1, READ_BYTES // collection.row_bytes)
     rows = np.empty((count, collection.n_features), collection.dtype)
-    with unchanged(collection):
+    with reported(listener, PassStarted(NAME, 1, 1, count, count * collection.row_bytes)), unchanged(collection):
         for start in range(0, count, size):
             block = slice(start, min(start + size, count))
             rows[block] = chosen.read(block)
             _check_finite(rows[block], chosen, start)
             listener(BlockDone(block.stop - start, (block.stop - start) * collection.row_bytes))
-    listener(PassFinished(time.perf_counter() - began))
     hand_back()
     return rows
 

@@ -7,7 +7,6 @@ dates from their mean, the trend is C / T; and the squares it leaves are those a
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from ..accumulators import GroupMoments
 from ..errors import DataError
-from ..events import Listener, PassFinished, PassStarted, Warned, silent
+from ..events import Listener, PassStarted, Warned, reported, silent
 from ..execution import LocalExecutor
 from ..machine import hand_back
 from ..planning.blocks import Span
@@ -163,12 +162,11 @@ class _Wanted:
 
 def _summed(task: SamplesTask[GroupMoments], plan: Learning, listener: Listener) -> GroupMoments:
     """Read all samples once."""
-    began, collection = time.perf_counter(), task.collection
-    listener(PassStarted(plan.memory_estimate.name, 1, 1, collection.n_samples, collection.nbytes))
-    with unchanged(collection):
+    collection = task.collection
+    started = PassStarted(plan.memory_estimate.name, 1, 1, collection.n_samples, collection.nbytes)
+    with reported(listener, started), unchanged(collection):
         spans = [Span(0, collection.n_samples)]
         found = LocalExecutor().fold(task, spans, one_span, ahead=plan.ahead, listener=listener)
-    listener(PassFinished(time.perf_counter() - began))
     hand_back()
     return found
 

@@ -20,7 +20,17 @@ import numpy as np
 
 from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, OutputError, RequestError
-from ..events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, Warned, check_listener, logged
+from ..events import (
+    BlockDone,
+    Finished,
+    Listener,
+    PassStarted,
+    Planned,
+    Warned,
+    check_listener,
+    logged,
+    reported,
+)
 from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel, load_model
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
@@ -417,19 +427,18 @@ def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
 
 def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -> Decomposition:
     """Add the pieces' statistics from left to right, one in memory beside the sum, and solve for what is asked."""
-    began, p = time.perf_counter(), plan.problem.n_features
+    p = plan.problem.n_features
     whole: Any
     if plan.method == SKETCH:
         whole, size = FrequentDirections(p, rows=plan.product_rows), 8 * p * plan.product_rows
     else:
         whole = Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)
         size = 8 * p * p
-    listener(PassStarted("parts", 1, 1, plan.problem.n_samples, size * len(pieces)))
-    for piece in pieces:
-        whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
-        hand_back()
-        listener(BlockDone(piece.data["n_samples"], size))
-    listener(PassFinished(time.perf_counter() - began))
+    with reported(listener, PassStarted("parts", 1, 1, plan.problem.n_samples, size * len(pieces))):
+        for piece in pieces:
+            whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
+            hand_back()
+            listener(BlockDone(piece.data["n_samples"], size))
     if plan.method == SKETCH:
         check_variance(whole.trace, source, plan)
         found = decompose_sketch(whole, plan, listener)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,13 +25,13 @@ from ..events import (
     BlockDone,
     Finished,
     Listener,
-    PassFinished,
     PassStarted,
     Planned,
     Solving,
     check_listener,
     logged,
     one_at_a_time,
+    reported,
     silent,
 )
 from ..execution import LocalExecutor
@@ -278,7 +278,10 @@ class _Work:
         collection, plan = self.collection, self.plan
         n, p = collection.n_samples, collection.n_features
         task = _Reading(collection, plan.read_rows)
-        with self.told(PassStarted("reading", 1, 1, n, n * collection.row_bytes)), unchanged(collection, self.states):
+        with (
+            reported(self.listener, PassStarted("reading", 1, 1, n, n * collection.row_bytes)),
+            unchanged(collection, self.states),
+        ):
             held = LocalExecutor().fold(task, [Span(0, n)], one_span, ahead=plan.ahead, listener=self.listener)
         if (held.low == held.high).all():
             raise DataError(
@@ -317,7 +320,7 @@ class _Work:
         """Search for the neighbours of all samples, block by block."""
         n = self.collection.n_samples
         task = _Searching(new, restored, samples, search, k, self.plan.block_rows)
-        with self.told(PassStarted(label, 1, 1, n, n * samples.row_bytes)):
+        with reported(self.listener, PassStarted(label, 1, 1, n, n * samples.row_bytes)):
             return LocalExecutor().fold(task, [Span(0, n)], one_span, listener=self.listener, checkpoint=stage)
 
     def recall(self, graph: NeighborGraph, samples: _Samples) -> dict[str, Any]:
@@ -332,14 +335,6 @@ class _Work:
             _, distances = search.query(samples.rows(some), k, some)
             found += int(np.count_nonzero(graph.distances[some] <= distances[:, -1:]))
         return {"share": found / (k * len(chosen)), "samples": len(chosen)}
-
-    @contextmanager
-    def told(self, event: PassStarted) -> Iterator[None]:
-        """Tell the listener that a pass starts, and when it is over."""
-        began = time.perf_counter()
-        self.listener(event)
-        yield
-        self.listener(PassFinished(time.perf_counter() - began))
 
 
 @dataclass(frozen=True)

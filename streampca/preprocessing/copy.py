@@ -18,7 +18,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ..errors import RequestError
-from ..events import BlockDone, Finished, Listener, PassFinished, PassStarted, check_listener, silent
+from ..events import BlockDone, Finished, Listener, PassStarted, check_listener, reported, silent
 from ..execution import Executor, LocalExecutor
 from ..planning.blocks import Span, blocks_of, spans_of
 from ..planning.boxes import Box, flat_range, tiles_of
@@ -95,12 +95,10 @@ def copy_collection(
     with staged(path) as partial:
         writer = ZarrWriter(partial, _table(source, plan))
         task = _Tiles(source, tuple(tiles_of(source.shape, plan.tile)), writer)
-        listener(PassStarted("copy", 1, 1, source.n_samples, source.nbytes))
-        with unchanged(source):
+        with reported(listener, PassStarted("copy", 1, 1, source.n_samples, source.nbytes)), unchanged(source):
             runner.check(task.first, plan.memory_estimate.total, listener)
             spans = spans_of(len(task.tiles), SPANS_A_WORKER * runner.workers if runner.workers > 1 else 1, 1)
             runner.fold(task, spans, _Copied.absorb, ahead=plan.ahead, listener=listener)
-        listener(PassFinished(time.perf_counter() - began))
         writer.close()
         check_array(partial, path, "images", source.shape, source.dtype)
     listener(Finished("copy", time.perf_counter() - began))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, RequestError
-from ..events import BlockDone, Listener, PassFinished, PassStarted, Warned, silent
+from ..events import BlockDone, Listener, PassStarted, Warned, reported, silent
 from ..planning.blocks import Span, block_rows, blocks_of
 from ..readers.collection import Collection, Skipped
 from ..readers.coordinates import is_latitude
@@ -149,14 +148,13 @@ def _finite(
     collection: Collection, label: str, listener: Listener, memory: int
 ) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
     """Read a collection once; yield blocks of samples, and which of their values are finite."""
-    began = time.perf_counter()
-    listener(PassStarted(label, 1, 1, collection.n_samples, collection.nbytes))
     # A value of a block takes one more byte, which says if it is finite.
     row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
-    for block in blocks_of(Span(0, collection.n_samples), block_rows(row, collection.chunks.samples, memory)):
-        yield block, np.isfinite(collection.read(slice(*block)))
-        listener(BlockDone(block.size, block.size * collection.row_bytes))
-    listener(PassFinished(time.perf_counter() - began))
+    size = block_rows(row, collection.chunks.samples, memory)
+    with reported(listener, PassStarted(label, 1, 1, collection.n_samples, collection.nbytes)):
+        for block in blocks_of(Span(0, collection.n_samples), size):
+            yield block, np.isfinite(collection.read(slice(*block)))
+            listener(BlockDone(block.size, block.size * collection.row_bytes))
 
 
 def _over(collection: Collection, features: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

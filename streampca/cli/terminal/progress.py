@@ -87,7 +87,8 @@ class Progress:
             case PassStarted():
                 self._pass = current = _Pass.of(event, self._clock())
                 self._next_line = current.started + FIRST_LINE
-                line = f"{current.label}: {current.samples} samples, {format_bytes(current.bytes)}"
+                size = f", {format_bytes(current.bytes)}" if current.bytes else ""
+                line = f"{current.label}: {current.samples} samples{size}"
                 self._begin(current.label, line, current.samples)
             case BlockDone() if self._pass:
                 self._pass.samples_done += event.samples
@@ -171,7 +172,7 @@ class _Pass:
     def rates(self, seconds: float) -> str:
         seconds = max(seconds, 1e-3)
         samples, count = self.samples_done - self.samples_kept, self.bytes_done - self.bytes_kept
-        return f"{samples / seconds:.0f} samples/s, {format_bytes(count / seconds)}/s"
+        return ", ".join([_sample_rate(samples / seconds), *([f"{format_bytes(count / seconds)}/s"] if count else [])])
 
     def so_far(self, seconds: float) -> str:
         done = min(1.0, self.samples_done / max(1, self.samples))
@@ -200,5 +201,11 @@ class _Rates(bars.ProgressColumn):
     def render(self, task: bars.Task) -> Text:
         if not task.speed or not task.completed:
             return Text("")
-        rate = format_bytes(task.speed * task.fields["bytes_done"] / task.completed)
-        return Text(f"{task.speed:.0f} samples/s {rate}/s", style="progress.data.speed", no_wrap=True)
+        rates, count = [_sample_rate(task.speed)], task.fields["bytes_done"]
+        if count:
+            rates.append(f"{format_bytes(task.speed * count / task.completed)}/s")
+        return Text(" ".join(rates), style="progress.data.speed", no_wrap=True)
+
+
+def _sample_rate(rate: float) -> str:
+    return f"{rate:.0f} samples/s" if rate >= 10 else f"{rate:.2g} samples/s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...accumulators import Accumulator
-from ...events import Listener, PassFinished, PassStarted, Warned, silent
+from ...events import Listener, PassStarted, Warned, reported, silent
 from ...execution import Executor
 from ...execution.checkpoint import StageCheckpoint
 from ...planning import Plan
@@ -105,11 +104,9 @@ class Job:
         ChangedError
             If it has changed.
         """
-        began = time.perf_counter()
-        self.listener(started)
-        with unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext():
+        checked = unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext()
+        with reported(self.listener, started), checked:
             yield
-        self.listener(PassFinished(time.perf_counter() - began))
 
 
 @dataclass(frozen=True)

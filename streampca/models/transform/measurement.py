@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import BudgetError
-from ...events import BlockDone, Listener, PassFinished, PassStarted, silent
+from ...events import BlockDone, Listener, PassStarted, reported, silent
 from ...execution import LocalExecutor
 from ...planning import plan_application
 from ...planning.blocks import Span, blocks_of
@@ -60,15 +59,13 @@ def measure(
     listener : callable
         Told of progress.
     """
-    n, began = collections[0].n_samples, perf_counter()
+    n = collections[0].n_samples
     task = _Measuring(function, collections, block_rows, runs or [Span(0, n)])
     everything = task.counts(Span(0, n))
-    listener(PassStarted(label, 1, 1, everything.samples, everything.bytes))
-    with ExitStack() as stack:
+    with reported(listener, PassStarted(label, 1, 1, everything.samples, everything.bytes)), ExitStack() as stack:
         for each in collections:
             stack.enter_context(unchanged(each))
         LocalExecutor().fold(task, [Span(0, n)], lambda left, right: None, ahead=ahead, listener=listener)
-    listener(PassFinished(perf_counter() - began))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 
 from ... import machine
 from ...errors import BudgetError
-from ...events import Listener, PassFinished, PassStarted, one_at_a_time
+from ...events import Listener, PassStarted, one_at_a_time, reported
 from ...execution import Executor, LocalExecutor
 from ...execution.checkpoint import EVERY, CheckpointFolder, Checkpointing
 from ...execution.executor import as_of, executing
@@ -114,9 +113,8 @@ def _write_by(
 ) -> float:
     """Fold the collection into its output: block by block, or by ranges of features where components do not fit."""
     collection = work.collection
-    began = time.perf_counter()
-    listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))
     with (
+        reported(listener, PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes)),
         resumable(saved, plan, path, _stored(work, plan, table), overwrite=overwrite) as (writer, checkpoint),
         unchanged(collection),
     ):
@@ -130,7 +128,6 @@ def _write_by(
             spans, threads, ahead = plan.spans(collection.n_samples), plan.threads, plan.ahead
         how: Any = {"threads": threads, "ahead": ahead, "listener": listener, "checkpoint": checkpoint}
         written: Written = executor.fold(task, spans, Written.absorb, **how)
-    listener(PassFinished(time.perf_counter() - began))
     return float(written.totals[1])
 
 

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ...errors import RequestError, SourceError, first_line, without_secrets
-from ...events import BlockDone, Listener, PassFinished, PassStarted
+from ...events import BlockDone, Listener, PassStarted, reported
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
 from ..silence_decoders import quiet
@@ -285,13 +284,11 @@ def take_census(files: Listing, table: Mapping[str, Array] | None, listener: Lis
         return census
     usual = max(_header_bytes(files.path(at)) for at in _spread(len(files)))
     decode = partial(_decoded, reading=files.reading, most=2 * usual or _LARGE)
-    listener(PassStarted("checking files", 1, 1, len(left), _size(files, left)))
-    began = time.perf_counter()
-    for start in range(0, len(left), _AT_A_TIME):
-        some = left[start : start + _AT_A_TIME]
-        census.enter(some.tolist(), _each(files, some.tolist(), decode, usual))
-        listener(BlockDone(len(some), _size(files, some)))
-    listener(PassFinished(time.perf_counter() - began))
+    with reported(listener, PassStarted("checking files", 1, 1, len(left), _size(files, left))):
+        for start in range(0, len(left), _AT_A_TIME):
+            some = left[start : start + _AT_A_TIME]
+            census.enter(some.tolist(), _each(files, some.tolist(), decode, usual))
+            listener(BlockDone(len(some), _size(files, some)))
     return census
 
 
