@@ -29,7 +29,7 @@ from streampca.units import GIB
 
 Floats = npt.NDArray[np.float64]
 
-NEW, NEIGHBORS = 500, 12
+NEW, NEIGHBORS = 500, 10
 BUDGET, MOST_CPU = "4GiB", 1200.0
 LEAST_R2, MOST_OFF = 0.99, 0.02
 
