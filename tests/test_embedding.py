@@ -11,6 +11,7 @@ from sklearn import manifold
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
 from streampca.cli.config import make_run
@@ -192,7 +193,7 @@ def test_a_disconnected_graph_is_refused_with_remedies_that_work():
         ({"n_neighbors": 40}, RequestError, "n_neighbors 40 is not below the 40 samples"),
         ({"kind": "tsne"}, RequestError, "kind 'tsne' is not one of"),
         ({"landmarks": 50}, RequestError, "landmarks 50 do not go with 40 samples"),
-        ({"n_components": 39}, RequestError, "n_components 39 is too large"),
+        ({"n_components": 40}, RequestError, "n_components 40 is too large for 40 samples; give at most 39"),
         ({"kind": "locally-linear-embedding", "reg": 0}, RequestError, "reg 0 is not a number above 0"),
         ({"reg": 0.1}, RequestError, "reg is an option of kind 'locally-linear"),
         ({"kind": "locally-linear-embedding", "landmarks": 10}, RequestError, "give 16 to 40"),
@@ -203,6 +204,51 @@ def test_a_disconnected_graph_is_refused_with_remedies_that_work():
 def test_refusals(how, error, match):
     with pytest.raises(error, match=match):
         streampca.embed(np.random.default_rng(0).random((40, 3)), **how)
+
+
+def test_estimators_give_all_samples_a_place_in_their_type():
+    """Samples outside the largest component are placed as `transform` places them."""
+    random = np.random.default_rng(0)
+    rows = np.concatenate([random.normal(size=(60, 3)), 9 + random.normal(size=(20, 3))]).astype(np.float32)
+    for estimator in (
+        streampca.Isomap(largest_component=True),
+        streampca.SpectralClustering(2, largest_component=True),
+    ):
+        with pytest.warns(UserWarning, match="20 samples outside the largest"):
+            estimator.fit(rows)
+        assert estimator.embedding_.shape == (80, 2)
+        assert estimator.embedding_.dtype == np.float32
+        np.testing.assert_array_equal(estimator.embedding_[60:], estimator.transform(rows[60:]))
+    assert estimator.labels_.shape == (80,)
+    np.testing.assert_array_equal(estimator.labels_[60:], estimator.predict(rows[60:]))
+
+
+def test_isomap_has_scikit_learns_attributes(samples):
+    rows = samples["roll"][:300]
+    ours, other = streampca.Isomap(n_neighbors=8).fit(rows), manifold.Isomap(n_neighbors=8).fit(rows)
+    np.testing.assert_allclose(ours.dist_matrix_, other.dist_matrix_, rtol=1e-12)
+    assert ours.reconstruction_error() == pytest.approx(other.reconstruction_error(), rel=1e-8)
+    with pytest.raises(AttributeError, match="only landmarks were measured from"):
+        streampca.Isomap(n_neighbors=8, landmarks=50).fit(rows).reconstruction_error()
+    with pytest.raises(RequestError, match="n_neighbors"):
+        streampca.Isomap(n_neighbors=None).fit(rows)
+
+
+def test_points_on_a_line_have_no_second_dimension():
+    line = np.arange(6)[:, None] * np.ones(2)
+    found = streampca.Isomap(n_neighbors=2, n_components=2).fit(line)
+    np.testing.assert_array_equal(found.embedding_[:, 1], 0)
+    assert np.ptp(found.embedding_[:, 0]) == pytest.approx(5 * np.sqrt(2))
+    np.testing.assert_allclose(found.transform(line), found.embedding_, atol=1e-12)
+
+
+@pytest.mark.campaign
+@parametrize_with_checks(
+    [streampca.Isomap(largest_component=True), streampca.LocallyLinearEmbedding(largest_component=True)]
+)
+@pytest.mark.filterwarnings("ignore:the number of connected components")
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
 
 
 @pytest.mark.parametrize("kind", ["isomap", "spectral-embedding"])

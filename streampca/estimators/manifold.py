@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.distance import cdist
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,12 +16,13 @@ from ..events import logged
 from ..execution import LocalExecutor
 from ..fitting.embed import embed_collection
 from ..fitting.plan import narrowed, prepared
-from ..models.embedding import EmbeddingModel, SpectralClusteringModel
+from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
 from ..planning.embedding import EmbeddingRequest
 from ..units import parse_bytes
 from .inputs import seed_of
-from .model_estimator import ModelEstimator
+from .model_estimator import ModelEstimator, is_single
 
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
@@ -57,13 +60,9 @@ class ManifoldEstimator(ModelEstimator):
     def _fitted_to(self, X: Any, actions: Any = None) -> Self:
         opened = self._opened(X, least=3)
         self.n_features_in_ = opened.n_features
-        options = {name: getattr(self, name) for name in self._own}
-        request = EmbeddingRequest(
-            kind=self.kind, seed=seed_of(self.random_state), memory=parse_bytes(self.memory), **options
-        )
-        self._model = embed_collection(
+        model = embed_collection(
             prepared(narrowed(opened, None), None),
-            request,
+            self._request(),
             actions=actions,
             missing=self.missing,
             place=None,
@@ -71,26 +70,38 @@ class ManifoldEstimator(ModelEstimator):
             checkpoint=self._checkpointing,
             listener=logged,
         )
-        self._set_results(self._model)
+        self._model = model
+        coordinates = model.embedding
+        if len(coordinates) < model.n_samples:
+            left = model.n_samples - len(coordinates)
+            warnings.warn(
+                f"the number of connected components of the graph is above 1: {left} samples outside the largest are "
+                "placed as new ones are; more n_neighbors would connect them.",
+                UserWarning,
+                stacklevel=3,
+            )
+            coordinates = np.array(model.transform(self._values(X)), np.float64)
+            coordinates[model.embedded_samples] = model.embedding
+        self.embedding_: Array = coordinates.astype(np.float32 if is_single(opened.dtype) else np.float64, copy=False)
+        self._set_results(model)
         return self
 
-    def _set_results(self, model: EmbeddingModel) -> None:
-        self.embedding_ = model.embedding
+    def _request(self) -> EmbeddingRequest:
+        options = {name: getattr(self, name) for name in self._own}
+        seed, memory = seed_of(self.random_state), parse_bytes(self.memory)
+        return EmbeddingRequest(kind=self.kind, seed=seed, memory=memory, **options)
 
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
+    def _set_results(self, model: Any) -> None:
+        """Store what the kind finds beside coordinates."""
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Embed samples, and return their coordinates, (n, n_components)."""
         self.fit(X)
         return self.embedding_
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.n_scores
-
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags."""
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []
-        return tags
+        return int(self.embedding_.shape[1])
 
 
 class Isomap(ManifoldEstimator):
@@ -110,7 +121,8 @@ class Isomap(ManifoldEstimator):
         Number of principal components by whose scores neighbours are found. 0 takes features as they are, which is the
         default for up to 50 features; of more it is 50.
     largest_component : bool, default=False
-        Embed the largest part of a graph that is not connected, which is refused otherwise.
+        Embed the largest part of a graph that is not connected, which is refused otherwise. Samples outside it are
+        placed as `transform` places them.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     random_state : int, RandomState or None, default=0
@@ -121,9 +133,11 @@ class Isomap(ManifoldEstimator):
     Attributes
     ----------
     embedding_ : ndarray of shape (n_samples, n_components)
-        Coordinates.
+        Coordinates; columns of 0 beyond the dimensions that the distances have.
     residual_variance_ : ndarray of shape (q,)
         Share of the variance of geodesic distances that distances in 1, 2 ... dimensions do not explain.
+    dist_matrix_ : ndarray of shape (n_samples, n_samples)
+        Geodesic distances of the embedded samples, where all of them are landmarks.
     n_features_in_ : int
         Number of features.
     model_ : IsomapModel
@@ -165,8 +179,27 @@ class Isomap(ManifoldEstimator):
         self.checkpoint = checkpoint
 
     def _set_results(self, model: Any) -> None:
-        super()._set_results(model)
         self.residual_variance_ = model.residual_variance
+
+    @property
+    def dist_matrix_(self) -> Array:
+        """Geodesic distances of the embedded samples, where all of them are landmarks."""
+        check_is_fitted(self)
+        found: Array = cast("IsomapModel", self.model_).geodesics
+        if found.shape[0] != found.shape[1]:
+            raise AttributeError("dist_matrix_ is of all samples, and only landmarks were measured from; use model_.")
+        return found.astype(self.embedding_.dtype, copy=False)
+
+    def reconstruction_error(self) -> float:
+        """Return the root mean square difference of inner products by geodesic distances and in the embedding.
+
+        As scikit-learn's, where all samples are landmarks. `residual_variance_` is known for fewer, too.
+        """
+        from sklearn.preprocessing import KernelCenterer
+
+        products = KernelCenterer().fit_transform(-0.5 * np.square(self.dist_matrix_, dtype=np.float64))
+        kept = cast("IsomapModel", self.model_).embedding_eigenvalues
+        return float(np.sqrt(max(np.square(products).sum() - np.square(kept).sum(), 0.0)) / len(products))
 
 
 class LocallyLinearEmbedding(ManifoldEstimator):
@@ -226,7 +259,6 @@ class LocallyLinearEmbedding(ManifoldEstimator):
         self.checkpoint = checkpoint
 
     def _set_results(self, model: EmbeddingModel) -> None:
-        super()._set_results(model)
         self.reconstruction_error_ = float(model.embedding_eigenvalues.sum())
 
 
@@ -292,7 +324,6 @@ class MaximumVarianceUnfolding(ManifoldEstimator):
         self.checkpoint = checkpoint
 
     def _set_results(self, model: EmbeddingModel) -> None:
-        super()._set_results(model)
         found = model.measured
         self.eigenvalues_, self.gap_ = model.embedding_eigenvalues, found["gap"]
         names = ("median_violation", "violation_95", "largest_violation")
@@ -370,7 +401,6 @@ class ActionRespectingEmbedding(ManifoldEstimator):
         return self.fit(X, y).embedding_
 
     def _set_results(self, model: Any) -> None:
-        super()._set_results(model)
         self.actions_ = model.actions
 
     def __sklearn_tags__(self) -> Any:
@@ -436,7 +466,6 @@ class SpectralEmbedding(ManifoldEstimator):
         self.checkpoint = checkpoint
 
     def _set_results(self, model: EmbeddingModel) -> None:
-        super()._set_results(model)
         self.eigenvalues_ = model.embedding_eigenvalues
 
 
@@ -495,8 +524,8 @@ class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
 
     def _set_results(self, model: Any) -> None:
-        super()._set_results(model)
-        self.labels_ = model.labels
+        self.labels_ = cdist(self.embedding_, model.centers).argmin(axis=1)
+        self.labels_[model.embedded_samples] = model.labels
         self.cuts_ = {name: model.measured[name] for name in ("normalized_cut", "ratio_cut")}
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> npt.NDArray[np.int64]:

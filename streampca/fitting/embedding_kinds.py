@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..eigensolvers.sparse import FactorsTooLargeError
-from ..errors import DataError
 from ..events import BlockDone, Listener, PassStarted, Solving, Warned, reported
 from ..execution.checkpoint import StageCheckpoint
 from ..manifold.action_respecting import embed_with_actions
@@ -159,11 +158,6 @@ def isomap(job: EmbeddingJob) -> Embedded:
     landmarks, distances = found["landmarks"], found["distances"]
     job.listener(Solving(f"scaling of {len(landmarks)} landmarks"))
     whole = Scaling.of(distances, landmarks, max(axes, SHOWN))
-    if len(whole.weights) < axes:
-        raise DataError(
-            f"geodesic distances from {len(landmarks)} landmarks have {len(whole.weights)} positive eigenvalues, and "
-            f"{axes} dimensions were asked for; ask for as many at most, or give more landmarks."
-        )
     placed = whole.place(distances.T)
     scaling, references = whole.first(axes), job.references()
     own = {
@@ -177,7 +171,8 @@ def isomap(job: EmbeddingJob) -> Embedded:
     }
     unknown = np.full(axes, np.nan)
     measured = {"n_landmarks": len(landmarks)}
-    return Embedded(placed[:, :axes].copy(), scaling.eigenvalues, unknown, references, own, measured)
+    coordinates = np.pad(placed[:, :axes], ((0, 0), (0, max(0, axes - placed.shape[1]))))
+    return Embedded(coordinates, scaling.eigenvalues, unknown, references, own, measured)
 
 
 def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedded:

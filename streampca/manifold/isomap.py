@@ -54,9 +54,13 @@ class Scaling:
     negative_share: float
 
     def first(self, count: int) -> Scaling:
-        """Return the map of the first axes."""
+        """Return the map of the first axes; of more than there are, coordinates are 0."""
+        missing = (0, max(0, count - len(self.weights)))
         return replace(
-            self, weights=self.weights[:count], centre=self.centre[:count], eigenvalues=self.eigenvalues[:count]
+            self,
+            weights=np.pad(self.weights[:count], (missing, (0, 0))),
+            centre=np.pad(self.centre[:count], missing),
+            eigenvalues=np.pad(self.eigenvalues[:count], missing),
         )
 
     def place(self, distances: Array) -> Float64:

@@ -86,7 +86,7 @@ class EmbeddingRequest:
                 raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
         counts = {"n_components": 1, "n_neighbors": 1, "pca_components": 0, "n_clusters": 1, "seed": 0}
         for name, least in counts.items():
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) is not None or name != "pca_components":
                 object.__setattr__(self, name, whole_number(value, name, least=least, example=str(max(least, 2))))
         if self.landmarks not in (None, "all"):
             object.__setattr__(
@@ -173,9 +173,10 @@ def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
             f"landmarks {request.landmarks} do not go with {n} samples, {request.axes} axes and "
             f"{request.n_neighbors} neighbours; give {least} to {n}."
         )
-    if request.axes >= n - 1:
+    most = n - 1 if request.kind == "isomap" else n - 2
+    if request.axes > most:
         name = "n_clusters" if request.kind == "spectral-clustering" else "n_components"
-        raise RequestError(f"{name} {request.axes} is too large for {n} samples; give at most {n - 2}.")
+        raise RequestError(f"{name} {request.axes} is too large for {n} samples; give at most {most}.")
 
 
 def plan_embedding(
