@@ -11,6 +11,7 @@ from sklearn import manifold
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
@@ -240,6 +241,37 @@ def test_points_on_a_line_have_no_second_dimension():
     np.testing.assert_array_equal(found.embedding_[:, 1], 0)
     assert np.ptp(found.embedding_[:, 0]) == pytest.approx(5 * np.sqrt(2))
     np.testing.assert_allclose(found.transform(line), found.embedding_, atol=1e-12)
+
+
+def test_affinities_of_a_matrix(samples):
+    rows = samples["roll"][:200] / 10
+    kernel = rbf_kernel(rows, gamma=0.5)
+    theirs = manifold.SpectralEmbedding(3, affinity="rbf", gamma=0.5, eigen_solver="arpack", random_state=0)
+    expected = theirs.fit_transform(rows)
+    for how, given in (("rbf", rows), ("precomputed", kernel), ("precomputed", sp.csr_array(kernel))):
+        ours = streampca.SpectralEmbedding(3, affinity=how, gamma=0.5).fit(given)
+        assert apart(ours.embedding_, expected) < 1e-6
+        assert abs(ours.affinity_matrix_ - theirs.affinity_matrix_).max() < 1e-12
+    with pytest.raises(AttributeError, match="affinities place no other samples"):
+        ours.transform(rows)
+    clusters = streampca.SpectralClustering(3, affinity="rbf", gamma=0.5).fit(rows)
+    other = SpectralClustering(3, affinity="rbf", gamma=0.5, random_state=0).fit(rows)
+    assert adjusted_rand_score(clusters.labels_, other.labels_) > 0.98
+    assert 0 < clusters.cuts_["normalized_cut"] < 3
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "match"),
+    [
+        (np.ones((4, 3)), RequestError, "give a square one"),
+        (np.triu(np.ones((9, 9))), RequestError, "is not symmetric"),
+        (1 - 2 * np.eye(9)[::-1], RequestError, "below 0"),
+        (np.kron(np.eye(3), np.ones((3, 3))), DataError, "0 between 3 parts of the samples, of 3, 3, 3"),
+    ],
+)
+def test_bad_affinities_are_refused(matrix, error, match):
+    with pytest.raises(error, match=match):
+        streampca.SpectralEmbedding(1, affinity="precomputed").fit(matrix)
 
 
 @pytest.mark.campaign

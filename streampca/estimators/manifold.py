@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 from sklearn.base import ClusterMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..events import logged
 from ..execution import LocalExecutor
-from ..fitting.embed import embed_collection
+from ..fitting.embed import embed_affinities, embed_collection
+from ..fitting.embedding_kinds import Embedded
 from ..fitting.plan import narrowed, prepared
 from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
 from ..planning.embedding import EmbeddingRequest
@@ -24,6 +26,9 @@ from .model_estimator import ModelEstimator, is_single
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+NEAREST, PRECOMPUTED = "nearest_neighbors", "precomputed"
+CUTS = ("normalized_cut", "ratio_cut")
 
 
 class ManifoldEstimator(ModelEstimator):
@@ -410,7 +415,78 @@ class ActionRespectingEmbedding(ManifoldEstimator):
         return tags
 
 
-class SpectralEmbedding(ManifoldEstimator):
+class SpectralEstimator(ManifoldEstimator):
+    """Base of estimators by eigenvectors of the Laplacian of a graph, or of a matrix of affinities."""
+
+    affinity: str | Callable[..., Any]
+    gamma: float | None
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Embed samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p), images, path, glob or Collection
+            Samples. An `affinity` other than "nearest_neighbors" takes a table in memory, dense or sparse, which for
+            "precomputed" is the symmetric matrix of affinities, (n, n).
+        y : ignored
+
+        Raises
+        ------
+        DataError
+            If the graph has several parts, or a value is missing.
+        RequestError
+            If there are fewer samples than the parameters need, or a matrix is not symmetric.
+        BudgetError
+            If it does not fit `memory`.
+        """
+        for name in ("_model", "affinity_matrix_"):
+            self.__dict__.pop(name, None)
+        if self.affinity == NEAREST:
+            return self._fitted_to(X)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=3)
+        self.affinity_matrix_ = self._affinities(X)
+        found = embed_affinities(self.affinity_matrix_, self._request(), listener=logged)
+        self.embedding_ = found.coordinates.astype(X.dtype, copy=False)
+        self._set_found(found)
+        return self
+
+    def _affinities(self, X: Any) -> Any:
+        """Return the matrix of affinities of a table, as scikit-learn makes it."""
+        if self.affinity == PRECOMPUTED:
+            return X
+        if callable(self.affinity):
+            return self.affinity(X)
+        from sklearn.metrics.pairwise import pairwise_kernels
+
+        return pairwise_kernels(X, metric=self.affinity, filter_params=True, gamma=self.gamma)
+
+    def _set_found(self, found: Embedded) -> None:
+        """Store what the kind finds of a matrix of affinities."""
+        self.eigenvalues_ = found.eigenvalues
+
+    def _set_results(self, model: Any) -> None:
+        self.eigenvalues_ = model.embedding_eigenvalues
+
+    def _fitted(self, name: str) -> Any:
+        if hasattr(self, "affinity_matrix_"):
+            raise AttributeError(
+                f"this {type(self).__name__} has no {name}, as affinities place no other samples; take affinity "
+                f"{NEAREST!r}, or fit_transform."
+            )
+        return super()._fitted(name)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return super().__sklearn_is_fitted__() or "affinity_matrix_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's tags: `X` may be a matrix of pairs of samples."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.affinity == PRECOMPUTED
+        return tags
+
+
+class SpectralEmbedding(SpectralEstimator):
     """Laplacian eigenmaps: eigenvectors of the Laplacian of the graph of neighbours.
 
     Parameters
@@ -419,8 +495,13 @@ class SpectralEmbedding(ManifoldEstimator):
         Number of dimensions.
     n_neighbors : int, default=15
         Number of neighbours of each sample, itself not among them.
+    affinity : str or callable, default="nearest_neighbors"
+        Weights of pairs of samples: those of the graph of neighbours, on which any number of samples is embedded out
+        of core; or those of a matrix in memory: "precomputed", a kernel of
+        ``sklearn.metrics.pairwise.pairwise_kernels`` such as "rbf", or a function that returns the matrix of all
+        samples.
     gamma : float, optional
-        Edges of length d have the weight exp(-gamma d^2); 1 by default.
+        Edges of length d have the weight exp(-gamma d^2); 1 by default. Parameter of a kernel, too.
     laplacian : {"normalized", "unnormalized"}, default="normalized"
         Laplacian: I - D^-1/2 W D^-1/2, or D - W.
     pca_components, largest_component, memory, random_state, checkpoint : optional
@@ -433,10 +514,13 @@ class SpectralEmbedding(ManifoldEstimator):
         sample among its own.
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues of the Laplacian, ascending.
+    affinity_matrix_ : ndarray or sparse array of shape (n_samples, n_samples)
+        Affinities, where `affinity` is not "nearest_neighbors".
     n_features_in_ : int
         Number of features.
     model_ : SpectralEmbeddingModel
-        The fitted model; `transform` extends the eigenvectors to other samples (Nystroem).
+        The fitted model; `transform` extends the eigenvectors to other samples (Nystroem). There is none of a matrix of
+        affinities.
     """
 
     kind = "spectral-embedding"
@@ -447,6 +531,7 @@ class SpectralEmbedding(ManifoldEstimator):
         n_components: int = 2,
         *,
         n_neighbors: int = 15,
+        affinity: str | Callable[..., Any] = NEAREST,
         gamma: float | None = None,
         laplacian: str = "normalized",
         pca_components: int | None = None,
@@ -457,6 +542,7 @@ class SpectralEmbedding(ManifoldEstimator):
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
+        self.affinity = affinity
         self.gamma = gamma
         self.laplacian = laplacian
         self.pca_components = pca_components
@@ -465,11 +551,8 @@ class SpectralEmbedding(ManifoldEstimator):
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    def _set_results(self, model: EmbeddingModel) -> None:
-        self.eigenvalues_ = model.embedding_eigenvalues
 
-
-class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
+class SpectralClustering(ClusterMixin, SpectralEstimator):  # type: ignore[misc]
     """Spectral clustering: k-means of the rows of eigenvectors of the graph's Laplacian.
 
     Parameters
@@ -478,7 +561,7 @@ class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
         Number of clusters, and of eigenvectors.
     n_neighbors : int, default=10
         Number of neighbours of each sample, itself not among them.
-    gamma, laplacian : optional
+    affinity, gamma, laplacian : optional
         See `SpectralEmbedding`; "normalized" relaxes the normalised cut, "unnormalized" the ratio cut.
     pca_components, largest_component, memory, random_state, checkpoint : optional
         See `Isomap`.
@@ -491,6 +574,8 @@ class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
         Normalised cut and ratio cut of the clusters.
     embedding_ : ndarray of shape (n_samples, n_clusters)
         Rows that were clustered.
+    eigenvalues_, affinity_matrix_
+        See `SpectralEmbedding`.
     n_features_in_ : int
         Number of features.
     model_ : SpectralClusteringModel
@@ -505,6 +590,7 @@ class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
         n_clusters: int = 8,
         *,
         n_neighbors: int = 10,
+        affinity: str | Callable[..., Any] = NEAREST,
         gamma: float | None = None,
         laplacian: str = "normalized",
         pca_components: int | None = None,
@@ -515,6 +601,7 @@ class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
     ) -> None:
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
+        self.affinity = affinity
         self.gamma = gamma
         self.laplacian = laplacian
         self.pca_components = pca_components
@@ -524,9 +611,15 @@ class SpectralClustering(ClusterMixin, ManifoldEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
 
     def _set_results(self, model: Any) -> None:
+        super()._set_results(model)
         self.labels_ = cdist(self.embedding_, model.centers).argmin(axis=1)
         self.labels_[model.embedded_samples] = model.labels
-        self.cuts_ = {name: model.measured[name] for name in ("normalized_cut", "ratio_cut")}
+        self.cuts_ = {name: model.measured[name] for name in CUTS}
+
+    def _set_found(self, found: Embedded) -> None:
+        super()._set_found(found)
+        self.labels_ = found.own_fields["labels"]
+        self.cuts_ = {name: found.measured[name] for name in CUTS}
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> npt.NDArray[np.int64]:
         """Cluster samples, and return their clusters, (n,)."""

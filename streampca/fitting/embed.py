@@ -13,6 +13,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from .. import __version__
 from ..errors import BudgetError, DataError, RequestError
@@ -23,6 +24,7 @@ from ..execution.executor import executing
 from ..machine import hand_back
 from ..manifold.graph_components import component_labels, largest_component
 from ..manifold.graph_facts import components_sentence, facts_of
+from ..manifold.laplacian import given_affinities
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.neighbors import NeighborSearch
 from ..manifold.quality import quality
@@ -238,6 +240,26 @@ def embed_collection(
         told = one_at_a_time(listener)
         work = _Work(collection, request, place, executor, told, missing, labels, found)
         return work.carried_out(checkpoint)
+
+
+def embed_affinities(matrix: Any, request: EmbeddingRequest, *, listener: Listener) -> Embedded:
+    """Embed samples by a matrix of affinities between all of them, (n, n), dense or sparse, of the spectral kinds.
+
+    Raises
+    ------
+    DataError, RequestError
+        See `given_affinities` and `check_embedding`.
+    BudgetError
+        If the sparse matrix and a basis do not fit the budget.
+    """
+    n = matrix.shape[0]
+    most = int(np.diff(sp.csr_array(matrix).indptr).max()) if sp.issparse(matrix) else n - 1
+    request = replace(request, n_neighbors=min(n - 1, max(1, most)))
+    plan = plan_embedding(request, this_machine(), n_samples=n, n_scores=0, itemsize=0)
+    weights, nothing = given_affinities(matrix), np.empty((n, 0))
+    graph = NeighborGraph(nothing, nothing)
+    job = EmbeddingJob(nothing, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
+    return KINDS[request.kind](job)
 
 
 def completed(

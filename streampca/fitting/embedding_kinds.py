@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from ..eigensolvers.sparse import FactorsTooLargeError
 from ..events import BlockDone, Listener, PassStarted, Solving, Warned, reported
@@ -45,6 +46,8 @@ class EmbeddingJob:
         Numbers of the samples in the collection.
     actions : ndarray of shape (n - 1,), optional
         Labels of the actions between samples in time.
+    weights : sparse array of shape (n, n), optional
+        Affinities that were given in place of scores and graph, which are empty then.
     neighbors_of : callable
         Finds the graph of some of the samples by themselves, given their scores; connected, or else refused.
     """
@@ -58,6 +61,11 @@ class EmbeddingJob:
     neighbors_of: Callable[[Array], NeighborGraph]
     samples: npt.NDArray[np.intp]
     actions: Array | None = None
+    weights: sp.csr_array | None = None
+
+    def affinities(self) -> sp.csr_array:
+        """Return the affinities of samples: those of the graph, or those that were given."""
+        return affinity(self.graph, self.request.gamma) if self.weights is None else self.weights
 
     def saved(self, name: str, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
         """Return the arrays of a stage, from its checkpoint if it was finished before."""
@@ -178,7 +186,7 @@ def isomap(job: EmbeddingJob) -> Embedded:
 def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedded:
     """Embed by eigenvectors of the graph's Laplacian."""
     request = job.request
-    weights = affinity(job.graph, request.gamma)
+    weights = job.affinities()
 
     def eigenvectors() -> dict[str, Array]:
         job.listener(Solving(f"{request.axes} eigenvectors of the graph's Laplacian"))
@@ -209,7 +217,7 @@ def spectral_clustering(job: EmbeddingJob) -> Embedded:
     job.listener(Solving(f"{request.n_clusters} clusters"))
     seed = int(np.random.default_rng([request.seed, CLUSTERS]).integers(2**31))
     labels, centers = clustered(found.coordinates, request.n_clusters, seed)
-    cuts = cut_values(affinity(job.graph, request.gamma), labels)
+    cuts = cut_values(job.affinities(), labels)
     own = {**found.own_fields, "labels": labels, "centers": centers}
     measured = {**found.measured, **cuts}
     return Embedded(found.coordinates, found.eigenvalues, found.residuals, found.reference_samples, own, measured)

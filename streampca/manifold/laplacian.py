@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from ..eigensolvers.sparse import largest_pairs, smallest_pairs
-from ..errors import RequestError
+from ..errors import DataError, RequestError
 from .neighbor_graph import NeighborGraph
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 SHOWN = 12  # eigenvalues that show the gap
+SYMMETRIC = 1e-5  # difference of both directions, relative to the largest affinity: rounding of float32
 
 
 def edge_weights(distances: Array, gamma: float | None) -> Float64:
@@ -41,6 +43,37 @@ def affinity(graph: NeighborGraph, gamma: float | None) -> sp.csr_array:
     directed.data = edge_weights(directed.data, gamma)
     found: sp.csr_array = ((directed + directed.T) * 0.5).tocsr()
     return found
+
+
+def given_affinities(matrix: Any) -> sp.csr_array:
+    """Return a given matrix of affinities, (n, n), without its diagonal, which no Laplacian depends on.
+
+    Raises
+    ------
+    RequestError
+        If it is not square and symmetric, or an entry is negative.
+    DataError
+        If it is that of a graph in several parts.
+    """
+    weights = sp.csr_array(matrix).astype(np.float64)
+    if weights.shape[0] != weights.shape[1]:
+        raise RequestError(f"a matrix of shape {weights.shape} holds no affinities of pairs; give a square one.")
+    turned = weights.T.tocsr()
+    if weights.nnz and abs(weights - turned).max() > SYMMETRIC * abs(weights).max():
+        raise RequestError("the matrix of affinities is not symmetric; give the mean of it and its transpose.")
+    weights = (weights + turned) * 0.5
+    weights = (weights - sp.diags_array(weights.diagonal())).tocsr()
+    weights.eliminate_zeros()
+    if weights.nnz and weights.data.min() < 0:
+        raise RequestError(f"an affinity is {weights.data.min():.3g}, below 0; give exp(-d^2) of distances d, say.")
+    count, labels = connected_components(weights, directed=False)
+    if count > 1:
+        sizes = ", ".join(map(str, np.sort(np.bincount(labels))[::-1][:SHOWN].tolist()))
+        raise DataError(
+            f"affinities are 0 between {count} parts of the samples, of {sizes}; give each part by itself, or add a "
+            "small number to all affinities."
+        )
+    return weights
 
 
 @dataclass(frozen=True, eq=False)
