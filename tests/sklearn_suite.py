@@ -1,10 +1,11 @@
-"""Run scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA on this package's, through the adapters.
+"""Run scikit-learn's own tests of its estimators on this package's, through the adapters.
 
-    python tests/sklearn_suite.py [options of pytest]
+    python tests/sklearn_suite.py {decomposition,manifold} [options of pytest]
 
 The tests are those of the installed scikit-learn, float32 included. `sklearn_failures.yaml` lists those that fail, each
-with its reason; the run fails where another test fails, or a listed one passes. The script is a pytest plugin as well:
-it puts the adapter in the place of both classes before the tests import them.
+with its reason, and those left out because they use none of the estimators; the run fails where another test fails, or
+a listed one passes. The script is a pytest plugin as well: it puts the adapters in the place of scikit-learn's classes
+before the tests import them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import sys
 from collections import Counter
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,21 +22,39 @@ import sklearn
 import yaml
 
 HERE = Path(__file__).parent
-MODULES = ("test_pca", "test_incremental_pca", "test_kernel_pca")
+# package of scikit-learn -> its modules of tests, and the adapters of its estimators
+SUITES = {
+    "decomposition": (
+        ("test_pca", "test_incremental_pca", "test_kernel_pca"),
+        {"PCA": "sklearn_adapter", "IncrementalPCA": "sklearn_adapter", "KernelPCA": "sklearn_kernel_adapter"},
+    ),
+    "manifold": (
+        ("test_isomap", "test_locally_linear", "test_spectral_embedding"),
+        {
+            "Isomap": "sklearn_manifold_adapter",
+            "LocallyLinearEmbedding": "sklearn_manifold_adapter",
+            "SpectralEmbedding": "sklearn_spectral_adapter",
+        },
+    ),
+}
 LISTED = yaml.safe_load((HERE / "sklearn_failures.yaml").read_text())
 
 
 def pytest_configure():
-    import sklearn.decomposition as replaced
-    from sklearn_adapter import PCA, IncrementalPCA
-    from sklearn_kernel_adapter import KernelPCA
+    for package, (_, adapters) in SUITES.items():
+        replaced = import_module(f"sklearn.{package}")
+        for name, adapter in adapters.items():
+            setattr(replaced, name, getattr(import_module(adapter), name))
 
-    replaced.PCA, replaced.IncrementalPCA, replaced.KernelPCA = PCA, IncrementalPCA, KernelPCA
 
-
-def pytest_collection_modifyitems(items):
-    """Expect the listed tests to fail."""
+def pytest_collection_modifyitems(config, items):
+    """Leave out tests of scikit-learn's own functions, and expect the listed tests to fail."""
+    modules = {item.path.stem for item in items}
+    elsewhere = [item for item in items if f"{item.path.stem}::{item.originalname}" in LISTED["no_estimator"]]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if item not in elsewhere]
     unused = {pattern for entry in LISTED["failures"] for pattern in entry["tests"]}
+    unused = {pattern for pattern in unused if pattern.partition("::")[0] in modules}
     listed = 0
     for item in items:
         name = f"{item.path.stem}::{item.name}"
@@ -46,7 +66,7 @@ def pytest_collection_modifyitems(items):
                 unused.difference_update(found)
                 listed += 1
                 break
-    if unused and len({item.path for item in items}) == len(MODULES):
+    if unused and not config.option.keyword:
         raise pytest.UsageError(f"no test is called {', '.join(sorted(unused))}; take it off sklearn_failures.yaml.")
 
 
@@ -62,7 +82,8 @@ def main(options):
     """Run them in a folder of scikit-learn's, whose fixtures they need, by none of our options."""
     os.environ["SKLEARN_RUN_FLOAT32_TESTS"] = "1"
     sys.path[:0] = [str(HERE), str(HERE.parent)]
-    tests = [f"sklearn.decomposition.tests.{module}" for module in MODULES]
+    package, *options = options
+    tests = [f"sklearn.{package}.tests.{module}" for module in SUITES[package][0]]
     plain = ["-c", os.devnull, "--rootdir", str(Path(sklearn.__file__).parent), "-p", "no:cacheprovider", "-q"]
     return pytest.main([*plain, "--tb=short", "--pyargs", *tests, *options], plugins=[sys.modules[__name__]])
 
