@@ -71,6 +71,15 @@ def test_exact_models_are_scikit_learns(name):
     assert "exact" in model.notes[0]
 
 
+@pytest.mark.parametrize("n", [200, 400])
+def test_eigenvalues_that_fall_to_rounding_leave_the_first_right(n):
+    """The kernel of points in a plane is smooth: a third of its eigenvalues is above rounding."""
+    points = make_circles(n, factor=0.3, noise=0.05, random_state=0)[0]
+    theirs = KernelPCA(8, kernel="rbf", gamma=2, eigen_solver="dense").fit(points)
+    model = fitted(points, 8, kernel="rbf", gamma=2)
+    np.testing.assert_allclose((n - 1) * model.explained_variance, theirs.eigenvalues_, rtol=1e-6)
+
+
 def test_the_linear_kernel_is_dual_pca():
     few = FITTED[:50]
     model, dual = fitted(few, 8, kernel="linear"), streampca.fit(few, n_components=8, method="dual")
