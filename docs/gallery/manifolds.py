@@ -32,7 +32,8 @@ for (name, points), ax in zip(models.items(), axes, strict=True):
 # %%
 # How many dimensions the roll takes: two leave nothing of the distances along it.
 
-streampca.plot.residual_variance(isomap.model_)
+figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+streampca.plot.residual_variance(isomap.model_, ax)
 
 # %%
 # Two half moons and two rings, by k-means of the points and by spectral clustering.
