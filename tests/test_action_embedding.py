@@ -99,16 +99,16 @@ def test_planted_motions_are_recovered_and_played():
         assert found[label].error < 1e-12
         assert found[label].n_samples == 5
     np.testing.assert_allclose(play_forward(found, path[0], actions.tolist()), path, atol=1e-12)
-    with pytest.raises(RequestError, match="action 3 was not learned; the actions are 1, 2"):
+    with pytest.raises(RequestError, match=r"action 3 was not learned; give one of 1, 2\.$"):
         play_forward(found, path[0], [1, 3])
 
 
 def test_actions_that_do_not_fit_are_refused_in_one_line():
     samples, actions, _ = walk_on_a_grid(n=10)
-    with pytest.raises(RequestError, match="8 actions do not lead through 10 samples; give 9"):
+    with pytest.raises(RequestError, match=r"8 actions do not lead through 10 samples; give 9.*\.$"):
         embed_with_actions(samples, actions[:8])
-    with pytest.raises(DataError, match="all samples are equal"):
+    with pytest.raises(DataError, match=r"all 10 samples are equal.*\.$"):
         embed_with_actions(np.ones((10, 3)), actions)
     samples[3, 0] = np.nan
-    with pytest.raises(DataError, match="NaN"):
+    with pytest.raises(DataError, match=r"sample 3 holds NaN.*\.$"):
         embed_with_actions(samples, actions)

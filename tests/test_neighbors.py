@@ -368,6 +368,7 @@ def test_inspect_says_it_in_words(stored):
     about = json.loads(succeeded("inspect", stored, "--json", "--verify"))
     assert (about["n_samples"], about["n_neighbors"], about["method"]) == (220, 5, "exact")
     assert about["verified"]["arrays"] == 4
+    assert "--count 3 is of a model's components, and g.zarr is a graph" in refused("inspect", stored, "-n", 3, code=2)
 
 
 def test_a_plan_without_the_work(stored):

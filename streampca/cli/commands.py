@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from .. import __version__
-from ..errors import ConfigError, Stopped, StreampcaError, first_line
+from ..errors import ConfigError, RequestError, Stopped, StreampcaError, first_line
 from ..execution.signals import Switch, stopping_on_signals
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
 from .option_texts import number_or_word, read_count
@@ -369,10 +369,10 @@ def neighbors(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
 
 @cli.command()
 @click.argument("model")
-@click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
+@click.option("-n", "--count", "asked", type=click.IntRange(1), help=f"Components to list [default: {SHOWN}].")
 @click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
 @_as_json
-def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
+def inspect(model: str, asked: int | None, verify: bool, as_json: bool) -> None:
     """Show a model, and how far to trust it; or a graph."""
     from ..manifold.stored_graph import is_graph
     from ..models.pca import load_model
@@ -381,8 +381,11 @@ def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
     from .terminal import print_model, print_trust
 
     if is_graph(model):
+        if asked is not None:
+            raise RequestError(f"--count {asked} is of a model's components, and {model} is a graph; leave it out.")
         _inspect_graph(model, verify=verify, as_json=as_json)
         return
+    count = asked or SHOWN
     found = load_model(model, memory="1B")  # its components are not shown, and stay on disk
     verified = verify_model(found.name) if verify else None
     if as_json:

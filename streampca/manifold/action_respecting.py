@@ -152,12 +152,15 @@ def embed_with_actions(
     n = len(samples)
     actions = np.asarray(actions)
     if len(actions) != n - 1:
-        raise RequestError(f"{len(actions)} actions do not lead through {n} samples; give {n - 1}, one for each step")
+        raise RequestError(f"{len(actions)} actions do not lead through {n} samples; give {n - 1}, one for each step.")
     if not 1 <= n_components < n:
-        raise RequestError(f"n_components={n_components} is not between 1 and {n - 1}, the samples less one")
+        raise RequestError(
+            f"n_components {n_components} is not from 1 to {n - 1}, the samples less one; give such a number."
+        )
     distances = squareform(pdist(samples, "sqeuclidean"))
     if not np.isfinite(distances).all():
-        raise DataError("samples have NaN or infinite values, which have no distances; leave those samples out")
+        worst = int(np.argmin(np.isfinite(distances).sum(axis=1)))
+        raise DataError(f"sample {worst} holds NaN, infinity or values whose squares overflow; leave it out.")
     edges = temporal_neighbors(distances)
     pairs, n_pairs = equal_action_pairs(actions, max_pairs, seed)
     constraints = action_constraints(distances, edges, pairs)
@@ -238,7 +241,9 @@ def action_constraints(distances: Float64, edges: Integers, pairs: Integers) -> 
     refuse_disconnected(edges, len(distances))
     limits = distances[edges[:, 0], edges[:, 1]]
     if not limits.any():
-        raise DataError("all samples are equal, and no embedding tells them apart; give samples that differ")
+        raise DataError(
+            f"all {len(distances)} samples are equal, and no embedding tells them apart; give samples that differ."
+        )
     e, q = len(edges), len(pairs)
     involved, places = np.unique(np.concatenate([edges, pairs, pairs + 1]), axis=0, return_inverse=True)
     rows = np.concatenate([np.arange(e + q), np.arange(e, e + q)])
@@ -300,7 +305,8 @@ def play_forward(actions: Mapping[Hashable, ActionMap], start: Float64, sequence
     """
     unknown = [label for label in sequence if label not in actions]
     if unknown:
-        raise RequestError(f"action {unknown[0]!r} was not learned; the actions are {', '.join(map(repr, actions))}")
+        known = ", ".join(map(repr, actions))
+        raise RequestError(f"action {unknown[0]!r} was not learned; give one of {known}.")
     path = [np.asarray(start, dtype=np.float64)]
     for label in sequence:
         path.append(actions[label](path[-1]))

@@ -152,14 +152,21 @@ def unfold(
         If edges do not connect all samples: the variance is then unbounded.
     """
     if not 1 <= n_components < n_samples:
-        raise RequestError(f"n_components={n_components} is not between 1 and {n_samples - 1}, the samples less one")
+        raise RequestError(
+            f"n_components {n_components} is not from 1 to {n_samples - 1}, the samples less one; give such a number."
+        )
     refuse_disconnected(edges, n_samples)
     if not squared_lengths.any():
-        raise DataError("all edges have length 0; leave out duplicates")
+        raise DataError(
+            f"all {len(edges)} edges of the graph have length 0, as their samples are equal; leave out duplicates."
+        )
     if method == "auto":
         method = "interior-point" if len(edges) <= EXACT_EDGES else "factorized"
     if method == "factorized" and n_components > n_samples - 2:
-        raise RequestError(f"method 'factorized' has at most {n_samples - 2} components; use 'interior-point'")
+        raise RequestError(
+            f"n_components {n_components} is more than the {n_samples - 2} that method 'factorized' finds of "
+            f"{n_samples} samples; give fewer, or method 'interior-point'."
+        )
     graph = _Edges(edges, squared_lengths, n_samples)
     found = _solve(graph, graph, n_components, method, tol, seed)
     bridges, stretches = _short_circuits(
@@ -258,7 +265,7 @@ def refuse_disconnected(edges: Integers, n_samples: int) -> None:
         sizes = ", ".join(map(str, np.sort(np.bincount(labels))[:-6:-1])) + (", ..." if parts > 5 else "")
         raise DataError(
             f"the graph of neighbours has {parts} parts ({sizes} samples) that no edge joins, and their distance would "
-            f"grow without end; take more neighbours, or the samples of one part"
+            "grow without end; give more neighbours, or the samples of one part."
         )
 
 
