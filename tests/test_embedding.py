@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
 from planned import remedy
+from shell import succeeded, typed
 from sklearn import manifold
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits, make_swiss_roll
@@ -19,8 +22,10 @@ from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.eigensolvers import sparse
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
+from streampca.events import Planned
 from streampca.manifold.isomap import Scaling
 from streampca.models.embedding import EmbeddingModel
+from streampca.readers.stored.flat import FlatArray
 
 NEIGHBORS = 12
 KINDS = ("isomap", "locally-linear-embedding", "spectral-embedding")
@@ -289,6 +294,32 @@ def test_the_budget_that_is_named_is_enough(kind):
     with pytest.raises(BudgetError) as raised:
         streampca.embed(images, kind=kind, pca_components=20, memory="1 MiB")
     streampca.embed(images, kind=kind, pca_components=20, memory=remedy(raised.value))
+
+
+def test_a_plan_of_all_stages_without_the_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("images.npy", load_digits().images[:300])
+    words = ("embed", "images.npy", "--n-neighbors", 12, "--memory", "1GiB", "--plan")
+    with monkeypatch.context() as patched:
+        patched.setattr(FlatArray, "read_into", None)
+        said = succeeded(*words)
+        weights = succeeded(*words, "--kind", "locally-linear-embedding", "--landmarks", 100, "--largest-component")
+    assert "50 by method covariance" in said
+    assert "exact search by matrix products" in said
+    assert "geodesic distances from all 300 samples" in said
+    assert "if the graph is not connected, it is refused" in said
+    phases = ("components, pass", "scores", "neighbours, search", "embedding, geodesics", "embedding, diagnostics")
+    for phase in phases:
+        assert re.search(rf"^ +\d.*B  {phase}, of which", said, re.MULTILINE), phase
+    assert "by the weights of 100 landmarks; the other 200 samples are placed by their weights" in weights
+    assert "placed by 100 of the fitted samples" in weights
+    assert "its largest component is embedded" in weights
+    told = []
+    streampca.embed("images.npy", n_neighbors=12, memory="1GiB", listener=told.append)
+    assert str(next(event.plan for event in told if isinstance(event, Planned))) == said.rstrip("\n")
+    streampca.neighbors("images.npy", n_neighbors=12, output="graph.zarr")
+    assert "the graph that is given" in succeeded(*words, "--graph", "graph.zarr")
+    assert typed("embed", "images.npy").code == 2
 
 
 def test_bad_samples_are_refused_in_a_line():

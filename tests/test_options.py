@@ -10,7 +10,15 @@ import pytest
 import streampca
 from streampca.cli.command_line import run_of
 from streampca.cli.commands import cli
-from streampca.cli.options import CollectionConfig, FitConfig, NeighborsConfig, OutputConfig, PrepareConfig, Run
+from streampca.cli.options import (
+    CollectionConfig,
+    EmbedConfig,
+    FitConfig,
+    NeighborsConfig,
+    OutputConfig,
+    PrepareConfig,
+    Run,
+)
 from streampca.models.pca import PCAModel
 from streampca.planning.request import Request
 from streampca.readers import Opening
@@ -56,6 +64,7 @@ FUNCTIONS = {
         {"workers", "output"},
     ),
     "neighbors": (streampca.neighbors, NeighborsConfig, set(), (FITTED - {"cluster"}) | {"seed", "memory"}),
+    "embed": (streampca.embed, EmbedConfig, {"kind"}, FITTED | {"kind", "missing", "memory"}),
     "StreamingPCA": (streampca.StreamingPCA, FitConfig, LEFT_OUT, ESTIMATOR),
 }
 
@@ -85,6 +94,7 @@ def test_models_are_applied_by_options_that_are_declared(name):
 
 @pytest.mark.parametrize(("command", "sections"), [
     ("info", {"collection"}), ("copy", {"collection", "prepare"}), ("plan", {"collection", "prepare"}),
+    ("embed", {"collection", "prepare", "embed", "checkpoint"}),
     ("neighbors", {"collection", "prepare", "neighbors", "checkpoint"}),
     ("fit", {"collection", "prepare", "fit", "checkpoint"}), ("transform", {"collection", "checkpoint"}),
 ])  # fmt: skip

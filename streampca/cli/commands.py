@@ -109,6 +109,7 @@ _sharing = options("execution.workers", "execution.memory", "execution.address")
 _saving = options("checkpoint")
 _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_plan = click.option("--plan", is_flag=True, help="Say how it would be done, and stop.")
 _print_config = click.option("--print-config", is_flag=True, help="Print the run as a run file and stop.")
 _writing = combined(options("output.overwrite"), _quiet, _print_config)
 
@@ -251,7 +252,7 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
 
 @cli.command()
 @_source
-@_output("output.model", "MODEL", "Folder for the model, e.g. embedding.zarr.")
+@option("output.model", "-o", "--output", metavar="MODEL", help="Folder for the model, e.g. embedding.zarr.")
 @options("embed")
 @options("fit.missing")
 @_opening
@@ -259,14 +260,22 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
 @_budget
 @_sharing
 @_saving
+@_plan
 @_writing
 @takes_run
-def embed(run: Run, quiet: bool, print_config: bool) -> None:
+def embed(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
     """Embed images by the graph of their neighbours.
 
     Images are projected on principal components first; scores are taken as they are.
     """
     run = run.model_copy(update={"embed": run.embed.model_copy(update={"kind": run.embed.kind or "isomap"})})
+    if plan:
+        from .from_config import plan_embedding
+
+        click.echo(str(plan_embedding(run)))
+        return
+    if run.output.model is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
     if _carry_out(run, quiet=quiet, print_config=print_config):
         words = ["NEW", "-o", "places.zarr"]
         click.echo(f"next: {_command('transform', str(run.output.model), *words)}")
@@ -349,7 +358,7 @@ def reconstruct(run: Run, quiet: bool, print_config: bool) -> None:
 @_preparing
 @_budget
 @_saving
-@click.option("--plan", is_flag=True, help="Say how it would be done, and stop.")
+@_plan
 @_writing
 @takes_run
 def neighbors(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:

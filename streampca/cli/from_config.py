@@ -9,11 +9,13 @@ from ..errors import ConfigError
 from ..events import Listener, silent
 from ..execution import ClusterOptions
 from ..fitting.calibration import calibrated
+from ..fitting.embed import completed
+from ..fitting.embedding_plan import plan_stages
 from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collection, prepared
 from ..fitting.update import updating_request
 from ..models.pca import PCAModel
 from ..planning import Plan
-from ..planning.embedding import EmbeddingRequest
+from ..planning.embedding import EmbeddingPlan, EmbeddingRequest
 from ..planning.neighbors import NeighborsPlan, NeighborsRequest, plan_neighbors
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -94,6 +96,16 @@ def plan_graph(run: Run) -> NeighborsPlan:
     preparation = preparation_of(run.prepare)
     collection = prepared(narrowed(open_run(run.collection), preparation), preparation, foreseen=True)
     return plan_neighbors(problem_of(collection), neighbors_request_of(run), collection.source)
+
+
+def plan_embedding(run: Run) -> EmbeddingPlan:
+    """Plan all stages of the embedding of a run's collection; reads headers, and a graph that is given."""
+    request, preparation = embedding_of(run), preparation_of(run.prepare)
+    assert request is not None  # noqa: S101 - the command embeds
+    raw = narrowed(open_run(run.collection), preparation)
+    collection = prepared(raw, preparation, foreseen=True, missing=run.fit.missing)
+    request, graph, _ = completed(request, collection, run.embed.graph, run.embed.actions)
+    return plan_stages(collection, request, missing=run.fit.missing, has_graph=graph is not None)
 
 
 def cluster_of(run: Run) -> ClusterOptions | None:

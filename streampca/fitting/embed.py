@@ -16,8 +16,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from .. import __version__
-from ..errors import BudgetError, DataError, RequestError
-from ..events import Finished, Listener, Solving, check_listener, logged, one_at_a_time
+from ..errors import DataError, RequestError
+from ..events import Finished, Listener, Planned, Solving, check_listener, logged, one_at_a_time
 from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.executor import executing
@@ -33,35 +33,28 @@ from ..models.embedding import EmbeddingModel
 from ..models.pca import PCAModel, load_model
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
-from ..planning.blocks import Span, blocks_of
-from ..planning.budget import smallest, too_small
-from ..planning.embedding import (
-    ACTING,
-    JUDGED,
-    EmbeddingPlan,
-    EmbeddingRequest,
-    plan_embedding,
-)
-from ..planning.neighbors import NeighborsRequest, plan_neighbors, way_of
-from ..planning.request import Request
+from ..planning.blocks import Span, block_rows, blocks_of
+from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingRequest, plan_coordinates
+from ..planning.neighbors import way_of
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
+from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import Opening, check_apart, open_collection, open_column, paths_of
 from ..readers.collection import data_difference, digest, states_by_name, unchanged
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
-from ..units import parse_bytes
+from ..units import MIB, parse_bytes
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import KINDS, Embedded, EmbeddingJob
+from .embedding_plan import components_request, n_scores_of, plan_last, plan_stages, search_request
 from .fit import Place, fit_collection
 from .identity import check_beside, described
 from .methods import Decomposition
 from .neighbors import graph_of
-from .plan import check_options, narrowed, plan_collection, prepared
+from .plan import check_options, narrowed, prepared
 
 Array = npt.NDArray[Any]
 
-ROWS = 8192  # samples read at a time where features are taken as they are
+BLOCK = 2 * MIB  # samples in float64 that are read at a time where features are taken as they are
 SCORES_FILE = "scores.npy"
 STAGES = "stages"  # folder of finished stages, in that of the checkpoint
 
@@ -158,7 +151,7 @@ def embed(
     cluster : int, str or distributed.Client, optional
         Shares the passes over the images; see `fit`.
     listener : callable, optional
-        Told what happens (`streampca.events`); by default warnings are logged.
+        Told what happens (`streampca.events`), first the plan of all stages; by default warnings are logged.
     **opening
         ``key``, ``sample_axes``, ``select`` ...: see `open_collection`.
 
@@ -255,7 +248,7 @@ def embed_affinities(matrix: Any, request: EmbeddingRequest, *, listener: Listen
     n = matrix.shape[0]
     most = int(np.diff(sp.csr_array(matrix).indptr).max()) if sp.issparse(matrix) else n - 1
     request = replace(request, n_neighbors=min(n - 1, max(1, most)))
-    plan = plan_embedding(request, this_machine(), n_samples=n, n_scores=0, itemsize=0)
+    plan = plan_coordinates(request, this_machine(), n_samples=n, n_scores=0, itemsize=0)
     weights, nothing = given_affinities(matrix), np.empty((n, 0))
     graph = NeighborGraph(nothing, nothing)
     job = EmbeddingJob(nothing, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
@@ -328,12 +321,16 @@ class _Work:
     def carried_out(self, how: Checkpointing | None) -> EmbeddingModel:
         """Run the stages, and write the model."""
         began = time.perf_counter()
-        plan = self._plan()
+        planned = plan_stages(
+            self.collection, self.request, missing=self.missing, has_graph=self.given_graph is not None
+        )
+        self.listener(Planned(planned))
+        plan = planned.coordinates
         with self._stages(how, plan) as (folder, saved):
             compared = self._compared(folder, how)
             graph, kept = self._graph(compared, folder, how)
             if len(kept) < self.collection.n_samples:
-                plan = self._last(self.request, len(kept))
+                plan = plan_last(self.collection, self.request, len(kept))
             pca, scores = self._scored(compared, folder)
             job = EmbeddingJob(
                 scores if len(kept) == len(scores) else scores[kept],
@@ -363,63 +360,12 @@ class _Work:
     @property
     def n_scores(self) -> int:
         """Number of principal components; 0 where features are taken as they are."""
-        return self.request.n_scores(self.collection.n_samples, self.collection.n_features)
-
-    def _plan(self) -> EmbeddingPlan:
-        """Plan the embedding, and refuse a budget that a stage does not fit, naming one that all of them fit."""
-        try:
-            return self._planned(self.request)
-        except BudgetError:
-            budget, machine = self.request.memory, this_machine()
-            least = smallest(self._fits)
-            what = f"{self.request.kind} of {self.collection.n_samples} samples, with the stages before it,"
-            fewer = ", or give fewer landmarks (--landmarks)" if self.request.kind == "isomap" else ""
-            raise too_small(what, least, machine.budget(budget), more=fewer) from None
-
-    def _fits(self, budget: int) -> bool:
-        try:
-            self._planned(replace(self.request, memory=budget))
-        except BudgetError:
-            return False
-        return True
-
-    def _planned(self, request: EmbeddingRequest) -> EmbeddingPlan:
-        """Plan all stages, and return the plan of the last."""
-        collection, found = self.collection, self._last(request, self.collection.n_samples)
-        if self.n_scores:
-            plan_collection(collection, self._components_request(request))
-        if self.given_graph is None:
-            scores = problem_of_scores(collection, self.n_scores, self._itemsize) if self.n_scores else None
-            problem = scores or problem_of(collection)
-            plan_neighbors(problem, self._search(request), collection.source)
-        return found
-
-    def _last(self, request: EmbeddingRequest, n_samples: int) -> EmbeddingPlan:
-        """Plan the embedding of so many samples whose neighbours are known."""
-        width = self.n_scores or self.collection.n_features
-        return plan_embedding(request, this_machine(), n_samples=n_samples, n_scores=width, itemsize=self._itemsize)
-
-    @property
-    def _itemsize(self) -> int:
-        """Bytes of a score."""
-        return working_dtype(self.collection.dtype, np.float32).itemsize
-
-    def _components_request(self, request: EmbeddingRequest) -> Request:
-        """Return the request of the principal components."""
-        return Request(
-            n_components=self.n_scores,
-            memory=request.memory,
-            seed=request.seed,
-            missing=self.missing,
-            output=True,
-        )
-
-    def _search(self, request: EmbeddingRequest) -> NeighborsRequest:
-        """Return the request of the search for neighbours."""
-        return NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory)
+        return n_scores_of(self.collection, self.request)
 
     @contextmanager
-    def _stages(self, how: Checkpointing | None, plan: EmbeddingPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
+    def _stages(
+        self, how: Checkpointing | None, plan: CoordinatesPlan
+    ) -> Iterator[tuple[str, CheckpointFolder | None]]:
         """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
         if how is None:
             beside = None if self.place is None else os.path.dirname(os.path.abspath(self.place.path))
@@ -473,15 +419,16 @@ class _Work:
         """Return a model whose components are the features, and these."""
         collection, p = self.collection, self.collection.n_features
         rows = np.empty((collection.n_samples, p), working_dtype(collection.dtype, np.float32))
+        blocks = list(blocks_of(Span(0, len(rows)), block_rows(8 * p, 1, BLOCK)))
         with unchanged(collection):
-            for block in blocks_of(Span(0, collection.n_samples), ROWS):
+            for block in blocks:
                 some = rows[slice(*block)]
                 some[...] = collection.read(slice(*block))
                 if not (known := np.isfinite(some).all(axis=1)).all():
                     name = collection.named(block.start + int(np.argmin(known)))
                     raise DataError(f"{name} holds NaN or infinity; leave such samples out.")
         mean, squares, unknown = rows.mean(axis=0, dtype=np.float64), np.zeros(p), np.full(p, np.nan)
-        for block in blocks_of(Span(0, len(rows)), ROWS):
+        for block in blocks:
             squares += np.square(rows[slice(*block)] - mean).sum(axis=0)
         variances = squares / (len(rows) - 1)
         total = float(variances.sum())
@@ -511,7 +458,7 @@ class _Work:
         if not os.path.isdir(path):
             fit_collection(
                 self.collection,
-                self._components_request(self.request),
+                components_request(self.collection, self.request, self.missing),
                 place=Place(path),
                 executor=self.executor,
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
@@ -529,7 +476,7 @@ class _Work:
         if not os.path.isdir(path):
             graph_of(
                 compared,
-                self._search(self.request),
+                search_request(self.request),
                 output=path,
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
                 listener=self.listener,

@@ -21,7 +21,7 @@ from ..manifold.locally_linear import locally_linear_embedding
 from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
-from ..planning.embedding import MOST_LANDMARKS, SHOWN, EmbeddingPlan, EmbeddingRequest
+from ..planning.embedding import MOST_LANDMARKS, SHOWN, CoordinatesPlan, EmbeddingRequest
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -38,7 +38,7 @@ class EmbeddingJob:
     graph : NeighborGraph
         Connected.
     request : EmbeddingRequest
-    plan : EmbeddingPlan
+    plan : CoordinatesPlan
     listener : callable
     stage : callable or None
         Gives the checkpoint of a stage by its name.
@@ -55,7 +55,7 @@ class EmbeddingJob:
     scores: Array
     graph: NeighborGraph
     request: EmbeddingRequest
-    plan: EmbeddingPlan
+    plan: CoordinatesPlan
     listener: Listener
     stage: Callable[[str], StageCheckpoint] | None
     neighbors_of: Callable[[Array], NeighborGraph]

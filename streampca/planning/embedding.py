@@ -1,15 +1,20 @@
-"""Plans of embeddings: landmarks, the samples that place new ones, and the memory of each stage after the scores."""
+"""Plans of embeddings: all stages, landmarks, the samples that place new ones, and the memory of each phase."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import DataError, RequestError
-from ..units import whole_number
+from ..units import counted, format_bytes, format_seconds, format_shape, whole_number
 from .budget import too_small
 from .memory import MemoryEstimate, Phase, runtime
-from .request import Machine
+from .neighbors import NeighborsPlan
+from .plan import Plan
+from .request import Machine, Problem
+from .transform import Application
+from .transform_pieces import Piecewise
 
 UNFOLDING, ACTING = "maximum-variance-unfolding", "action-respecting-embedding"
 EMBEDDING_KINDS = (
@@ -126,8 +131,8 @@ class EmbeddingRequest:
 
 
 @dataclass(frozen=True)
-class EmbeddingPlan:
-    """Plan of an embedding of n samples by d scores each.
+class CoordinatesPlan:
+    """Plan of the last stage of an embedding: from n samples by d scores each and their graph to coordinates.
 
     Attributes
     ----------
@@ -148,6 +153,122 @@ class EmbeddingPlan:
     def decisive(self) -> dict[str, Any]:
         """Return the fields that decide the answer."""
         return {"n_landmarks": self.n_landmarks, "n_references": self.n_references}
+
+
+@dataclass(frozen=True)
+class EmbeddingPlan:
+    """Plan of all stages of an embedding; printable.
+
+    Attributes
+    ----------
+    problem : Problem
+        Sizes of the collection.
+    request : EmbeddingRequest
+        The request.
+    components, scores : Plan and Application or Piecewise, or None
+        Fit of the principal components, and writing of the scores along them; None where features are taken as they
+        are.
+    neighbors : NeighborsPlan or None
+        Search for neighbours; None for a graph that is given.
+    coordinates : CoordinatesPlan
+        Embedding of all samples, as if the graph were connected.
+    """
+
+    problem: Problem
+    request: EmbeddingRequest
+    components: Plan | None
+    scores: Application | Piecewise | None
+    neighbors: NeighborsPlan | None
+    coordinates: CoordinatesPlan
+
+    @property
+    def method(self) -> str:
+        """Kind of the embedding."""
+        return self.request.kind
+
+    @property
+    def passes(self) -> float:
+        """Reads of all samples."""
+        return (self.neighbors is not None) + 1 if self.components is None else self.components.passes + 1
+
+    @property
+    def memory(self) -> int:
+        """Budget in bytes."""
+        return self.problem.machine.budget(self.request.memory)[0]
+
+    @property
+    def memory_estimate(self) -> MemoryEstimate:
+        """Memory of the phases of all stages."""
+        return MemoryEstimate(tuple(self._phases()))
+
+    def _phases(self) -> Iterator[Phase]:
+        """Yield the phases of all stages, each under the name of its stage too."""
+        stages = {
+            "components": self.components,
+            "scores": self.scores,
+            "neighbours": self.neighbors,
+            "embedding": self.coordinates,
+        }
+        for stage, plan in stages.items():
+            if plan is None:
+                continue
+            estimate = plan.memory_estimate
+            if isinstance(estimate, Phase):
+                yield Phase(stage, estimate.items)
+            else:
+                yield from (Phase(f"{stage}, {phase.name}", phase.items) for phase in estimate.phases)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<12}{text}" for name, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the plan in words, as (heading, text) pairs; memory, phase by phase, comes last."""
+        problem, request = self.problem, self.request
+        n, p = problem.n_samples, problem.n_features
+        yield "collection", f"{n} samples of {format_shape(problem.sample_shape)}"
+        axes = "clusters" if request.kind == "spectral-clustering" else "dimensions"
+        by = "time and actions" if request.kind == ACTING else f"{request.n_neighbors} neighbours"
+        yield "embedding", f"{request.kind} in {request.axes} {axes} by {by}"
+        if self.components is None:
+            yield "scores", f"the {counted(p, 'feature')} as they are"
+        else:
+            fit, count = self.components, self.components.request.n_components
+            yield "components", f"{count} by method {fit.method}: {fit.why}; about {format_seconds(fit.seconds)}"
+            yield "scores", f"of {n} samples along them, in one more pass"
+        if self.neighbors is None:
+            yield "neighbours", "the graph that is given"
+        else:
+            found = self.neighbors
+            again = "and as long again if the graph is not connected"
+            yield "neighbours", f"{found.how}, {found.why}; about {format_seconds(found.seconds)}, {again}"
+        if request.kind != ACTING:
+            several = "its largest component is embedded" if request.largest_component else "it is refused"
+            yield "", f"if the graph is not connected, {several}"
+        yield "coordinates", self._how()
+        kept = self.coordinates.n_references
+        yield "new samples", f"placed by {'all' if kept == n else kept} of the fitted samples, which the model keeps"
+        allowed, source = problem.machine.budget(request.memory)
+        yield "memory", f"{format_bytes(self.memory_estimate.total)} of {format_bytes(allowed)} allowed ({source})"
+        for phase in self._phases():
+            yield "", f"{format_bytes(phase.total):>9}  {phase.name}, of which {phase.largest_share}"
+
+    def _how(self) -> str:
+        """Say how coordinates are found."""
+        request, n, landmarks = self.request, self.problem.n_samples, self.coordinates.n_landmarks
+        some = f"all {n} samples" if landmarks == n else f"{landmarks} landmarks"
+        rest = "" if landmarks == n else f"; the other {n - landmarks} samples are placed by their weights"
+        if request.kind == "isomap":
+            chosen = "" if landmarks == n else f" ({request.landmark_choice})"
+            return f"geodesic distances from {some}{chosen}, and their scaling"
+        if request.kind in SPECTRAL:
+            clusters = f", and {request.n_clusters} clusters of them" if request.kind == "spectral-clustering" else ""
+            return f"{request.axes} eigenvectors of the graph's {request.laplacian} Laplacian{clusters}"
+        if request.kind in (UNFOLDING, ACTING):
+            return f"semidefinite program of {some}{rest}"
+        if landmarks < n or request.landmarks == "all":
+            return f"eigenvectors by the weights of {some}{rest}"
+        room = format_bytes(self.coordinates.room)
+        return f"eigenvectors by the weights of {some}; of landmarks if their factors do not fit {room}"
 
 
 def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
@@ -179,9 +300,15 @@ def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
         raise RequestError(f"{name} {request.axes} is too large for {n} samples; give at most {most}.")
 
 
-def plan_embedding(
-    request: EmbeddingRequest, machine: Machine, *, n_samples: int, n_scores: int, itemsize: int
-) -> EmbeddingPlan:
+def plan_coordinates(
+    request: EmbeddingRequest,
+    machine: Machine,
+    *,
+    n_samples: int,
+    n_scores: int,
+    itemsize: int,
+    components_bytes: int = 0,
+) -> CoordinatesPlan:
     """Choose landmarks and references, and add up the memory.
 
     Parameters
@@ -190,6 +317,8 @@ def plan_embedding(
     machine : Machine
     n_samples, n_scores, itemsize : int
         n, d, and bytes of a score.
+    components_bytes : int, default=0
+        Bytes of the principal components that are in memory beside.
 
     Raises
     ------
@@ -201,11 +330,13 @@ def plan_embedding(
     check_embedding(request, n_samples)
     n, d, k = n_samples, n_scores, request.n_neighbors
     landmarks = _landmarks(request, n)
-    references = n if request.kind == "isomap" and landmarks == n else min(n, max(REFERENCES, landmarks))
+    some_embedded = request.kind in WEIGHTED and landmarks < n
+    references = landmarks if some_embedded else min(n, max(REFERENCES, landmarks))
     edges = n * k
     base = {
         f"scores of {n} samples, {n} x {d}": n * d * itemsize,
         f"graph of {k} neighbours": 16 * edges,
+        "principal components": components_bytes,
         f"embedding, {n} x {request.axes} float64": 8 * n * request.axes,
     }
     phases = []
@@ -238,7 +369,7 @@ def plan_embedding(
     # The matrices of actions are counted again when their constraints are known; factors come beside what is planned.
     beside = base if request.kind == ACTING else dict(phases[0].items)
     room = budget[0] - sum(beside.values())
-    return EmbeddingPlan(landmarks, references, room, estimate)
+    return CoordinatesPlan(landmarks, references, room, estimate)
 
 
 def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> Phase:

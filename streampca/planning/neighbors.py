@@ -111,6 +111,11 @@ class NeighborsPlan:
         """Neighbours up to which a number is looked for that connects a graph; see `reach_of`."""
         return reach_of(self.problem.n_samples, self.request.n_neighbors)
 
+    @property
+    def how(self) -> str:
+        """Description of the search."""
+        return _NAMES[self.way]
+
     def decisive(self) -> dict[str, Any]:
         """Return what must be the same for an unfinished run to be resumed."""
         return {"method": self.method, "way": self.way}
@@ -121,7 +126,7 @@ class NeighborsPlan:
         if len(problem.sample_shape) > 1:
             of += f" (values of {format_shape(problem.sample_shape)})"
         lines = [
-            f"{k} nearest neighbours of {of}: {_NAMES[self.way]}, {self.why}",
+            f"{k} nearest neighbours of {of}: {self.how}, {self.why}",
             f"about {format_seconds(self.seconds)} on {problem.machine.cores} cores, and as long again if the graph is "
             "not connected",
             f"memory {format_bytes(self.memory_estimate.total)} of {format_bytes(self.memory)}: "

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...planning import Application
 from ...planning.budget import check_budget
+from ...planning.transform_pieces import Piecewise
 from ...preprocessing import Frame
 from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import Collection
@@ -16,7 +18,7 @@ from ...units import parse_bytes
 from ..subspace import Subspace
 from .patches import patches_of
 from .projection import Projection
-from .write import fits
+from .write import fits, planned
 
 
 def check_foreseen(
@@ -30,8 +32,8 @@ def check_foreseen(
     residual: bool = False,
     whole: bool = False,
     memory: int | str | None,
-) -> None:
-    """Refuse scores or images of a collection that could not be made with as many components.
+) -> Application | Piecewise:
+    """Refuse scores or images of a collection that could not be made with as many components, or return their plan.
 
     Parameters
     ----------
@@ -54,6 +56,11 @@ def check_foreseen(
     memory : int, str or None
         Budget; the default as for `Request`.
 
+    Returns
+    -------
+    Application or Piecewise
+        Plan with components of `dtype`.
+
     Raises
     ------
     BudgetError
@@ -69,6 +76,7 @@ def check_foreseen(
     if not fits(works[0], budget):  # the fit says which of them it will be
         what = f"applying {n_components} components of {frame.n_features} features"
         check_budget(what, lambda count: all(fits(work, count) for work in works), budget, source)
+    return planned(works[0], "", budget, workers=1)
 
 
 def _foreseen(

@@ -73,7 +73,7 @@ def write_projection(
             identity = identity_of(work, table, path, budget)
             saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
         with as_of(executor):
-            plan = saved_plan(saved) or _planned(work, path, budget or executor.memory, executor.workers)
+            plan = saved_plan(saved) or planned(work, path, budget or executor.memory, executor.workers)
         return _write_by(executor, work, plan, table, path, saved, overwrite=overwrite, listener=listener)
 
 
@@ -150,13 +150,13 @@ def _stored(work: Projection, plan: Application | Piecewise, table: OutputArray)
 def fits(work: Projection, budget: int) -> bool:
     """Return whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
     try:
-        _planned(work, "", budget, workers=1)
+        planned(work, "", budget, workers=1)
     except BudgetError:
         return False
     return True
 
 
-def _planned(work: Projection, path: str, memory: int | None, workers: int) -> Application | Piecewise:
+def planned(work: Projection, path: str, memory: int | None, workers: int) -> Application | Piecewise:
     """Plan the blocks or pieces in which something is written; pictures are put together from whole windows only."""
     if work.windows is not None:
         return _in_blocks(work, memory, ahead=1)
