@@ -430,7 +430,7 @@ def test_report_draws_labels_and_images(tmp_path):
     model = streampca.embed(str(tmp_path / "images.npy"), n_neighbors=10, labels=str(tmp_path / "labels.npy"))
     pictures = tmp_path / "pictures"
     streampca.write_report(model, tmp_path / "report.html", pictures=pictures)
-    assert {path.stem for path in pictures.iterdir()} == {"scores", "quantiles", "scree"}
+    assert {path.stem for path in pictures.iterdir()} == {"scores", "quantiles", "scree", "neighborhoods"}
     page = (tmp_path / "report.html").read_text()
     assert "coloured by label" in page
     assert "trustworthiness" in page.lower()

@@ -91,7 +91,7 @@ def page(place, folder, model):
 
 def test_sections_and_facts(page, folder, model):
     assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
-    assert [*figures.NAMES] == [*OF_MODEL, *OF_SAMPLES]
+    assert [*figures.NAMES] == [*OF_MODEL, *OF_SAMPLES, "neighborhoods", "graph"]
     links = [link["href"] for link in page.all("a")]
     assert {link.removeprefix("#") for link in links} == set(page.sections)
     for fact in (

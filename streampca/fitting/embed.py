@@ -328,12 +328,15 @@ class _Work:
         plan = planned.coordinates
         with self._stages(how, plan) as (folder, saved):
             compared = self._compared(folder, how)
-            graph, kept = self._graph(compared, folder, how)
+            whole = self._graph(compared, folder, how) if self.given_graph is None else self.given_graph
+            graph, kept, facts = self._connected(whole)
             if len(kept) < self.collection.n_samples:
                 plan = plan_last(self.collection, self.request, len(kept))
             pca, scores = self._scored(compared, folder)
+            if len(kept) < len(scores):
+                scores = scores[kept]
             job = EmbeddingJob(
-                scores if len(kept) == len(scores) else scores[kept],
+                scores,
                 graph,
                 self.request,
                 plan,
@@ -345,11 +348,11 @@ class _Work:
             )
             found = KINDS[self.request.kind](job)
             self.listener(Solving("how far neighbours are kept"))
-            known = {name: graph.provenance[name] for name in ("facts", "recall") if name in graph.provenance}
-            measured = {**known, **found.measured}
-            measured |= quality(job.scores, found.coordinates, JUDGED, self.request.seed)
+            recall = {name: graph.provenance[name] for name in ("recall",) if name in graph.provenance}
+            measured = {**facts, **recall, **found.measured}
+            measured |= quality(scores, found.coordinates, JUDGED, self.request.seed)
             hand_back()
-            model = self._model(pca, found, job.scores, kept, measured, time.perf_counter() - began)
+            model = self._model(pca, found, scores, kept, measured, time.perf_counter() - began)
             if self.place is not None:
                 model.save(self.place.path, overwrite=self.place.overwrite)
         if self.place is not None and not isinstance(model.components, np.ndarray):
@@ -466,12 +469,8 @@ class _Work:
             )
         return load_model(path, memory=self.request.memory)
 
-    def _graph(
-        self, compared: Prepared, folder: str, how: Checkpointing | None
-    ) -> tuple[NeighborGraph, npt.NDArray[np.intp]]:
-        """Find the graph, and return it with the samples that it is of: all, or those of its largest component."""
-        if self.given_graph is not None:
-            return self._connected(self.given_graph)
+    def _graph(self, compared: Prepared, folder: str, how: Checkpointing | None) -> NeighborGraph:
+        """Find the graph of all samples, or load that of the run that is resumed."""
         path = os.path.join(folder, "graph.zarr")
         if not os.path.isdir(path):
             graph_of(
@@ -481,7 +480,7 @@ class _Work:
                 checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
                 listener=self.listener,
             )
-        return self._connected(load_graph(path))
+        return load_graph(path)
 
     def _graph_of_some(self, scores: Array) -> NeighborGraph:
         """Return the graph of landmarks; refused where it has several components."""
@@ -494,20 +493,23 @@ class _Work:
             )
         return graph
 
-    def _connected(self, graph: NeighborGraph) -> tuple[NeighborGraph, npt.NDArray[np.intp]]:
-        """Return a graph that is connected, and its samples; refuse another, or take its largest component."""
+    def _connected(self, graph: NeighborGraph) -> tuple[NeighborGraph, npt.NDArray[np.intp], dict[str, Any]]:
+        """Return a graph that is connected, its samples, and the facts of the whole, to be measured with the embedding.
+
+        A graph in several components is refused, or replaced by the largest of them.
+        """
         if self.request.kind == ACTING:  # which goes by time
-            return graph, np.arange(graph.n_samples)
-        kept, largest = largest_component(graph)
-        if len(kept) == graph.n_samples or self.request.largest_component:
-            return largest, kept
+            return graph, np.arange(graph.n_samples), {}
         facts = graph.provenance.get("facts")
         if facts is None:
             facts = facts_of(graph, component_labels(graph)[1], looked_up_to=graph.n_neighbors)
+        kept, largest = largest_component(graph)
+        if len(kept) == graph.n_samples or self.request.largest_component:
+            return largest, kept, {"facts": facts}
         found = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
+        remedy = "--largest-component (largest_component=True) leaves the samples of the others out"
         raise DataError(
-            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {found}; --largest-component "
-            "(largest_component=True) leaves the samples of the others out."
+            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {found}; {remedy}."
         )
 
     def _model(

@@ -14,9 +14,11 @@ import numpy.typing as npt
 from .. import machine
 from ..errors import ModelError, RequestError
 from ..manifold.action_respecting import ActionMap, play_forward
+from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
 from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement
 from ..readers.coordinates import CHECK
+from ..units import counted
 from .pca import PCAModel
 from .subspace import Subspace, working_dtype
 
@@ -175,12 +177,16 @@ class EmbeddingModel(PCAModel):
         said = [
             f"{self.kind}: {len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} neighbours"
         ]
+        if "facts" in found:
+            said.append(f"the graph is {components_sentence(found['facts'], exact='recall' not in found)}")
         if "trustworthiness" in found:
             said.append(
                 f"trustworthiness {found['trustworthiness']:.3f} and continuity {found['continuity']:.3f} of "
                 f"{found['compared_neighbors']} neighbours, on {found['compared_samples']} samples: how far neighbours "
                 "in the embedding are neighbours among the samples, and the other way round"
             )
+        if "neighborhoods" in found:
+            said.append(_compared(found["neighborhoods"], found["compared_neighbors"]))
         if "recall" in found:
             said.append(f"the graph has {found['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
         if len(self.embedding) < self.n_samples:
@@ -209,6 +215,18 @@ class EmbeddingModel(PCAModel):
     inverse_transform = reconstruct = residual = reconstruction_error = hotelling_t2 = _refused
     write_reconstruction = check_reconstruction = compression = _refused
     score_samples = score = get_covariance = get_precision = _refused
+
+
+def _compared(found: Mapping[str, Any], neighbors: int) -> str:
+    """Say what the principal components have, and how the trustworthiness changes with the neighbours looked at."""
+    at, numbers = found["neighbors"].index(neighbors), found["neighbors"]
+    trust, components = found["trustworthiness"], found["components_trustworthiness"][at]
+    has = "has" if found["components"] == 1 else "have"
+    beside = f"{has} {components:.3f} and {found['components_continuity'][at]:.3f}"
+    line = f"{counted(found['components'], 'principal component')} {beside}"
+    if len(numbers) == 1:
+        return line
+    return f"{line}; trustworthiness of {numbers[0]} to {numbers[-1]} neighbours: {trust[0]:.3f} to {trust[-1]:.3f}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

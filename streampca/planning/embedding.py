@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import DataError, RequestError
-from ..units import counted, format_bytes, format_seconds, format_shape, whole_number
+from ..units import MIB, counted, format_bytes, format_seconds, format_shape, whole_number
 from .budget import too_small
 from .memory import MemoryEstimate, Phase, runtime
 from .neighbors import NeighborsPlan
@@ -57,7 +57,9 @@ EDGE_BYTES = 12  # bytes of an entry of a sparse matrix: a float64 and a 32-bit 
 # Pairs of equal actions that become constraints. On 110 views with 1438 pairs, 800 of them take 6 s of CPU time and
 # leave actions off by 0.2 to 1.4 % of a step, all take 12 s and leave 0.02 to 0.8 %.
 MOST_PAIRS = 1500
-JUDGED = 2000  # samples of which trustworthiness is measured, in three n x n arrays
+JUDGED = 2000  # samples of which trustworthiness is measured
+MOST_COMPARED = 50  # neighbours of each of them
+COMPARED_BLOCK = 2 * MIB  # distances of a block of them to all of them
 
 
 @dataclass(frozen=True)
@@ -358,7 +360,14 @@ def plan_coordinates(
         }
         phases.append(Phase.of("eigenvectors", base, matrix, basis, runtime()))
     judged = min(n, JUDGED)
-    phases.append(Phase.of("diagnostics", base, {f"distances of {judged} samples, and their order": 40 * judged**2}))
+    # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
+    compared = {
+        f"{judged} samples and their principal components": 8 * judged * (3 * d + 2 * request.axes),
+        "distances between them, and their ranks": 10 * COMPARED_BLOCK,
+        "neighbours that are compared": 4 * 8 * judged * MOST_COMPARED,
+        "covariances": 4 * 8 * min(judged, d) ** 2,
+    }
+    phases.append(Phase.of("diagnostics", base, compared, runtime()))
     estimate = MemoryEstimate(tuple(phases))
     budget = machine.budget(request.memory)
     if estimate.total > budget[0]:

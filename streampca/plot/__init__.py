@@ -13,6 +13,7 @@ from __future__ import annotations
 from .components import mean_and_components, walks
 from .compression_curve import compression
 from .dimensions import eigengap, residual_variance
+from .embedding_quality import graph_components, neighborhoods
 from .overview_figure import overview, save
 from .quantile_grid import nearest_to_quantiles, quantiles
 from .reconstruction import reconstructions, unusual
@@ -22,8 +23,10 @@ from .spectrum import scree
 __all__ = [
     "compression",
     "eigengap",
+    "graph_components",
     "mean_and_components",
     "nearest_to_quantiles",
+    "neighborhoods",
     "outliers",
     "overview",
     "quantiles",

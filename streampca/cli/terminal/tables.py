@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...models.accuracy import component_rows, sentences
+from ...models.embedding import EmbeddingModel
 from ...units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -44,10 +45,14 @@ def print_model(console: Console, model: PCAModel, count: int = SHOWN) -> None:
 
 
 def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, written: Sequence[str]) -> None:
-    """List the components of a fit, its memory against the budget, and what was written."""
+    """List the components of a fit, or what was found of an embedding, its memory, and what was written."""
     peak = None
     if model is not None:
-        print_model(console, model)
+        if isinstance(model, EmbeddingModel):
+            for line in model.notes:
+                _say(console, line)
+        else:
+            print_model(console, model)
         peak = model.provenance.get("peak_bytes")
         skipped = len(model.provenance.get("skipped") or ())
         if skipped:

@@ -17,6 +17,7 @@ import numpy as np
 from ... import plot
 from ...errors import RequestError
 from ...machine import hand_back
+from ...manifold.graph_facts import components_sentence
 from ...models.accuracy import percent
 from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel, SpectralEmbeddingModel
@@ -34,6 +35,7 @@ FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (
     *("scree", "components", "walks", "compression"),
     *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
+    *("neighborhoods", "graph"),  # of embeddings
 )  # of all pictures there can be, in their order
 DRAWN = 8  # components drawn as images
 WALKED = 4
@@ -205,6 +207,37 @@ def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportF
             "Eigenvalues by their number.",
             lambda: plot.eigengap(model),
         )
+    if "neighborhoods" in model.measured:
+        yield _neighborhoods(model)
+    if "facts" in model.measured and model.measured["facts"]["components"]["count"] > 1:
+        yield _graph(model)
+
+
+def _neighborhoods(model: EmbeddingModel) -> ReportFigure:
+    components = counted(model.measured["neighborhoods"]["components"], "principal component")
+    return ReportFigure(
+        "neighborhoods",
+        "How far neighbours are kept",
+        "Trustworthiness falls where neighbours in the embedding are none among the samples, continuity where "
+        f"neighbours among the samples are torn apart, by the number of neighbours looked at; dashed, those of "
+        f"{components}.",
+        f"Curves of trustworthiness and continuity of the embedding and of {components}.",
+        lambda: plot.neighborhoods(model),
+    )
+
+
+def _graph(model: EmbeddingModel) -> ReportFigure:
+    facts = model.measured["facts"]
+    left_out = model.n_samples - len(model.embedding)
+    said = components_sentence(facts, exact="recall" not in model.measured)
+    return ReportFigure(
+        "graph",
+        "Components of the graph",
+        f"The graph of neighbours is {said}; {counted(left_out, 'sample')} outside the largest component, in grey, "
+        f"{'is' if left_out == 1 else 'are'} left out.",
+        f"Bars of the sizes of the graph's {facts['components']['count']} components.",
+        lambda: plot.graph_components(model),
+    )
 
 
 def _components(model: PCAModel) -> ReportFigure:

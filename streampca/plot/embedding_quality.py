@@ -1,0 +1,108 @@
+"""Figures of how far an embedding can be trusted: the neighbours it keeps, and the components of its graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..models.embedding import EmbeddingModel
+from ..units import counted
+from .drawing import BLUE, GREY, RED, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..models.pca import PCAModel
+
+
+def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
+    """Draw the trustworthiness and continuity of an embedding by the number of neighbours that they look at.
+
+    Those of as many principal components are drawn beside them, dashed: an embedding is worth its trouble where it is
+    above these.
+
+    Parameters
+    ----------
+    model : EmbeddingModel
+        The model.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ModelError
+        If the model is no embedding, or holds no such measurements.
+    """
+    found = _measured(model, "neighborhoods", "measurements of several numbers of neighbours")
+    ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
+    numbers = found["neighbors"]
+    beside = counted(found["components"], "principal component")
+    for name, color in (("trustworthiness", BLUE), ("continuity", RED)):
+        ax.plot(numbers, found[name], color=color, marker="o", label=name)
+        ax.plot(
+            numbers, found[f"components_{name}"], color=color, marker=".", linestyle="--", label=f"{name}, {beside}"
+        )
+    ax.set_xscale("log")
+    ax.set_xticks(numbers, [str(number) for number in numbers])
+    ax.set_xticks([], minor=True)
+    ax.set_ylim(top=1)
+    ax.set_xlabel("neighbours")
+    ax.set_ylabel("trustworthiness, continuity")
+    ax.legend(fontsize="small", frameon=False)
+    return ax
+
+
+def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
+    """Draw the sizes of the connected components of the graph that an embedding was found on, the largest first.
+
+    Parameters
+    ----------
+    model : EmbeddingModel
+        The model.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ModelError
+        If the model is no embedding, or holds no facts of its graph.
+    """
+    found = _measured(model, "facts", "facts of its graph")["components"]
+    assert isinstance(model, EmbeddingModel)  # noqa: S101 - else nothing was measured
+    ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
+    sizes = np.array(found["sizes"])
+    numbers = np.arange(1, len(sizes) + 1)
+    embedded = 1 if len(model.embedding) < model.n_samples else len(sizes)
+    ax.bar_label(ax.bar(numbers[:embedded], sizes[:embedded], color=BLUE, label="embedded"), fmt="{:.0f}")
+    if embedded < len(sizes):
+        ax.bar_label(ax.bar(numbers[embedded:], sizes[embedded:], color=GREY, label="left out"), fmt="{:.0f}")
+        ax.legend(fontsize="small", frameon=False)
+    ax.set_yscale("log")
+    ax.set_ylim(0.5, 3 * sizes[0])
+    ax.set_xticks(numbers)
+    ax.set_xlabel("component" + (f", the largest of {found['count']}" if found["count"] > len(sizes) else ""))
+    ax.set_ylabel("samples")
+    more = f"; {found['connecting']} connect them" if found["count"] > 1 and found["connecting"] is not None else ""
+    ax.set_title(f"{counted(found['count'], 'component')} by {model.n_neighbors} neighbours{more}")
+    return ax
+
+
+def _measured(model: PCAModel, name: str, what: str) -> Any:
+    """Return what was measured of an embedding, or refuse another model."""
+    if not isinstance(model, EmbeddingModel):
+        raise ModelError(
+            f"{model.name} is of kind {model.kind!r}, and this figure is of embeddings; give one of these."
+        )
+    if name not in model.measured:
+        raise ModelError(f"{model.name} holds no {what}; embed the samples again by this version.")
+    return model.measured[name]
