@@ -423,6 +423,27 @@ def test_another_request_is_not_resumed(tmp_path):
         streampca.embed(rows, n_neighbors=9, **how)
 
 
+def test_a_refused_graph_is_kept_for_its_largest_component(tmp_path):
+    """Its remedies work in the same place: the same request with it goes on, one of more neighbours begins anew."""
+    random = np.random.default_rng(0)
+    rows = np.concatenate([random.normal(size=(60, 3)), 50 + random.normal(size=(20, 3))])
+    how = {"pca_components": 2, "checkpoint": tmp_path / "checkpoint"}
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"goes on from the graph in .*checkpoint\.$") as raised:
+            streampca.embed(rows, n_neighbors=5, **how)
+    told = Stopping()
+    assert len(streampca.embed(rows, n_neighbors=5, largest_component=True, **how, listener=told).embedding) == 60
+    assert not {"scores", "neighbours"} & set(told.told)
+    assert not (tmp_path / "checkpoint").exists()
+    with pytest.raises(DataError):
+        streampca.embed(rows, n_neighbors=5, **how)
+    connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
+    told = []
+    assert len(streampca.embed(rows, n_neighbors=connecting, **how, listener=told.append).embedding) == 80
+    assert any("begins anew" in getattr(event, "message", "") for event in told)
+    assert not (tmp_path / "checkpoint").exists()
+
+
 def test_report_draws_labels_and_images(tmp_path):
     digits = load_digits()
     np.save(tmp_path / "images.npy", digits.images[:200])

@@ -119,7 +119,7 @@ class CheckpointFolder:
         self.is_recorded = found is not None
         if found is not None and (difference := first_difference(self.record["identity"], self._identity)):
             differs = f"{self.folder} holds an unfinished run with {difference}"
-            if not overwrite:
+            if not overwrite and not self.record.get("refused"):
                 raise OutputError(
                     f"{differs}; give what that one had to resume it, or remove the folder to start again."
                 )
@@ -158,6 +158,14 @@ class CheckpointFolder:
                 f"{self.folder} holds an unfinished run planned with {name} {before}, and on this machine it "
                 f"is {now}; resume it where it was begun, or remove the folder to start again."
             )
+        elif "refused" in self.record:
+            self.record = {name: value for name, value in self.record.items() if name != "refused"}
+            self._save_record()
+
+    def refuse(self) -> None:
+        """Keep what was saved of a run that is refused: the same work may resume there, and other work replaces it."""
+        self.record = {**self.record, "refused": True}
+        self._save_record()
 
     def _save_record(self) -> None:
         self._file.save(self.record, {})
@@ -174,7 +182,8 @@ class CheckpointFolder:
         try:
             yield
         except (DataError, ChangedError):
-            self.clear()
+            if "refused" not in self.record:
+                self.clear()
             raise
         except ClusterLostError as error:
             error.exit_code = Stopped.exit_code

@@ -329,7 +329,7 @@ class _Work:
         with self._stages(how, plan) as (folder, saved):
             compared = self._compared(folder, how)
             whole = self._graph(compared, folder, how) if self.given_graph is None else self.given_graph
-            graph, kept, facts = self._connected(whole)
+            graph, kept, facts = self._connected(whole, saved)
             if len(kept) < self.collection.n_samples:
                 plan = plan_last(self.collection, self.request, len(kept))
             pca, scores = self._scored(compared, folder)
@@ -376,8 +376,10 @@ class _Work:
                 yield folder, None
             return
         states, source = self.collection.states(), self.collection.source
+        # No stage depends on what is done about a graph in several components: with it, later ones are not reached.
+        requested = {name: value for name, value in self.request.given.items() if name != "largest_component"}
         identity = {
-            **described(source, self.request.given, self.collection.preparation, self.collection.mask, None, None),
+            **described(source, requested, self.collection.preparation, self.collection.mask, None, None),
             "missing": self.missing,
             "version of streampca": __version__,
             "number of samples": self.collection.n_samples,
@@ -493,7 +495,9 @@ class _Work:
             )
         return graph
 
-    def _connected(self, graph: NeighborGraph) -> tuple[NeighborGraph, npt.NDArray[np.intp], dict[str, Any]]:
+    def _connected(
+        self, graph: NeighborGraph, saved: CheckpointFolder | None
+    ) -> tuple[NeighborGraph, npt.NDArray[np.intp], dict[str, Any]]:
         """Return a graph that is connected, its samples, and the facts of the whole, to be measured with the embedding.
 
         A graph in several components is refused, or replaced by the largest of them.
@@ -508,6 +512,9 @@ class _Work:
             return largest, kept, {"facts": facts}
         found = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
         remedy = "--largest-component (largest_component=True) leaves the samples of the others out"
+        if saved is not None and self.given_graph is None:
+            saved.refuse()
+            remedy += f", and goes on from the graph in {saved.folder}"
         raise DataError(
             f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {found}; {remedy}."
         )
