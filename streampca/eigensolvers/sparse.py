@@ -23,7 +23,8 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from ..errors import BudgetError
-from ..units import format_bytes
+from ..planning.embedding import PART_ROWS
+from ..units import budget_size, format_bytes
 from .signs import fix_signs
 
 Float64 = npt.NDArray[np.float64]
@@ -36,7 +37,7 @@ THIN = 30
 BASIS = 40  # vectors of ARPACK's basis, at least twice the pairs
 SHIFT = 1e-10  # relative to the largest entry of the diagonal: it makes a singular matrix definite
 FACTOR_BYTES = 12  # bytes of an entry of the factors: a float64 and a 32-bit index
-GROWTH = (1000, 2000)  # rows of the parts that the number of entries of the factors is extrapolated from
+GROWTH = (PART_ROWS // 2, PART_ROWS)  # rows of the parts that the number of entries of the factors is extrapolated from
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,12 @@ class FactorsTooLargeError(BudgetError):
     """
 
     def __init__(self, rows: int, fill: FactorFill, room: int) -> None:
-        self.fill, self.needed = fill, format_bytes(fill.bytes_at(rows))
-        there = format_bytes(max(0, room))
+        needed = fill.bytes_at(rows)
+        self.fill, self.needed = fill, format_bytes(needed)
+        there, more = format_bytes(max(0, room)), budget_size(needed - room)
         super().__init__(
             f"eigenvectors of the graph of {rows} samples need factors of about {self.needed}, and memory leaves "
-            f"{there} for them; give more memory, or fewer neighbours."
+            f"{there} for them; set memory {more} higher, or give fewer neighbours."
         )
 
 
@@ -216,8 +218,7 @@ class _Near:
 
 def _entries(matrix: sp.csr_array) -> int:
     """Return the number of entries of the factors of a matrix."""
-    factors = _factors(matrix, SHIFT * float(matrix.diagonal().max()))
-    return int(factors.L.nnz + factors.U.nnz)
+    return int(_factors(matrix, SHIFT * float(matrix.diagonal().max())).nnz)
 
 
 def _factors(matrix: sp.csr_array, shift: float) -> Any:

@@ -21,7 +21,7 @@ from ..manifold.locally_linear import locally_linear_embedding
 from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
-from ..planning.embedding import MOST_LANDMARKS, SHOWN, CoordinatesPlan, EmbeddingRequest
+from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan, EmbeddingRequest
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -169,7 +169,7 @@ def isomap(job: EmbeddingJob) -> Embedded:
     placed = whole.place(distances.T)
     scaling, references = whole.first(axes), job.references()
     own = {
-        "geodesics": np.ascontiguousarray(distances[:, references].T),
+        "geodesics": _columns(distances, references),
         "landmarks": landmarks,
         "scaling_weights": scaling.weights,
         "scaling_mean": scaling.mean,
@@ -181,6 +181,15 @@ def isomap(job: EmbeddingJob) -> Embedded:
     measured = {"n_landmarks": len(landmarks)}
     coordinates = np.pad(placed[:, :axes], ((0, 0), (0, max(0, axes - placed.shape[1]))))
     return Embedded(coordinates, scaling.eigenvalues, unknown, references, own, measured)
+
+
+def _columns(distances: Array, some: npt.NDArray[np.intp]) -> Array:
+    """Return some columns as rows, without a second copy of them."""
+    found = np.empty((len(some), len(distances)), distances.dtype)
+    for start in range(0, len(distances), SOURCES):
+        rows = slice(start, start + SOURCES)
+        found[:, rows] = distances[rows, some].T
+    return found
 
 
 def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedded:

@@ -17,6 +17,7 @@ from ..planning.neighbors import NeighborsRequest, plan_neighbors
 from ..planning.request import Request
 from ..preprocessing import Prepared
 from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
+from ..readers.stored.flat import reading_bytes
 from .plan import plan_collection
 
 
@@ -72,14 +73,16 @@ def _planned(collection: Prepared, request: EmbeddingRequest, *, missing: str, h
         scores = check_foreseen(
             collection, collection.frame, k, dtype=dtype, stored=stored, makes_images=False, memory=request.memory
         )
-        compared = problem_of_scores(collection, k, _itemsize(collection))
+        compared = replace(
+            problem_of_scores(collection, k, _itemsize(collection, request)), decode_bytes=reading_bytes()
+        )
     search = None if has_graph else plan_neighbors(compared, search_request(request), collection.source)
     return EmbeddingPlan(problem, request, fit, scores, search, last)
 
 
 def plan_last(collection: Prepared, request: EmbeddingRequest, n_samples: int) -> CoordinatesPlan:
     """Plan the coordinates of so many samples whose neighbours are known."""
-    machine, itemsize = this_machine(), _itemsize(collection)
+    machine, itemsize = this_machine(), _itemsize(collection, request)
     width = n_scores_of(collection, request) or collection.n_features
     components = itemsize * width * prod(collection.sample_shape)
     held = are_held(components, machine.budget(request.memory)[0]) or not n_scores_of(collection, request)
@@ -114,6 +117,6 @@ def search_request(request: EmbeddingRequest) -> NeighborsRequest:
     return NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory)
 
 
-def _itemsize(collection: Prepared) -> int:
-    """Return the bytes of a score."""
-    return working_dtype(collection.dtype, np.float32).itemsize
+def _itemsize(collection: Prepared, request: EmbeddingRequest) -> int:
+    """Return the bytes of a score: scores are float64 where some components have little of the first variance."""
+    return 8 if n_scores_of(collection, request) else working_dtype(collection.dtype, np.float32).itemsize

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 from ..eigensolvers import solve_dense
+from ..planning.embedding import EXPLAINED, SCALED_BLOCK
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -23,9 +24,7 @@ Float64 = npt.NDArray[np.float64]
 # Axes by which all samples are placed before the best few are chosen: placed by 10 alone, 20000 MNIST images have 3.1 %
 # more stress than by classical scaling, by 50 they have 0.9 % more.
 PLACING_AXES = 50
-BLOCK = 2**21  # numbers of a block of squared distances
 PIECE = 8192  # samples that are placed at a time
-COMPARED = 1000  # samples whose distances from the landmarks give the residual variance
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -66,7 +65,7 @@ class Scaling:
     def place(self, distances: Array) -> Float64:
         """Return coordinates, (r, d), of samples at these distances from the landmarks, (r, m)."""
         placed = np.empty((len(distances), len(self.weights)))
-        rows = max(1, BLOCK // max(1, distances.shape[1]))
+        rows = max(1, SCALED_BLOCK // (8 * max(1, distances.shape[1])))
         for start in range(0, len(distances), rows):
             some = distances[start : start + rows].astype(np.float64)
             some *= some
@@ -143,7 +142,7 @@ def residual_variances(distances: Array, coordinates: Float64, landmarks: npt.ND
 
     It is measured between landmarks and up to 1000 samples spread over all.
     """
-    some = np.unique(np.linspace(0, len(coordinates) - 1, min(len(coordinates), COMPARED)).astype(int))
+    some = np.unique(np.linspace(0, len(coordinates) - 1, min(len(coordinates), EXPLAINED)).astype(int))
     geodesic = distances[:, some].ravel()
     found = []
     for d in range(1, coordinates.shape[1] + 1):

@@ -133,9 +133,11 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
     wanted = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
     if laplacian == "normalized":
         scale = 1 / np.sqrt(degree)
-        normal = sp.diags_array(scale) @ weights @ sp.diags_array(scale)
-        # Half of both directions, so that rounding keeps it symmetric.
-        pairs = largest_pairs(((normal + normal.T) * 0.5).tocsr(), wanted, seed=seed, bound=1.0, room=room)
+        rows = np.repeat(np.arange(len(scale), dtype=weights.indices.dtype), np.diff(weights.indptr))
+        data = weights.data * (scale[rows] * scale[weights.indices])  # in this order symmetric to the last bit
+        normal = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
+        del rows, data
+        pairs = largest_pairs(normal, wanted, seed=seed, bound=1.0, room=room)
         values, vectors = 1 - pairs.values, pairs.vectors * scale[:, None]
     else:
         pairs = smallest_pairs((sp.diags_array(degree) - weights).tocsr(), wanted, seed=seed, room=room)

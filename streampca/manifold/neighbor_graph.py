@@ -48,5 +48,6 @@ class NeighborGraph:
     def to_csr(self) -> sp.csr_array:
         """Return the distances as a sparse matrix (n, n): row i holds those of sample i, zeros among them."""
         n, k = self.indices.shape
-        pointers = np.arange(n + 1, dtype=np.int64) * k
+        # scipy copies all indices as int64 where the pointers are.
+        pointers = np.arange(n + 1, dtype=self.indices.dtype if n * k < 2**31 else np.int64) * k
         return sp.csr_array((self.distances.reshape(-1), self.indices.reshape(-1), pointers), shape=(n, n))

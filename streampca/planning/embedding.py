@@ -46,6 +46,8 @@ LANDMARKS = 300  # of more samples
 UNFOLDED = 2000  # samples that are unfolded together: 10 to 30 s
 SOURCES = 16  # samples that geodesic distances are measured from at a time
 SHOWN = 10  # dimensions of which Isomap's residual variance is measured
+EXPLAINED = 1000  # samples whose distances from the landmarks give it
+SCALED_BLOCK = 4 * MIB  # squared distances of samples that are placed at a time
 ACTED = 1000  # most samples in time: the work grows with the third power of their neighbours and pairs of actions
 UNFOLDING_BYTES = 16_000  # bytes of an edge by the factorised route: products of 40 smooth vectors with each other
 MATRICES = 6  # of the order of the edges, that the interior-point method holds
@@ -54,6 +56,9 @@ MOST_LANDMARKS = 10_000  # of locally linear embedding, where the factors of all
 REFERENCES = 20_000  # fitted samples that new ones are placed by
 BASIS = 40  # vectors of the Lanczos basis
 EDGE_BYTES = 12  # bytes of an entry of a sparse matrix: a float64 and a 32-bit index
+SPECTRAL_COPIES = 5  # of the affinities: the Laplacian, what its factors are estimated from, and its graph
+PART_ROWS = 2000  # rows of the part by which the size of all factors is estimated
+PART_ENTRIES = 2 * PART_ROWS**2 // 5  # of its factors, in high dimensions
 # Pairs of equal actions that become constraints. On 110 views with 1438 pairs, 800 of them take 6 s of CPU time and
 # leave actions off by 0.2 to 1.4 % of a step, all take 12 s and leave 0.02 to 0.8 %.
 MOST_PAIRS = 1500
@@ -341,6 +346,7 @@ def plan_coordinates(
         "principal components": components_bytes,
         f"embedding, {n} x {request.axes} float64": 8 * n * request.axes,
     }
+    kept = {f"scores of {references} samples that place others": references * d * itemsize}
     phases = []
     if request.kind in (UNFOLDING, ACTING):
         phases.append(_unfolding(request, base, landmarks))
@@ -349,25 +355,32 @@ def plan_coordinates(
         distances = {f"geodesic distances from {landmarks} samples, {landmarks} x {n}": width * landmarks * n}
         paths = {"graph in both directions, and paths": 40 * edges + (8 * SOURCES + 70) * n}
         phases.append(Phase.of("geodesics", base, distances, paths, runtime()))
+        kept[f"geodesic distances of {references} samples, {references} x {landmarks}"] = width * references * landmarks
         squares = {f"matrix of {landmarks} landmarks, and its eigenvectors": 5 * 8 * landmarks**2}
+        compared = {f"distances of {landmarks} landmarks that are compared": 6 * 8 * landmarks * min(n, EXPLAINED)}
         shown = {f"coordinates of {n} samples in {SHOWN} dimensions": 3 * 8 * SHOWN * n}
-        phases.append(Phase.of("scaling", base, distances, squares, shown, runtime()))
+        block = {"squared distances of a block": 2 * SCALED_BLOCK}
+        phases.append(Phase.of("scaling", base, distances, squares, shown, block, runtime()))
+        phases.append(Phase.of("residual variance", base, distances, kept, compared, shown, runtime()))
     else:
-        degree = 2 * k if request.kind.startswith("spectral") else k * k
-        matrix = {f"sparse matrix of {degree} entries a row": 3 * EDGE_BYTES * n * min(degree, n)}
-        basis = {
-            f"Lanczos basis of {max(BASIS, 2 * request.axes + 1)} vectors": 8 * n * max(BASIS, 2 * request.axes + 1)
+        degree, copies = (2 * k, SPECTRAL_COPIES) if request.kind in SPECTRAL else (k * k, 3)
+        vectors = max(BASIS, 2 * request.axes + 1)
+        items = {
+            f"sparse matrix of {degree} entries a row, and copies": copies * EDGE_BYTES * n * min(degree, n),
+            f"Lanczos basis of {vectors} vectors, and residuals": 8 * n * (vectors + 4 * request.axes + 16),
         }
-        phases.append(Phase.of("eigenvectors", base, matrix, basis, runtime()))
+        part = {"factors of a part of the matrix": EDGE_BYTES * PART_ENTRIES}
+        phases.append(Phase.of("eigenvectors", base, items, runtime()))
+        phases.append(Phase.of("size of factors", base, items, part))
     judged = min(n, JUDGED)
     # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
-    compared = {
+    judging = {
         f"{judged} samples and their principal components": 8 * judged * (3 * d + 2 * request.axes),
         "distances between them, and their ranks": 10 * COMPARED_BLOCK,
         "neighbours that are compared": 4 * 8 * judged * MOST_COMPARED,
         "covariances": 4 * 8 * min(judged, d) ** 2,
     }
-    phases.append(Phase.of("diagnostics", base, compared, runtime()))
+    phases.append(Phase.of("diagnostics", base, kept, judging, runtime()))
     estimate = MemoryEstimate(tuple(phases))
     budget = machine.budget(request.memory)
     if estimate.total > budget[0]:

@@ -66,6 +66,11 @@ class FlatHeader(NamedTuple):
         return self.array(positioned(path, label=label))
 
 
+def reading_bytes(readers: int | None = None) -> int:
+    """Return the bytes that reading holds by so many threads; by default by those of a file on disk."""
+    return (1 + (min(MOST_READERS, machine.cores()) if readers is None else readers)) * _SCRATCH
+
+
 class FlatArray(StoredArray):
     """An N-d array stored in order in a byte source, from `offset` on, entries of axis 0 `stride` bytes apart."""
 
@@ -81,7 +86,7 @@ class FlatArray(StoredArray):
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._readers = min(MOST_READERS, machine.cores()) if isinstance(source, PlainFile) and not fortran else 1
-        self.decode_bytes = (1 + self._readers) * _SCRATCH + source.held_bytes
+        self.decode_bytes = reading_bytes(self._readers) + source.held_bytes
         self.encoded = isinstance(source, StreamFile)
         self._source, self._offset, self._fortran, self._stride = source, offset, fortran, stride
         self.files = source.files
