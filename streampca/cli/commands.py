@@ -266,7 +266,8 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
 def embed(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
     """Embed images by the graph of their neighbours.
 
-    Images are projected on principal components first; scores are taken as they are.
+    SOURCE holds images, which are projected on principal components first, or scores of up to 50 features, which are
+    taken as they are. The model places further images: see transform, inspect and report.
     """
     run = run.model_copy(update={"embed": run.embed.model_copy(update={"kind": run.embed.kind or "isomap"})})
     if plan:

@@ -308,7 +308,11 @@ class FitConfig(Section):
 class EmbedConfig(Section):
     """Options of an embedding; see `streampca.embed`."""
 
-    kind: str | None = option(None, f"kind of embedding, in place of a fit: {', '.join(EMBEDDING_KINDS)}", "KIND")
+    kind: str | None = option(
+        None,
+        f"kind of embedding, in place of a fit: {', '.join(EMBEDDING_KINDS)}",
+        CommandLine("KIND", help=f"kind of embedding: {', '.join(EMBEDDING_KINDS)}  [default: isomap]"),
+    )
     n_components: int = option(2, "number of dimensions", CommandLine("K", names=("-k", "--n-components")), ge=1)
     n_neighbors: int = option(15, "number of neighbours of each sample", "N", ge=1)
     graph: str | None = option(
@@ -316,35 +320,42 @@ class EmbedConfig(Section):
     )
     actions: str | None = option(
         None,
-        "action-respecting-embedding: the action that leads from each sample to the next, a column as for labels",
+        "for action-respecting-embedding: the action that leads from each sample to the next, a column as for labels",
         "COLUMN",
     )
     pca_components: int | None = option(
         None,
-        "principal components by whose scores neighbours are found; 0 takes features as they are; by default 0 of up "
-        "to 50 features, 50 of more",
+        "principal components by whose scores neighbours are found; 0 takes features as they are; by default 0 for up "
+        "to 50 features, and 50 for more",
         "N",
         ge=0,
     )
     landmarks: int | str | None = option(
         None,
-        "isomap: samples that distances are measured from, by default all up to 2000, else 300; "
-        "locally-linear-embedding: samples that place the others, by default all if memory allows",
+        "for isomap: samples that distances are measured from, by default all of up to 2000, else 300; for "
+        "locally-linear-embedding and maximum-variance-unfolding: samples that are embedded and place the others, by "
+        "default all if memory allows, and 2000; a number, or all",
         CommandLine("M", read=option_texts.read_landmarks),
     )
-    landmark_choice: Literal["random", "farthest"] = option("random", "isomap: how landmarks are chosen")
+    landmark_choice: Literal["random", "farthest"] = option("random", "for isomap: how landmarks are chosen")
     reg: float = option(
-        1e-3, "locally-linear-embedding: regularisation of the weights; give 0.1 for images", "SHARE", gt=0
+        1e-3,
+        "regularisation of the weights that rebuild samples from neighbours, in locally-linear-embedding and to place "
+        "new samples; give 0.1 for images",
+        "SHARE",
+        gt=0,
     )
     gamma: float | None = option(
-        None, "spectral kinds: edges of length d weigh exp(-gamma d^2); all weigh 1 by default", "GAMMA", gt=0
+        None, "for spectral kinds: edges of length d weigh exp(-gamma d^2); all weigh 1 by default", "GAMMA", gt=0
     )
     laplacian: Literal["normalized", "unnormalized"] = option(
-        "normalized", "spectral kinds: for the normalised cut, or the ratio cut"
+        "normalized", "for spectral kinds: relax the normalised cut, or the ratio cut"
     )
-    n_clusters: int = option(8, "spectral-clustering: number of clusters", "C", ge=1)
-    largest_component: bool = option(False, "embed the largest part of a graph that is not connected")
-    seed: int = option(0, "of everything random", "N", ge=0)
+    n_clusters: int = option(8, "for spectral-clustering: number of clusters", "C", ge=1)
+    largest_component: bool = option(
+        False, "embed the largest component of a graph that is not connected, which is refused otherwise"
+    )
+    seed: int = option(0, "seed of the random numbers", "N", ge=0)
 
 
 class FollowConfig(Section):

@@ -190,9 +190,8 @@ class EmbeddingModel(PCAModel):
         if "recall" in found:
             said.append(f"the graph has {found['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
         if len(self.embedding) < self.n_samples:
-            said.append(
-                f"{self.n_samples - len(self.embedding)} samples outside the largest part of the graph were left out"
-            )
+            left_out = counted(self.n_samples - len(self.embedding), "sample")
+            said.append(f"{left_out} outside the largest component of the graph left out")
         if np.isfinite(self.embedding_residuals).all() and len(self.embedding_residuals):
             said.append(
                 f"eigenvectors solve their problem with residuals of at most {self.embedding_residuals.max():.1e} "
