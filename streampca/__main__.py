@@ -1,5 +1,5 @@
 """``python -m streampca`` is the ``streampca`` command."""
 
-from .cli.commands import main
+from .cli.main import main
 
 main()

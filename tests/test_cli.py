@@ -19,6 +19,7 @@ from shell import stopped, succeeded, typed
 import streampca
 from streampca.cli.commands import cli
 from streampca.cli.config import load_run
+from streampca.cli.main import SUMMARIES
 
 COMMANDS = list(cli.commands)
 
@@ -65,6 +66,11 @@ def test_help_of_every_command():
     ]  # fmt: skip
     assert "..." not in whole.partition("Commands:")[2], "a summary was cut"
     assert succeeded() == whole, "no command at all asks for help"
+
+
+def test_summaries_are_those_of_the_commands():
+    """They are listed without loading the commands."""
+    assert {name: command.help.partition("\n")[0] for name, command in cli.commands.items()} == SUMMARIES
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -241,7 +241,10 @@ def test_what_is_used_is_loaded_then(here):
 
 
 def test_command_line_starts_light():
-    """``streampca --help`` waits for no numerics."""
+    """``streampca --help`` waits for nothing but click, and commands that only look at options for no numerics."""
+    show_help = "from streampca.cli.main import cli; cli.main(['--help'], standalone_mode=False)"
+    *_, helped = loaded_by(f"import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()): {show_help}")
+    assert not ((HEAVY | OF_COMMANDS | {"yaml", "numpy"}) - {"click"}) & helped
     assert not {"scipy", "sklearn", "dask", "matplotlib", "zarr"} & loaded_by("import streampca.cli.commands")[0]
 
 

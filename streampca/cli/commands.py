@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import shlex
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import __version__
-from ..errors import ConfigError, RequestError, Stopped, StreampcaError, first_line
-from ..execution.signals import Switch, stopping_on_signals
+from ..errors import RequestError
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
+from .main import as_typed, cli, main
 from .option_texts import number_or_word, read_count
 from .options import Run
 
@@ -24,73 +19,7 @@ if TYPE_CHECKING:
 
     from ..manifold.neighbor_graph import NeighborGraph
 
-_SWITCH = Switch()  # of this process: signals turn it
-STOPPED = 75  # stopped, and the same command may be run again
 SHOWN = 10  # components listed
-
-
-class _Commands(click.Group):
-    """Lists commands in the order of this file, in which people need them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group(
-    cls=_Commands,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(__version__, prog_name="streampca")
-@click.pass_context
-def cli(context: click.Context) -> None:
-    """Principal components of image collections that do not fit in memory.
-
-    SOURCE is a folder, glob or list of images, one array in a file (.npy, .npz, TIFF, Zarr, HDF5, NetCDF, FITS, IDX),
-    several such files as one, @list.txt, table.csv:column, or an URL.
-
-    Start with: streampca demo
-    """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
-
-
-def main() -> NoReturn:
-    """Run the command line; errors of `streampca.errors` are one line, with the exit code of their kind."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
-    with stopping_on_signals(_SWITCH):
-        _main()
-
-
-def _main() -> NoReturn:
-    from ..machine import share_pools
-
-    try:
-        share_pools()
-        sys.exit(cli.main(standalone_mode=False))
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        remedy = f" See: {context.command_path} --help" if context else ""
-        _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
-    except Stopped as error:
-        _fail(f"{error} Go on with: {_command(*sys.argv[1:])}", error.exit_code)
-    except StreampcaError as error:
-        _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail("stopped; what was not finished is removed, or marked so. Run the same command again.", STOPPED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
-        sys.exit(1)
-    except MemoryError as error:
-        _fail(f"out of memory: {first_line(error)}. Give a smaller --memory.", 1)
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path, the disk and permissions.", 1)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"streampca: {message}", err=True)
-    sys.exit(code)
 
 
 # -- what commands share
@@ -123,7 +52,7 @@ def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
     from .terminal import Progress, print_fit
 
     with Progress(quiet=quiet) as listener:
-        result = execute(run, listener, _SWITCH)
+        result = execute(run, listener, click.get_current_context().obj)
     fits = (
         result.plan is not None or run.embed.kind or run.output.directory
     )  # a model that is only applied is not shown
@@ -247,7 +176,7 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
     if run.fit.part is not None:
         click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
-    click.echo(f"next: {_command('transform', str(run.output.model), *words_of('collection'), '-o', 'scores.zarr')}")
+    click.echo(f"next: {as_typed('transform', str(run.output.model), *words_of('collection'), '-o', 'scores.zarr')}")
 
 
 @cli.command()
@@ -279,7 +208,7 @@ def embed(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if _carry_out(run, quiet=quiet, print_config=print_config):
         words = ["NEW", "-o", "places.zarr"]
-        click.echo(f"next: {_command('transform', str(run.output.model), *words)}")
+        click.echo(f"next: {as_typed('transform', str(run.output.model), *words)}")
 
 
 @cli.command()
@@ -606,8 +535,4 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=1))
 
 
-def _command(*words: str) -> str:
-    return shlex.join(("streampca", *words))
-
-
-__all__ = ["ConfigError", "cli", "main"]
+__all__ = ["cli", "main"]

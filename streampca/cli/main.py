@@ -1,0 +1,119 @@
+"""The ``streampca`` group, which lists commands by one-line summaries and loads them when one is called.
+
+Loading the commands means loading the options they are built from, with pydantic and numpy: most of the time of
+``streampca --help``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+from typing import NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import Stopped, StreampcaError, first_line
+
+STOPPED = 75  # stopped, and the same command may be run again
+
+# First sentences of the commands' docstrings, in the order in which people need the commands.
+SUMMARIES = {
+    "demo": "Analyse two real collections within a tiny memory budget.",
+    "info": "Say what a collection is: samples, shape, dtype, storage.",
+    "plan": "Say how a fit would be done, and why not otherwise.",
+    "fit": "Learn components: write a model, or update one (--update).",
+    "embed": "Embed images by the graph of their neighbours.",
+    "merge": "Make the model of a whole from those of its parts.",
+    "transform": "Project a collection on a model's components: write scores.",
+    "reconstruct": "Rebuild images from scores, or themselves: say what is lost.",
+    "neighbors": "Find the nearest neighbours of every sample: write a graph.",
+    "inspect": "Show a model, and how far to trust it; or a graph.",
+    "report": "Draw a model and its collection: write one HTML page.",
+    "hsic": "Measure how far A depends on B, or on labels, and test it.",
+    "copy": "Copy a collection, prepared or not, to Zarr that reads fast.",
+    "export": "Write a model's mean and components as pages of a TIFF file.",
+    "run": "Carry out a run file: model, scores, pictures in a directory.",
+    "schema": "Print the JSON schema of run files, for editors.",
+}
+
+
+class _Commands(click.Group):
+    """Lists commands without loading them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from . import commands  # noqa: F401 - which adds them
+
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, SUMMARIES))
+        stubs = (click.Command(name, help=summary) for name, summary in SUMMARIES.items())
+        with formatter.section("Commands"):
+            formatter.write_dl([(str(stub.name), stub.get_short_help_str(limit)) for stub in stubs])
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="streampca")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Principal components of image collections that do not fit in memory.
+
+    SOURCE is a folder, glob or list of images, one array in a file (.npy, .npz, TIFF, Zarr, HDF5, NetCDF, FITS, IDX),
+    several such files as one, @list.txt, table.csv:column, or an URL.
+
+    Start with: streampca demo
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        return
+    from ..execution.signals import Switch, stopping_on_signals
+    from ..machine import share_pools
+
+    share_pools()
+    context.obj = Switch()
+    context.with_resource(stopping_on_signals(context.obj))
+
+
+def main() -> NoReturn:
+    """Run the command line; errors of `streampca.errors` are one line, with the exit code of their kind."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        remedy = f" See: {context.command_path} --help" if context else ""
+        _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
+    except Stopped as error:
+        _fail(f"{error} Go on with: {as_typed(*sys.argv[1:])}", error.exit_code)
+    except StreampcaError as error:
+        _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _fail("stopped; what was not finished is removed, or marked so. Run the same command again.", STOPPED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
+        sys.exit(1)
+    except MemoryError as error:
+        _fail(f"out of memory: {first_line(error)}. Give a smaller --memory.", 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path, the disk and permissions.", 1)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"streampca: {message}", err=True)
+    sys.exit(code)
+
+
+def as_typed(*words: str) -> str:
+    """Return words of a command as they are typed in a shell."""
+    return shlex.join(("streampca", *words))
