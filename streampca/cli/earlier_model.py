@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from ..errors import ModelError, OutputError
 from ..execution.fingerprint import first_difference
-from ..fitting.embed import completed
 from ..fitting.identity import described
 from ..models.pca import PCAModel, load_model
 from ..planning.blocks import part_of
@@ -42,6 +41,8 @@ def load_earlier(
     if embedding is None:
         requested = vars(request_of(run))
     else:
+        from ..fitting.embed import completed
+
         requested = completed(embedding, collection, run.embed.graph, run.embed.actions)[0].given
     now = (collection.source, requested, preparation, collection.mask, part_of(run.fit.part))
     described_now = {**described(*now, weights_digest(weights)), "target": digest_of(target)}

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import RequestError
-from ..manifold.stored_graph import check_graph_output
 from ..models.store import check_model_output
 from ..planning.blocks import part_of
-from ..plot.report import ReportFiles, picture_files
 from ..preprocessing.copy import check_copy
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
@@ -100,18 +98,25 @@ class OutputPaths:
         if self.collection:
             check_copy(self.collection, overwrite=overwrite)
         if self.graph:
+            from ..manifold.stored_graph import check_graph_output
+
             check_graph_output(self.graph, overwrite=overwrite)
         if self.model and model:
             check_model_output(self.model, overwrite=overwrite)
         if self.report:
+            from ..plot.report import ReportFiles
+
             ReportFiles(self.report, self.pictures, "png", overwrite=True).check()
         if self.directory:
             check_directory(self.directory)
 
     def _check_apart(self, run: Run) -> None:
         """Refuse outputs that would replace the input or one another, lie in it, or become part of it."""
-        drawn = picture_files(self.pictures) if self.pictures else []
-        files = [*self.files, *filter(None, [self.report]), *drawn]
+        files = [*self.files, *filter(None, [self.report])]
+        if self.pictures:
+            from ..plot.report import picture_files
+
+            files += picture_files(self.pictures)
         records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
         prepare, collection = run.prepare, run.collection
         columns = column_paths(collection.labels, run.fit.sample_weight, run.fit.target, prepare.mask, prepare.scale)

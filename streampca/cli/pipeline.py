@@ -8,7 +8,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,10 @@ from ..execution import Executor
 from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
 from ..execution.executor import executing
 from ..execution.signals import Switch
-from ..fitting.embed import embed_collection
 from ..fitting.fit import Place, fit_collection
 from ..fitting.follow import Pace, follow_source
-from ..fitting.neighbors import graph_of
 from ..fitting.plan import narrowed, plan_collection, prepared
 from ..fitting.update import is_in_place, load_to_update, update_model
-from ..manifold.neighbor_graph import NeighborGraph
 from ..models.compression import Compression
 from ..models.pca import PCAModel, load_model
 from ..models.store import are_held
@@ -36,7 +33,6 @@ from ..planning.embedding import EmbeddingRequest
 from ..planning.neighbors import plan_neighbors
 from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
-from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
 from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
@@ -59,6 +55,10 @@ from .from_config import (
 from .options import Run
 from .output_paths import OutputPaths
 from .run_record import Record, recorded
+
+# Manifolds (half of scipy) and reports are imported where a run asks for them: for most that is half of all imports.
+if TYPE_CHECKING:
+    from ..manifold.neighbor_graph import NeighborGraph
 
 
 @dataclass
@@ -331,6 +331,8 @@ def _check_feasible(job: _Job) -> None:
     if outputs.graph and job.model is not None:
         _check_graph(job, job.model.n_scores)
     if outputs.report:
+        from ..plot.report import check_room
+
         check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.samples))
     if job.model is None and job.updated is None and (outputs.scores or outputs.images):
         _check_applying(job)
@@ -406,6 +408,8 @@ def _fewest(plan: Plan) -> int:
 
 def _embedded(job: _Job, request: EmbeddingRequest) -> Result:
     """Embed the collection, and write the model where an output is given."""
+    from ..fitting.embed import embed_collection
+
     path = job.outputs.model
     model = embed_collection(
         job.collection,
@@ -492,6 +496,8 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
         )
         note(outputs.images)
     if outputs.report:
+        from ..plot.report import write_report
+
         result.written += write_report(
             model,
             outputs.report,
@@ -505,6 +511,8 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
 
 def _graph(job: _Job, path: str, scores: str | None) -> NeighborGraph:
     """Write the graph of nearest neighbours of the run's scores, or else of its collection."""
+    from ..fitting.neighbors import graph_of
+
     run = job.run
     return graph_of(
         job.collection if scores is None else prepared(open_collection(scores), None),
