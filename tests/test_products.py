@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import streampca
 from streampca import machine
 from streampca.accumulators import blas as products
+from streampca.events import Solving
+from streampca.fitting import fit as fitting
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -38,5 +41,24 @@ def test_large_symmetric_updates_have_one_thread(monkeypatch, limit, threads):
         if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
             pytest.skip("BLAS has one thread here, whatever it is told")
         products.update_among(np.ones((3, 4)), np.zeros((3, 3), order="F"))
+    assert seen
+    assert set(seen) == {threads}
+
+
+@pytest.mark.parametrize(("most", "threads"), [(1.0, 1), (0.0, 2)])
+def test_small_fits_have_one_thread(monkeypatch, most, threads):
+    """Threads that wait for small products take more time than these."""
+    seen = []
+
+    def noted(event):
+        if isinstance(event, Solving):
+            seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    monkeypatch.setattr(fitting, "ONE_THREAD_SECONDS", most)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    with threadpool_limits(2, user_api="blas"):
+        if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
+            pytest.skip("BLAS has one thread here, whatever it is told")
+        streampca.fit(np.eye(20, 5), n_components=2, listener=noted)
     assert seen
     assert set(seen) == {threads}

@@ -17,7 +17,8 @@ from ..events import Finished, Listener, Planned, check_listener, logged, one_at
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.executor import as_of, executing
-from ..machine import PeakMeter, hand_back
+from ..execution.threads import share_blas_threads
+from ..machine import PeakMeter, cores, hand_back
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output
 from ..planning.blocks import Part, part_of
@@ -42,6 +43,8 @@ from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared
 
 Float64 = npt.NDArray[np.float64]
+
+ONE_THREAD_SECONDS = 1.0  # predicted work of one core up to which BLAS has one thread
 
 
 def fit(
@@ -369,7 +372,9 @@ def _fitted(
             data_of(collection, states, weights, part, target), chosen, found, seconds=seconds, peak=meter.peak()
         )
 
-    with nullcontext() if saved is None else saved.running():
+    # Threads of BLAS spin while they wait for one another: 1797 digits took twice the processor time with two.
+    alone = share_blas_threads(cores() if chosen.work.seconds(1, 1, chosen.rates) < ONE_THREAD_SECONDS else 1)
+    with alone, nullcontext() if saved is None else saved.running():
         if chosen.stored and place is not None:
             model = _written(collection, job, place, about)
         else:
