@@ -135,8 +135,9 @@ def data_of(
         "sample_weight": weights_digest(weights),
         **({} if target is None else {"target": target.to_json()}),
     }
-    if (parts := encoded_states(growth_states(collection, states))) != data["states"]:
-        data["states_of_parts"] = parts
+    parts = growth_states(collection, states)
+    if parts is not states and (encoded := encoded_states(parts)) != data["states"]:
+        data["states_of_parts"] = encoded
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
 
 

@@ -472,6 +472,8 @@ def first_change(before: str | Sequence[State], states: Sequence[State]) -> str 
 
     Earlier states may be encoded; names are theirs where they have any, as files may be gone since.
     """
+    if before == states:
+        return None
     known, text = (states, before) if isinstance(before, str) else (before, encoded_states(before))
     pairs = zip_longest(text.split(), encoded_states(states).split())
     at = next((at for at, (one, other) in enumerate(pairs) if one != other), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,13 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     size = group_size(n)
     while len(rows) < n and size * len(rows) < 2 * n:  # at least one row to each group
         size *= 2
-    found = []
-    for start in range(0, n, size):
-        some = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + size)]
-        if len(some):
-            found.append(State(start, named_rows(start, min(start + size, n), source), _digest(array, some, part)))
-    return found
+    starts = range(0, n, size)
+    edges = [*np.searchsorted(rows, starts).tolist(), len(rows)]
+    return [
+        State(start, named_rows(start, min(start + size, n), source), _digest(array, rows[first:last], part))
+        for start, (first, last) in zip(starts, pairwise(edges), strict=True)
+        if first < last
+    ]
 
 
 def object_states(array: Any, source: str) -> list[State]:
