@@ -20,6 +20,7 @@ the rows with one of these words in their name: IncrementalPCA takes minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 import warnings
@@ -282,6 +283,22 @@ def report(results: dict[str, list[Result | str]], truth: Floats) -> None:
             print(f"{name}: failed, {problem}")
 
 
+def written(path: Path, what: str, results: dict[str, list[Result | str]], truth: Floats) -> None:
+    """Write what each peer took, round by round, and by how much its last variance is off, as JSON."""
+    whole = {name: [one for one in runs if isinstance(one, Result)] for name, runs in results.items()}
+    peers = {
+        name: {
+            "loading": [one.loading for one in runs],
+            "seconds": [one.seconds for one in runs],
+            "peaks": [one.peak for one in runs],
+            "error": float(abs(runs[0].variances[-1] / truth[-1] - 1)),
+        }
+        for name, runs in whole.items()
+        if runs
+    }
+    path.write_text(json.dumps({"what": what, "machine": machine(), "k": len(truth), "peers": peers}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", choices=PROBLEMS, default="digits")
@@ -291,6 +308,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="words, one of which a row's name has; ours always runs")
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
+    parser.add_argument("--json", type=Path, help="write the results there, for python -m benchmarks table and figure")
     args = parser.parse_args()
     problem = PROBLEMS[args.problem]
     n, side, k, words = (
@@ -306,14 +324,18 @@ def main() -> None:
         path = npy_of(directory, problem.draw, n, side)
         np.save(directory / TINY, np.concatenate([*islice(problem.draw(512, 8), 512)]))
         warm(path)
-        print(f"{args.problem}: {n} x {side} x {side} {mapped(path).dtype}, k = {k}; {machine()}")
+        what = f"{args.problem}: {n} x {side} x {side} {mapped(path).dtype}, k = {k}"
+        print(f"{what}; {machine()}")
         tell("reference in float64")
         truth = in_fresh_process(reference, path, k)
         told = {"streampca": partial(run, memory=problem.memory)}
         jobs = {
             name: partial(in_fresh_process, told.get(PEERS[name].package, run), name, path, k) for name in installed
         }
-        report(alternating(args.rounds, jobs), truth)
+        results = alternating(args.rounds, jobs)
+        report(results, truth)
+        if args.json is not None:
+            written(args.json, what, results, truth)
     for name in chosen:
         if name not in installed:
             print(f"{name}: not installed")

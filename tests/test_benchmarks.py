@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from dataclasses import fields
 from importlib import import_module
@@ -109,6 +110,35 @@ def test_peers_shows_what_an_offset_does(run_here):
     theirs = [float(cell) for cell in table["sklearn PCA covariance_eigh, float32 array"][-3:]]
     assert max(ours) < 1e-5
     assert max(theirs) > 1  # the reason for the row: float32 products of values that are not centred
+
+
+def test_suite_lists_scripts_and_shows_results_of_peers(tmp_path, run_here):
+    """What peers took is kept, and becomes a table and a figure."""
+
+    def suite(*words):
+        command = [sys.executable, "-m", "benchmarks", *map(str, words)]
+        done = subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True, timeout=100, check=True)
+        return done.stdout
+
+    listed = suite()
+    assert set(cells(listed)) == {path.stem for path in BENCHMARKS.glob("*.py")} - {"__main__", "fresh", "synthetic"}
+    kept, drawn = tmp_path / "peers.json", tmp_path / "peers.svg"
+    size = ("--samples", "600", "--side", "12", "--components", "4", "--rounds", "2", "--only", "float32 array")
+    run_here("peers.py", *size, "--json", str(kept))
+    printed = suite("table", kept)
+    rows = [line.split(" | ") for line in printed.splitlines() if line.startswith("| s")]
+    assert rows[0][0] == "| streampca.fit, from the file"
+    assert len(rows) == 3
+    assert all(float(row[2]) >= 0 and float(row[4].removesuffix(" |")) < 1e-3 for row in rows)
+    suite("figure", kept, drawn)
+    assert "streampca.fit, from the file" in drawn.read_text(), "as a comment beside the outlines of its letters"
+    assert "--problem" in suite("run", "peers", "--help")
+
+
+def test_screening_prints_every_seed(run_here):
+    with pytest.raises(SystemExit) as ended:
+        run_here("screening.py", "--features", "200", "--samples", "60")
+    assert ended.value.code in (0, 1)
 
 
 def test_budget_compares_peaks():
@@ -240,3 +270,11 @@ def test_surfaces_prints_a_roll_and_a_blob(run_here):
     }
     for surface in ("roll", "blob"):
         assert min(float(value) for value in found[surface, "isomap"][5:7]) > 0.98
+
+
+def test_busy_prints_fair_shares(run_here, monkeypatch):
+    monkeypatch.setattr(import_module("busy"), "MOST", float("inf"))  # a machine that tests is busy itself
+    size = ("--scale", "0.02", "--components", "3", "--rounds", "1", "--busy", "1")
+    threads, alone, beside, fair, *_ = cells(run_here("busy.py", *size, "--only", "covariance"))["covariance"]
+    assert int(threads) >= 1
+    assert min(map(float, (alone, beside, fair))) > 0
