@@ -503,6 +503,72 @@ def test_worst_case_integers_are_exact(dtype, quiet, kind):
             np.testing.assert_array_equal(np.triu(found.upper), np.triu(whole.T @ whole))
 
 
+def exact_scatter(x):
+    """n^2 times the scatter matrix of whole numbers over n, about their mean, as Python integers."""
+    x = x.astype(object)
+    total = x.sum(axis=0)
+    return len(x) * (x.T @ x) - np.outer(total, total)
+
+
+@given(
+    numbers=st.lists(st.lists(st.integers(0, 2**16 - 1), min_size=SHORT, max_size=SHORT), min_size=2, max_size=30),
+    cut=st.integers(0, 30),
+    dtype=st.sampled_from(["u1", "i1", "u2", "i2", "f4", "f8"]),
+)
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_whole_numbers_are_summed_as_python_sums_them(numbers, cut, dtype, precision):
+    """Rounding to float64 comes last; float32 products are exact up to 8 bits, those of float64 up to 16."""
+    narrow = dtype in ("u1", "i1") or precision == "single"
+    low = {"i1": -128, "i2": -(2**15)}.get(dtype, 0)
+    x = (np.array(numbers) // (256 if narrow else 1) + low).astype(dtype)
+    found = fed(partial(Scatter, SHORT, precision=precision), np.split(x, [min(cut, len(x))]))
+    found.settle()
+    assert found.sums_exactly
+    right = np.array(exact_scatter(x) / len(x), np.float64)
+    np.testing.assert_allclose(symmetric(found.matrix()), right, rtol=1e-15, atol=1e-15 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("kind", ["scatter", "gram"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("offset", [0, 30000])
+def test_whole_numbers_of_a_floating_point_dtype_have_the_bits_of_integers(kind, dtype, offset):
+    whole = np.random.default_rng(2).integers(offset, offset + 256, (70_000, SHORT))
+    parts, others = ([part.astype(word) for part in np.split(whole, [1, 7, 30_000])] for word in (dtype, "u2"))
+    found, other = (fed(new_for(kind, along(kind, some)), along(kind, some)) for some in (parts, others))
+    assert found.sums_exactly
+    assert other.sums_exactly
+    assert_same_state(found.state(), other.state())
+
+
+@pytest.mark.parametrize("at", [0, 2, 4], ids=["at the start", "in the middle", "at the end"])
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_a_block_of_fractions_costs_no_other_its_exactness(at, precision):
+    """What is off is the rounding of that block alone, of one sample in 1000."""
+    parts = np.split(
+        np.random.default_rng(3).integers(0, 256, (20_000, SHORT)).astype("f4"), [5000, 9000, 9020, 15_000]
+    )
+    parts.insert(at, parts.pop(2) + np.float32(0.125))
+    found = fed(partial(Scatter, SHORT, precision=precision), parts)
+    assert not found.exact
+    found.settle()
+    x = np.concatenate(parts)
+    right = np.array(exact_scatter((8 * x).astype(np.int64)) / len(x) / 64, np.float64)
+    off = np.linalg.norm(symmetric(found.matrix()) - right)
+    assert off <= (3e-10 if precision == "single" else 1e-14) * np.linalg.norm(right)
+    assert found.trace == pytest.approx(np.trace(right), rel=3e-10)
+
+
+def test_whole_numbers_far_from_zero_keep_their_variances():
+    x = np.random.default_rng(4).integers(60_000, 60_004, (30_000, 64)).astype(np.uint16)
+    found = Scatter(64)
+    for _ in range(100):
+        found.update(x)
+    found.settle()
+    right = 100 * np.array(exact_scatter(x) / len(x), np.float64)
+    np.testing.assert_allclose(np.diag(found.matrix()), np.diag(right), rtol=1e-15)
+    np.testing.assert_allclose(np.linalg.eigvalsh(symmetric(found.matrix())), np.linalg.eigvalsh(right), rtol=1e-12)
+
+
 # -- accuracy
 
 

@@ -51,19 +51,21 @@ def centre_samples(stored: Array, parts: tuple[Array, ...], out: Array, roots: F
                 tile *= roots[rows, None].astype(out.dtype)
 
 
-def subtract_mean(rows: Array, out: Array) -> Float64:
+def subtract_mean(rows: Array, out: Array, *, whole: bool | None = None) -> Float64:
     """Write ``rows`` less about their mean to ``out``, in its dtype; return what was subtracted.
 
     The mean is that of some rows: what it is off by is taken off in float64 in the end. Whole numbers are centred on
-    whole numbers. Others are centred twice where the mean is so large beside what is left that they lie on a coarse
-    grid, where squares round to one side (`split`).
+    whole numbers; unless `whole` says what the rows hold, their dtype does. Others are centred twice where the mean is
+    so large beside what is left that they lie on a coarse grid, where squares round to one side (`split`).
     """
     mean = _mean(rows, np.result_type(rows.dtype, out.dtype))
-    if rows.dtype.kind in "biu":
+    if whole is None:
+        whole = rows.dtype.kind in "biu"
+    if whole:
         mean = np.rint(mean)
     np.subtract(rows, mean, out=out, casting="unsafe")
     centre: Float64 = mean.astype(np.float64)
-    if rows.dtype.kind == "f" and _is_large(mean, out):
+    if rows.dtype.kind == "f" and not whole and _is_large(mean, out):
         fine = _mean(out, out.dtype)
         out -= fine
         centre += fine

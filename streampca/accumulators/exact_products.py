@@ -1,11 +1,35 @@
-"""Lengths of pieces of whole numbers whose float32 products are exact: then all sums are, whatever their order."""
+"""Whole numbers among samples, and lengths of pieces whose float32 products are exact: then all sums are, in any order.
+
+Every block is judged by its own values: samples of a floating-point dtype that hold whole numbers of up to 16 bits, as
+images do that were converted on the way, are multiplied as exactly as integers are.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
 EXACT_SUMS_BELOW = 2.0**51  # float64 holds every whole number up to 4 times that, which moving a centre may take
 FIRST_LENGTH = 256  # 256 uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
 LEAST_LENGTH = 64  # shorter pieces cost more (adding the product to its sum) than exactness is worth
+LARGEST_WHOLE = 2**16 - 1  # of values of a floating-point dtype that are taken for whole numbers: int16 and uint16
+TESTED = 2**16  # values tested for whole numbers at a time, in the cache: 0.5 ns each, of 12 with 784 features
+
+
+def holds_whole_numbers(block: npt.NDArray[Any]) -> bool:
+    """Return whether all values of a block are whole numbers; of a floating-point dtype, of up to 16 bits."""
+    if block.dtype.kind != "f":
+        return block.dtype.kind in "biu"
+    step = max(1, TESTED // max(1, block.shape[1]))
+    for start in range(0, len(block), step):
+        rows = block[start : start + step]
+        with np.errstate(invalid="ignore"):  # NaN and infinity are refused by the products
+            if not (np.array_equal(np.rint(rows), rows) and np.abs(rows).max(initial=0) <= LARGEST_WHOLE):
+                return False
+    return True
 
 
 class ExactProducts:
@@ -23,7 +47,7 @@ class ExactProducts:
     exact : bool
         Whether every product so far was exact.
     steepest : float
-        Largest value on the diagonal of a product, divided by the length of the piece.
+        Largest value on the diagonal of a product of whole numbers, divided by the length of the piece.
     """
 
     def __init__(self, precision: str, most: int) -> None:
@@ -31,27 +55,25 @@ class ExactProducts:
 
     def length(self, whole: bool) -> int:
         """Return how long the next piece is: as long as it stays exact, or the longest where that is out of reach."""
-        if self.precision == "double" or not (whole and self.exact):
+        if self.precision == "double" or not whole:
             return self.most
         if self.steepest == 0.0:
             return min(FIRST_LENGTH, self.most)
         length = int(0.8 * EXACT_BELOW / self.steepest) // LEAST_LENGTH * LEAST_LENGTH
-        if length < LEAST_LENGTH:
-            self.exact = False
-            return self.most
-        return min(length, self.most)
+        return min(length or self.most, self.most)
 
     def must_halve(self, largest: float, length: int, whole: bool) -> bool:
         """Take note of the largest value on a product's diagonal; return whether halves of the piece would be exact."""
-        if self.precision == "double" or not (whole and self.exact):
-            return False
-        self.steepest = max(self.steepest, largest / length)
-        if largest < EXACT_BELOW:
-            return False
-        if self.length(whole) < length:
-            return True
-        self.exact = False
+        if self.precision == "single" and whole:
+            self.steepest = max(self.steepest, largest / length)
+            if largest >= EXACT_BELOW and self.length(whole) < length:
+                return True
+        self.exact = self.exact and self.is_exact(largest, whole)
         return False
+
+    def is_exact(self, largest: float, whole: bool) -> bool:
+        """Return whether a product is exact, given the largest value on its diagonal, which no partial sum exceeds."""
+        return whole and (self.precision == "double" or largest < EXACT_BELOW)
 
     def absorb(self, other: ExactProducts) -> None:
         """Take note of the products of another."""

@@ -18,7 +18,7 @@ from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES
-from .exact_products import EXACT_SUMS_BELOW, ExactProducts
+from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .gram_probes import GramProbes
 from .probes import CHECK_EVERY
@@ -150,7 +150,6 @@ class Gram(Accumulator):
         for products, found in map_in_threads(multiplied, self._tiles(block, at), threads):
             self._add(found, products)
             self._free.append(products)
-        self._pieces.exact = self.exact and (block.dtype.kind in "biu" or block.shape[1] == 0)
         self.n_features += block.shape[1]
 
     @property
@@ -165,10 +164,10 @@ class Gram(Accumulator):
 
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         """Cut features into tiles, each as wide as is right when its turn comes."""
-        start = 0
+        start, whole = 0, holds_whole_numbers(block)
         while start < block.shape[1]:
-            stop = min(start + self._pieces.length(block.dtype.kind in "biu"), block.shape[1])
-            yield FeatureTile(block[:, start:stop], at + start, checked=self._probes.tiles % CHECK_EVERY == 0)
+            stop = min(start + self._pieces.length(whole), block.shape[1])
+            yield FeatureTile(block[:, start:stop], at + start, self._probes.tiles % CHECK_EVERY == 0, whole)
             self._probes.tiles += 1
             start = stop
 
@@ -177,7 +176,7 @@ class Gram(Accumulator):
         tile = found.tile
         if not np.isfinite(found.largest):
             raise not_finite(tile.values, 0, self.precision)
-        if self._pieces.must_halve(found.largest, tile.width, tile.values.dtype.kind in "biu"):
+        if self._pieces.must_halve(found.largest, tile.width, tile.whole):
             for half in tile.halves():
                 self._add(products.multiply(half, self._gram), products)
             return

@@ -4,7 +4,8 @@ Rows are centred on a provisional mean before they are multiplied (never E[xx^T]
 rank-two update when the data leave it (Chan, Golub and LeVeque, 1983). In single precision the products of a piece
 are float32 and are added up in float64. Data of whole numbers are centred on whole numbers, and a piece is kept so
 short that its float32 product is exact, where the range of the data allows: then every sum is exact, whatever the
-order, and all cuttings give the same bits.
+order, and all cuttings give the same bits. A block of whole numbers among others is still multiplied exactly, about
+the nearest whole numbers, and what it adds is moved to the centre of the others in float64.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scipy.linalg import blas
 from ..planning.sizes import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import split, sum_of_squares, weighted_sum
-from .exact_products import EXACT_SUMS_BELOW, ExactProducts
+from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .moments import Moments
 from .probes import Probes
@@ -78,8 +79,7 @@ class Scatter(Moments, Accumulator):
         self._product: Array | None = None
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
-        whole = block.dtype.kind in "biu"
-        self._pieces.exact = self.exact and roots is None
+        whole = holds_whole_numbers(block)
         self._settle(block, whole, at)
         start = 0
         while start < len(block):
@@ -95,7 +95,8 @@ class Scatter(Moments, Accumulator):
         By the mean of all its rows: a centre known from 64 rows lies an eighth of a deviation off in every feature,
         and the correction for that multiplied the rounding of float32 data by 6 to 30 (400 features).
         """
-        if self.n_samples and not self._is_far(block):
+        is_first_fraction = self.exact and not whole  # whose rounding needs a centre off the grid of the values
+        if self.n_samples and not is_first_fraction and not self._is_far(block):
             return
         with np.errstate(over="ignore", invalid="ignore"):
             mean = block.mean(axis=0, dtype=np.float64)
@@ -113,25 +114,29 @@ class Scatter(Moments, Accumulator):
 
     def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool) -> bool:
         """Absorb rows that are multiplied at once, given the square roots of their weights, if products are finite."""
-        centred = self._centred(piece, split(self._centre, self._dtype), roots)
+        whole = whole and roots is None
+        centre = np.rint(self._centre) if whole else self._centre
+        centred = self._centred(piece, split(centre, self._dtype), roots)
         self._product, diagonal = symmetric_product(centred.T, self._scatter, self._product, one_thread=self.one_thread)
         if not np.isfinite(diagonal).all():
             return False
-        if self._pieces.must_halve(float(diagonal.max()), len(piece), whole):
+        largest = float(diagonal.max())
+        if self._pieces.must_halve(largest, len(piece), whole):
             half = len(piece) // 2
             return self._absorb_piece(piece[:half], None, whole) and self._absorb_piece(piece[half:], None, whole)
         if self._product is not None:
             self._scatter += self._product
-        self._pieces.exact = self.exact and whole
-        self._total += self._sums(centred, roots)
-        self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_long else sum_of_squares(centred)
-        self.measured.update(centred, piece, self._centre, roots)
+        long = self.precision == "double" or self._pieces.is_exact(largest, whole)
+        total = self._sums(centred, roots) if long else weighted_sum(centred, roots)
+        self._total += total
+        self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
+        self.measured.update(centred, piece, centre, roots)
+        if (shift := self._centre - centre).any():
+            self._shift(shift, float(len(piece)), total)
         return True
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
-        """Weighted sum over the rows of a piece, which have been multiplied by the roots of their weights."""
-        if not self._sums_long:
-            return weighted_sum(centred, roots)
+        """Weighted sum over the rows of a piece at once, as good as short ones where it is exact or float64."""
         factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
         return times(factors, centred, one_thread=self.one_thread)[0]  # type: ignore[no-any-return]
 
@@ -144,11 +149,6 @@ class Scatter(Moments, Accumulator):
     def sums_exactly(self) -> bool:
         """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._scatter.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
-
-    @property
-    def _sums_long(self) -> bool:
-        """True where sums over a whole piece are as good as short ones."""
-        return self.exact or self.precision == "double"
 
     @property
     def upper(self) -> Float64:

@@ -28,11 +28,14 @@ class FeatureTile(NamedTuple):
         Position of the first feature, which decides the rows of W.
     checked : bool
         Whether the rounding of the probes is measured.
+    whole : bool
+        If true, all values are known to be whole numbers.
     """
 
     values: Array
     at: int
     checked: bool
+    whole: bool = False
 
     @property
     def width(self) -> int:
@@ -121,7 +124,7 @@ class TileProducts:
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             centred = self._work[: tile.values.size].reshape(tile.values.shape)
             if self._centres:
-                centre = subtract_mean(tile.values, centred)
+                centre = subtract_mean(tile.values, centred, whole=tile.whole)
             else:
                 np.copyto(centred, tile.values, casting="unsafe")
                 centre = np.zeros(tile.width)
