@@ -461,8 +461,39 @@ def test_variances_that_may_be_of_another_rank_are_told():
         assert "true one" not in said(model(values, **sure))
 
 
-def test_digits_of_exact_sums_are_the_probes():
-    """Probes are multiplied in single precision, and the bounds are of their rounding."""
+def exact_sums():
+    """Whole-number samples, by each method that sums them exactly: images of an unlike spread, many or few."""
+    rng = np.random.default_rng(7)
+    shades = np.cumsum(np.cumsum(rng.normal(size=(600, 12, 12)), axis=1), axis=2)
+    tall = np.clip(shades * 6 + 128, 0, 255).reshape(600, -1).astype(np.uint8)
+    wide = np.repeat(np.repeat(tall[:60].reshape(60, 12, 12), 3, axis=1), 2, axis=2).reshape(60, -1)
+    return {"covariance": tall, "dual": wide, "floats": tall.astype(np.float32), "counts": tall // 250}
+
+
+@pytest.mark.parametrize("name", exact_sums())
+def test_bounds_of_exact_sums_are_those_of_the_solver(name):
+    """Against long double: the components as stored, and variances to 1e-13 of the first."""
+    x = exact_sums()[name]
+    found = streampca.fit(x, n_components=20, method="dual" if name == "dual" else "covariance", precision="single")
+    assert found.provenance["exact_sums"]
+    rows = x.astype(np.longdouble)
+    rows -= rows.sum(axis=0) / len(x)
+    few, scale = (rows @ rows.T if len(x) < rows.shape[1] else rows.T @ rows), len(x) - 1
+    _, vectors = np.linalg.eigh(few.astype(np.float64))
+    vectors = vectors[:, ::-1][:, :20].astype(np.longdouble)
+    true = np.einsum("ij,ij->j", vectors, few @ vectors) / np.einsum("ij,ij->j", vectors, vectors) / scale
+    first, off = found.explained_variance[0], np.abs(found.explained_variance - true)
+    assert np.all(off <= found.variance_bound * found.explained_variance)
+    assert np.all(found.variance_bound * found.explained_variance <= 1e-13 * first)
+    stored = found.components.astype(np.longdouble)
+    left = (stored @ rows.T) @ rows / scale - stored * found.explained_variance[:, None]
+    left = np.sqrt(np.sum(left**2, axis=1)).astype(np.float64) / found.explained_variance
+    assert np.all(left <= found.error_bound)
+    assert np.median(found.error_bound / left) <= 20
+
+
+def test_digits_of_exact_sums_are_the_solvers():
+    """Not those of probes, which are multiplied in single precision."""
     images = np.random.default_rng(2).integers(0, 256, (900, 12, 12)).astype(np.uint8)
     rows = images.reshape(900, -1).astype(np.float64)
     true = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False) ** 2 / 899
@@ -472,10 +503,12 @@ def test_digits_of_exact_sums_are_the_probes():
     for fitted in (single, double):
         assert fitted.provenance["exact_sums"]
         np.testing.assert_allclose(fitted.explained_variance, true[:5], rtol=1e-13)
-    assert np.all(single.error_bound > 1e7 * np.abs(single.explained_variance - true[:5]) / true[:5])
-    assert np.all(double.error_bound < 1e-12)
-    assert "vouch for (precision='double' shows more)" in sentences(single)[0]
-    assert "vouch" not in said(double)
+    assert np.all(single.variance_bound < 1e-13)
+    assert np.all(double.error_bound < 1e-13)
+    assert "vouch" not in said(single)
+    earlier = replace(single, variance_bound=None)
+    assert "vouch for (precision='double' shows more)" in sentences(earlier)[0]
+    assert "vouch" not in said(replace(double, variance_bound=None))
     assert "vouch" not in said(streampca.fit(images / 7, n_components=5, method="covariance", precision="single"))
 
 

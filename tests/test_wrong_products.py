@@ -87,6 +87,26 @@ def test_a_product_that_is_not_finite_is_refused(monkeypatch, name, value):
         fitted(name)
 
 
+@pytest.mark.parametrize(("method", "kind"), [("covariance", Scatter), ("dual", Gram)])
+def test_a_unit_that_is_missing_from_exact_sums_is_told(monkeypatch, method, kind):
+    """The least that can be wrong, which no bound made in single precision would see."""
+    x = np.random.default_rng(1).integers(0, 256, (300, 40)).astype(np.uint8)
+    x, whole, heard = x if kind is Scatter else x.T.copy(), kind.update, []
+    how = {"n_components": K, "method": method, "precision": "single", "listener": heard.append}
+    assert streampca.fit(x, **how).provenance["exact_sums"]
+    assert not warnings(heard)
+
+    def damaged(self, block, **place):
+        whole(self, block, **place)
+        (self._scatter if kind is Scatter else self._gram)[3, 7] += 1
+
+    monkeypatch.setattr(kind, "update", damaged)
+    found = streampca.fit(x, **how)
+    assert any("sums of whole numbers were wrong" in message for message in warnings(heard))
+    assert not found.provenance["exact_sums"]
+    assert_bounded(found, x)
+
+
 @pytest.mark.parametrize(("name", "kind", "finish"), [("covariance", Scatter, "settle"), ("dual", Gram, "centred")])
 @pytest.mark.parametrize("bit", [20, 40, 48, 51, 52, 53, 54, 63])
 def test_a_flipped_bit_of_a_sum_lies_within_the_bounds(monkeypatch, name, kind, finish, bit):

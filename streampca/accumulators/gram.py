@@ -21,13 +21,15 @@ from ..planning.sizes import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .gram_probes import GramProbes
-from .probes import CHECK_EVERY
+from .probes import CHECK_EVERY, probe_directions
 from .protocol import Accumulator
+from .sum_check import SumCheck
 from .tile_product import FeatureTile, Multiplied, TileProducts
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
+MEAN_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of m 1^T + 1 m^T, relative to its norm, and of the subtraction
 NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)  # of the squares about the centre: what centring leaves is rounding
 
 
@@ -43,12 +45,15 @@ class CentredGram:
         Its trace; 0 where all samples are equal.
     products, rounding : ndarray of shape (n, 8)
         X W of the same rows, and the measured rounding of it.
+    mean_rounding : float
+        Bound on the norm of the rounding that taking off the mean has left in the matrix.
     """
 
     upper: Float64
     trace: float
     products: Float64
     rounding: Float64
+    mean_rounding: float = 0.0
 
     @property
     def size(self) -> int:
@@ -116,6 +121,7 @@ class Gram(Accumulator):
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
         self._probes = GramProbes.nothing(n_samples, columns=0)
         self._free: list[TileProducts] = []
+        self._check = SumCheck(probe_directions(n_samples, seed), self._dtype, one_thread=threads > 1)
 
     # -- absorbing
 
@@ -145,7 +151,7 @@ class Gram(Accumulator):
 
         def multiplied(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
             products = self._free.pop()
-            return products, products.multiply(tile, self._gram)
+            return products, products.multiply(tile, self._gram, self._check)
 
         for products, found in map_in_threads(multiplied, self._tiles(block, at), threads):
             self._add(found, products)
@@ -161,6 +167,11 @@ class Gram(Accumulator):
     def sums_exactly(self) -> bool:
         """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._gram.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
+
+    @property
+    def agrees(self) -> bool | None:
+        """True where exact sums are those along random directions; None where sums are not exact."""
+        return self._check.agrees(self._gram) if self.sums_exactly else None
 
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         """Cut features into tiles, each as wide as is right when its turn comes."""
@@ -178,10 +189,12 @@ class Gram(Accumulator):
             raise not_finite(tile.values, 0, self.precision)
         if self._pieces.must_halve(found.largest, tile.width, tile.whole):
             for half in tile.halves():
-                self._add(products.multiply(half, self._gram), products)
+                self._add(products.multiply(half, self._gram, self._check), products)
             return
         if found.product is not None:
             self._gram += found.product
+        if found.check is not None:
+            self._check.sums += found.check
         if len(self._centres):
             self._centres[tile.at : tile.at + tile.width] = found.centre
         self._probes.along += found.along
@@ -203,6 +216,7 @@ class Gram(Accumulator):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"Grams of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
         self._gram += other._gram
+        self._check.sums += other._check.sums
         self._centres += other._centres  # of other features, and 0 for these
         self._probes.add(other._probes)
         self.n_features += other.n_features
@@ -249,15 +263,17 @@ class Gram(Accumulator):
         share = np.full(len(gram), 1 / len(gram)) if weights is None else weights / weights.sum()
         roots = None if weights is None else np.sqrt(weights)
         squares = float(np.sum(gram.diagonal() if weights is None else gram.diagonal() * weights))
-        centre_products(gram, weights)
+        means, _ = centre_products(gram, weights)
         trace = float(gram.trace())
         # Errors of one feature and another are independent: those not measured add to the others as squares do.
         scale = (self.n_features / (self._probes.checked or 1)) ** 0.5
-        sketches = [
+        products, rounding = (
             (sums - share @ sums) * (1.0 if roots is None else roots[:, None])
             for sums in (self._probes.along, self._probes.along_rounding * scale)
-        ]
-        return CentredGram(gram, trace if trace > NO_VARIANCE * squares else 0.0, *sketches)
+        )
+        trace = trace if trace > NO_VARIANCE * squares else 0.0
+        off = MEAN_ROUNDING * len(gram) * float(np.abs(means).max(initial=0.0))
+        return CentredGram(gram, trace, products, rounding, mean_rounding=off)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the matrix itself, to be written down and not to."""
@@ -270,6 +286,7 @@ class Gram(Accumulator):
             "double": np.array(self.precision == "double"),
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
+            "check": self._check.sums.copy(),
             "gram": gram,
             "about_zero": np.array(self.about == "zero"),
             "centres": self._centres.copy() if copy else self._centres,
@@ -286,6 +303,7 @@ class Gram(Accumulator):
         new = cls(len(state["gram"]), about=about, **how)
         new._centres = np.array(state["centres"], dtype=np.float64)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
+        new._check.sums = np.array(state.get("check", np.full_like(new._check.sums, np.nan)))  # none in older states
         new.n_features, new._probes = int(state["n_features"]), GramProbes.from_state(state)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
         return new

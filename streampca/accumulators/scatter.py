@@ -24,10 +24,12 @@ from .finite import check_finite, not_finite
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
+from .sum_check import SumCheck
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
+MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # of n d d^T, relative to it: four roundings of half a unit
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
 
 
@@ -75,6 +77,7 @@ class Scatter(Moments, Accumulator):
         super().__init__(n_features, precision, product_rows, probes)
         self.seed, self.one_thread = seed, one_thread
         self._pieces = ExactProducts(precision, product_rows)
+        self._check = SumCheck(probes.directions, self._dtype, one_thread=one_thread)
         self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
         self._product: Array | None = None
 
@@ -131,6 +134,8 @@ class Scatter(Moments, Accumulator):
         self._total += total
         self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
         self.measured.update(centred, piece, centre, roots)
+        if self.exact:
+            self._check.sums += self._check.products(centred)
         if (shift := self._centre - centre).any():
             self._shift(shift, float(len(piece)), total)
         return True
@@ -149,6 +154,16 @@ class Scatter(Moments, Accumulator):
     def sums_exactly(self) -> bool:
         """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._scatter.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
+
+    @property
+    def agrees(self) -> bool | None:
+        """True where exact sums are those along random directions; None where sums are not exact."""
+        return self._check.agrees(self._scatter) if self.sums_exactly else None
+
+    @property
+    def mean_rounding(self) -> float:
+        """Bound on the norm of the rounding that taking off the mean adds to S."""
+        return MEAN_ROUNDING * self.weight * float(self.offset @ self.offset)
 
     @property
     def upper(self) -> Float64:
@@ -182,6 +197,7 @@ class Scatter(Moments, Accumulator):
         self._pieces.exact = self.sums_exactly
         blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
         self.measured.recentre(weight, total, shift)
+        self._check.recentre(weight, total, shift)
         self._squares += float(shift @ (weight * shift - 2 * total))
         self._total -= weight * shift
 
@@ -211,6 +227,7 @@ class Scatter(Moments, Accumulator):
         if self.n_samples == 0:
             self._recentre(other._centre)  # on what the precision holds
         self._scatter += other._scatter
+        self._check.sums += other._check.sums
         self._absorb_moments(other)
         shift = self._centre - other._centre
         if shift.any():
@@ -262,6 +279,7 @@ class Scatter(Moments, Accumulator):
             "seed": np.array(self.seed),
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
+            "check": self._check.sums.copy(),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
         }
 
@@ -277,6 +295,7 @@ class Scatter(Moments, Accumulator):
         )
         new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
+        new._check.sums = np.array(state.get("check", np.full_like(new._check.sums, np.nan)))  # none in older states
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         return new

@@ -12,6 +12,7 @@ from ..planning.sizes import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
 from .probes import Directions
+from .sum_check import SumCheck
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -63,6 +64,8 @@ class Multiplied(NamedTuple):
         Point that was subtracted from all samples.
     along, rounding : ndarray of shape (n, 8)
         Products with the probes, and their error where it was measured, else None.
+    check : ndarray of shape (8, 8) or None
+        Sums that check those of whole numbers, see `SumCheck`.
     """
 
     tile: FeatureTile
@@ -71,6 +74,7 @@ class Multiplied(NamedTuple):
     centre: Float64
     along: Array
     rounding: Array | None
+    check: Float64 | None
 
 
 class TileProducts:
@@ -111,7 +115,7 @@ class TileProducts:
         if self._dtype == np.float32 and self._product is None:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
-    def multiply(self, tile: FeatureTile, total: Array) -> Multiplied:
+    def multiply(self, tile: FeatureTile, total: Array, check: SumCheck) -> Multiplied:
         """Centre a tile, unless it is taken as it is, and multiply it; what is returned holds until the next.
 
         Parameters
@@ -120,6 +124,8 @@ class TileProducts:
             Tile to multiply.
         total : ndarray of shape (n, n)
             Double precision: products are added to this at once.
+        check : SumCheck
+            Multiplies whole numbers, too.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             centred = self._work[: tile.values.size].reshape(tile.values.shape)
@@ -130,7 +136,8 @@ class TileProducts:
                 centre = np.zeros(tile.width)
             one_thread = self._one_thread
             self._product, squares = symmetric_product(centred, total, self._product, one_thread=one_thread)
-            return Multiplied(tile, self._product, float(squares.max()), centre, *self._probed(tile, centred))
+            checked = check.products(centred.T) if tile.whole else None
+            return Multiplied(tile, self._product, float(squares.max()), centre, *self._probed(tile, centred), checked)
 
     def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:
         """Rows times W, and the error of that on some features."""

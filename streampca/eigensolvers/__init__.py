@@ -7,7 +7,7 @@ nothing here knows a reader, an executor or the budget.
 """
 
 from .dense import solve_dense
-from .error_bounds import FAILURE, Certificate, Sketch, certify, product_bounds, value_bounds
+from .error_bounds import FAILURE, Certificate, Sketch, certificate_of, certify, product_bounds, value_bounds
 from .generalized import solve_generalized
 from .lanczos import Lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
@@ -25,6 +25,7 @@ __all__ = [
     "Sketch",
     "Solution",
     "Wanted",
+    "certificate_of",
     "certify",
     "clusters",
     "count_components",

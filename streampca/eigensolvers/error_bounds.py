@@ -4,7 +4,8 @@ With W Gaussian, p x q, independent of everything, and Y = S W by products of th
 is Gaussian with variance |S v - theta v|^2 in every entry. So |S v - theta v| <= |g| / sqrt(c) except with
 probability delta, for c the delta quantile of chi-square with q degrees of freedom. A union bound over k pairs takes
 delta / k each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth. It
-holds the rounding of Y as well: where S is exact and Y is not, that is what is measured, and the truth is far less.
+holds the rounding of Y as well. Where S is exact and Y is not, residuals are better computed from S itself, in float64
+(`certificate_of`).
 
 From a residual r: some eigenvalue lies within r; the direction is off by at most r/gap, where the next eigenvalue is a
 gap away (Davis and Kahan, 1970). An eigenvalue lies within r^2/gap of v^T S v (Kato and Temple, 1949), which theta is
@@ -72,9 +73,14 @@ class Sketch:
         """Bound the residuals and angles of the pairs of these vectors and values; see `certify`."""
         products, rounding = np.asarray(self.products), np.asarray(self.rounding) if np.ndim(self.rounding) else None
         residual = product_bounds(products, self.along * values, rounding=rounding, failure=failure)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            relative = np.where(values > 0, residual / values, np.inf)
-        return Certificate(residual, relative, angle_bounds(values, residual, next_value))
+        return certificate_of(values, residual, next_value=next_value)
+
+
+def certificate_of(values: Float64, residual: Float64, *, next_value: float | None = None) -> Certificate:
+    """Return what bounds on the residuals of claimed pairs, (k,), say of their variances and angles; see `certify`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(values > 0, residual / values, np.inf)
+    return Certificate(residual, relative, angle_bounds(values, residual, next_value))
 
 
 def certify(

@@ -294,9 +294,10 @@ def _of_missing(model: PCAModel) -> str:
 
 
 def _of_exact_sums(model: PCAModel) -> str:
-    """Say where digits are those of the probes and not of the variances."""
+    """Say where digits are those of the probes and not of the variances: in models of earlier versions."""
     plan = model.provenance.get("plan") or {}
-    if not model.provenance.get("exact_sums") or plan.get("precision") != "single":
+    known = model.variance_bound is not None
+    if known or not model.provenance.get("exact_sums") or plan.get("precision") != "single":
         return ""
     return (
         "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the digits "

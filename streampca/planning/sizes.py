@@ -47,7 +47,7 @@ def scatter_bytes(n_features: int, precision: str, product_rows: int) -> dict[st
     if precision == "single":
         items[f"product of a piece, {shape} float32"] = 4 * p * p
     items[f"centred piece, {product_rows} samples"] = product_rows * p * item
-    items["probes and means"] = (4 * 8 + item) * PROBES * p + CENTRE_ROWS * p * 8 * 3
+    items["probes and means"] = (4 * 8 + 2 * item) * PROBES * p + CENTRE_ROWS * p * 8 * 3
     return items
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import Scatter
-from ...eigensolvers import Solution, certify
+from ...eigensolvers import Solution, certificate_of, certify
 from ...events import Listener, PassStarted
 from ...planning import Plan
-from .data_checks import check_variance, warn_of_wrong_products
+from .data_checks import check_variance, warn_of_wrong_products, warn_of_wrong_sums
 from .job import Decomposition, Job, stored_dtype
-from .leading_pairs import leading_pairs, next_value
+from .leading_pairs import leading_pairs, next_value, residual_bounds
 from .samples_task import SamplesTask
 
 
@@ -45,14 +45,20 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     values, spectrum, divisor = solution.values, solution.spectrum, weight - 1
     dtype = stored_dtype(values, plan) if len(values) else np.dtype(np.float32)
     components = np.ascontiguousarray(solution.vectors.T, dtype=dtype)
-    certificate = certify(
-        values,
-        components.T,
-        directions=scatter.probe_directions,
-        products=scatter.probe_products,
-        rounding=scatter.probe_rounding,
-        next_value=next_value(solution, p),
-    )
+    after, agrees, sharper = next_value(solution, p), scatter.agrees, None
+    if agrees:  # nothing is left to doubt but the solver, and what storing the components rounds
+        certificate = certificate_of(values, residual_bounds(scatter, values, components.T), next_value=after)
+        sharper = certificate_of(values, residual_bounds(scatter, values, solution.vectors)).relative
+    else:
+        warn_of_wrong_sums(agrees, listener)
+        certificate = certify(
+            values,
+            components.T,
+            directions=scatter.probe_directions,
+            products=scatter.probe_products,
+            rounding=scatter.probe_rounding,
+            next_value=after,
+        )
     coarsest = components.dtype if plan.precision == "double" else np.float32
     warn_of_wrong_products(certificate.residual, trace, coarsest, listener, residuals=solution.residuals)
     return Decomposition(
@@ -65,8 +71,9 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         total_variance=trace / divisor if divisor > 0 else 0.0,
         n_samples=scatter.n_samples,
         total_weight=scatter.weight,
-        exact=scatter.sums_exactly,
+        exact=scatter.sums_exactly and agrees is not False,
         statistic=scatter,
+        variance_bound=sharper,
     )
 
 

@@ -96,6 +96,18 @@ def warn_of_wrong_products(
         )
 
 
+def warn_of_wrong_sums(agrees: bool | None, listener: Listener) -> None:
+    """Warn where exact sums of products are not those along random directions, `agrees` being False."""
+    if agrees is False:
+        listener(
+            Warned(
+                "sums of whole numbers were wrong: they are not those along random directions, so the machine's memory "
+                "or processor is faulty. The error bounds of the components hold all the same. Fit again, on another "
+                "machine if this is seen twice."
+            )
+        )
+
+
 def check_variance(trace: float, source: str, plan: Plan) -> None:
     """Refuse samples that are all equal, or whose differences are too small to be squared.
 

@@ -184,6 +184,10 @@ def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
     # Where G u - mu u is r, S v - mu v is X^T r / sqrt(mu) for the component v.
     residuals = solution.residuals[: len(solution.values)] * np.sqrt(solution.values[0] / solution.values)
     coarsest = pairs.dtype if job.plan.precision == "double" else np.float32
+    bounds = pairs.bounds
+    if bounds is not None:  # what a last pass has mended is an error of those before, and no more
+        count = len(solution.values)
+        bounds = (bounds[:count] + np.abs(solution.values - pairs.sizes[:count])) / solution.values
     warn_of_wrong_products(certificate.residual, pairs.trace, coarsest, job.listener, residuals=residuals)
     return Decomposition(
         mean=basis.mean,
@@ -196,4 +200,5 @@ def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
         n_samples=n if weights is None else int(np.count_nonzero(weights)),
         total_weight=weight,
         exact=pairs.exact,
+        variance_bound=bounds,
     )

@@ -13,9 +13,9 @@ from ...accumulators.centering import weighted_sum
 from ...accumulators.plain_state import as_arrays, as_values
 from ...eigensolvers import Solution
 from ...machine import hand_back
-from .data_checks import check_variance
+from .data_checks import check_variance, warn_of_wrong_sums
 from .job import Array, Float64, Job, stored_dtype
-from .leading_pairs import leading_pairs
+from .leading_pairs import leading_pairs, residual_bounds
 
 RANK = 1e-12  # of the largest variance: below lies rounding, and no direction
 ROUGH_RANK = 1e-6  # ... where float32 products were not made good afterwards
@@ -148,7 +148,9 @@ class Pairs:
 def solved(gram: Gram, job: Job) -> Pairs:
     """The leading pairs that have a direction: those above rounding."""
     plan = job.plan
-    exact, sums_exactly, centred = gram.exact, gram.sums_exactly, gram.centred(job.weights)
+    exact, agrees = gram.exact, gram.agrees
+    sums_exactly, centred = gram.sums_exactly and agrees is not False, gram.centred(job.weights)
+    warn_of_wrong_sums(agrees, job.listener)
     hand_back()
     check_variance(centred.trace, job.collection.source, plan)
     rough = plan.precision == "single" and not exact
@@ -172,4 +174,5 @@ def solved(gram: Gram, job: Job) -> Pairs:
         dtype=stored_dtype(solution.values, plan),
         polishes=polishes,
         lost=lost,
+        bounds=residual_bounds(centred, solution.values, solution.vectors) if agrees and job.weights is None else None,
     )

@@ -33,7 +33,7 @@ from ...preprocessing.landmark_rows import RowsOfCollection
 from .dual import Reads
 from .gram_pairs import RANK
 from .job import Decomposition, Float64, Job
-from .leading_pairs import leading_pairs, next_value
+from .leading_pairs import leading_pairs, next_value, residuals_of
 from .scratch_copy import scratch_copy
 
 ROUNDING = 8 * float(np.finfo(np.float64).eps)  # of a sum of n values of the kernel, relative to n times the largest
@@ -71,11 +71,7 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     asked, values = plan.request.n_components, solution.values
     if isinstance(asked, int) and len(values) < asked:
         job.warn(f"the features of kernel {kernel} span {len(values)} dimensions; there are no more components.")
-    residuals = np.empty(len(values))
-    for some in blocks_of(Span(0, len(values)), KERNEL_COLUMNS):
-        vectors = solution.vectors[:, slice(*some)]
-        off = centred.multiply(np.asfortranarray(vectors)) - vectors * values[slice(*some)]
-        residuals[slice(*some)] = np.linalg.norm(off, axis=0)
+    residuals = residuals_of(centred, values, solution.vectors)
     residuals += max(rounding, ROUNDING * len(matrix) * float(values[0]))
     roots = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
     # Centring made the vectors orthogonal to the roots; what rounding left of that would be multiplied by the mean.

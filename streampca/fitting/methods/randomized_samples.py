@@ -95,15 +95,11 @@ def fit_along_samples(job: Job) -> Decomposition:
 
     pairs, basis = with_components(job, find)
     found, solution = decomposed(basis, pairs, job), pairs.solution
-    outside, bounds = solution.next_value, pairs.bounds
-    if bounds is not None:  # what the last pass mended is an error of those before, and no more
-        count = len(solution.values)
-        bounds = (bounds[:count] + np.abs(solution.values - pairs.sizes[:count])) / solution.values
+    outside = solution.next_value
     return replace(
         found,
         passes=passes_beside(plan.schedule) + (0 if plan.reads_once else solution.passes),
         outside=None if outside is None else outside / (found.total_weight - 1),
-        variance_bound=bounds,
     )
 
 
