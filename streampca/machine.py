@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import os
+import platform
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -43,6 +46,21 @@ def limit_cores(count: int) -> Iterator[None]:
         yield
     finally:
         _limits.pop()
+
+
+def integer_units() -> str:
+    """Return the instructions by which bytes are multiplied exactly; "none" without a library that uses them."""
+    return _integer_instructions() if importlib.util.find_spec("onnxruntime") else "none"
+
+
+@cache
+def _integer_instructions() -> str:
+    """Return the best of this processor, as Linux names them; elsewhere macOS on ARM is known to have them."""
+    if sys.platform == "darwin":
+        return "arm" if platform.machine() == "arm64" else "none"
+    flags = set(_text("/proc/cpuinfo").split())
+    known = {"amx": ["amx_int8"], "vnni": ["avx512_vnni", "avx_vnni"], "arm": ["asimddp", "i8mm"]}
+    return next((name for name, signs in known.items() if flags.intersection(signs)), "none")
 
 
 def memory_limit() -> tuple[int, str]:

@@ -56,6 +56,7 @@ KNOWS = {
     "yaml": ("cli",),
     "sklearn": ("estimators", "cli/demo_data", "preprocessing/kernels", "manifold"),
     "faiss": ("manifold",),
+    "onnxruntime": ("accumulators/integer_products",),
     "matplotlib": ("plot", "models"),
     "jinja2": ("plot/report",),
     "h5py": ("readers",),

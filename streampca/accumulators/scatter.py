@@ -19,8 +19,9 @@ from scipy.linalg import blas
 from ..planning.sizes import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import split, sum_of_squares, weighted_sum
-from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
+from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
 from .finite import check_finite, not_finite
+from .integer_products import IntegerProducts, as_whole, integer_products
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
@@ -48,6 +49,9 @@ class Scatter(Moments, Accumulator):
         Seed of the probe directions; accumulators to be merged must share it.
     one_thread : bool, default=False
         Whether others are at work at the same time, each in a thread of its own (`streampca.execution.threads`).
+    integer_units : str, default="none"
+        Kernel class that multiplies whole numbers, see `streampca.accumulators.integer_products`. Where it is not what
+        it says, they are multiplied in floating point: to the same bits, where that is exact.
 
     Attributes
     ----------
@@ -55,6 +59,8 @@ class Scatter(Moments, Accumulator):
         Rows absorbed, but for those of weight 0.
     weight : float
         Sum of their weights; n_samples where none were given.
+    n_on_integer_units : int
+        Rows that were multiplied on integer units.
 
     Notes
     -----
@@ -72,6 +78,7 @@ class Scatter(Moments, Accumulator):
         product_rows: int = 2048,
         seed: int = 0,
         one_thread: bool = False,
+        integer_units: str = "none",
     ) -> None:
         probes = Probes(n_features, seed, precision, one_thread=one_thread)
         super().__init__(n_features, precision, product_rows, probes)
@@ -80,17 +87,44 @@ class Scatter(Moments, Accumulator):
         self._check = SumCheck(probes.directions, self._dtype, one_thread=one_thread)
         self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
         self._product: Array | None = None
+        self.integer_units = integer_units
+        self._integers: IntegerProducts | None = None
+        self.n_on_integer_units = 0
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         whole = holds_whole_numbers(block)
         self._settle(block, whole, at)
-        start = 0
+        start = self._absorb_whole(block) if whole and roots is None else 0
         while start < len(block):
             piece = slice(start, start + self._pieces.length(whole))
             if not self._absorb_piece(block[piece], None if roots is None else roots[piece], whole):
                 # A large value moves the centre, and products of any piece may overflow then: the block holds it.
                 raise not_finite(block, at, self.precision)
             start = piece.stop
+
+    def _absorb_whole(self, block: Array) -> int:
+        """Absorb whole numbers on integer units; return how many rows, the first ones, they have taken."""
+        if self._integers is None and self.integer_units != "none":
+            self._integers = integer_products(self.integer_units, self.n_features)
+            self.integer_units = "none" if self._integers is None else self.integer_units
+        done = 0
+        while self._integers is not None and done < len(block):
+            piece = block[done : done + self._integers.piece_rows(block.itemsize * self.n_features)]
+            if (numbers := as_whole(piece)) is None:
+                break
+            centre, before = np.rint(self._centre), self._scatter.diagonal().copy()
+            total = self._integers.add(numbers, centre, self._scatter)
+            squares = self._scatter.diagonal() - before
+            self._total += total
+            self._squares += float(squares.sum())
+            for start in range(0, len(piece), self.product_rows):
+                rows = piece[start : start + self.product_rows]
+                centred = self._centred(rows, split(centre, self._dtype), None)
+                self._measure(centred, rows, centre, None, small=float(squares.max()) < EXACT_BELOW)
+            self._move_back(centre, len(piece), total)
+            done += len(piece)
+        self.n_on_integer_units += done
+        return done
 
     def _settle(self, block: Array, whole: bool, at: int) -> None:
         """Place the centre by the first block, and move it when a block lies far from it.
@@ -133,12 +167,22 @@ class Scatter(Moments, Accumulator):
         total = self._sums(centred, roots) if long else weighted_sum(centred, roots)
         self._total += total
         self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
-        self.measured.update(centred, piece, centre, roots)
-        if self.exact:
-            self._check.sums += self._check.products(centred)
-        if (shift := self._centre - centre).any():
-            self._shift(shift, float(len(piece)), total)
+        self._measure(centred, piece, centre, roots)
+        self._move_back(centre, len(piece), total)
         return True
+
+    def _measure(
+        self, centred: Array, stored: Array, centre: Float64, roots: Float64 | None, *, small: bool = True
+    ) -> None:
+        """Multiply rows with the probes, and with the directions that check exact sums."""
+        self.measured.update(centred, stored, centre, roots)
+        if self.exact:
+            self._check.sums += self._check.products(centred, small=small)
+
+    def _move_back(self, centre: Float64, count: int, total: Float64) -> None:
+        """Count so many rows, of a sum about their own centre, about that of all."""
+        if (shift := self._centre - centre).any():
+            self._shift(shift, float(count), total)
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
         """Weighted sum over the rows of a piece at once, as good as short ones where it is exact or float64."""
@@ -233,6 +277,7 @@ class Scatter(Moments, Accumulator):
         if shift.any():
             self._shift(shift, other.weight, other._total)
         self._pieces.absorb(other._pieces)
+        self.n_on_integer_units += other.n_on_integer_units
 
     def discount(self, factor: float) -> None:
         """Multiply the weights of all samples so far by a factor, from 0 to 1."""
@@ -243,7 +288,7 @@ class Scatter(Moments, Accumulator):
 
     def release(self) -> None:
         """Give back the working memory; it is taken again when more samples come."""
-        self._product = self._work = None
+        self._product = self._work = self._integers = None
 
     def settle(self) -> None:
         """Move the centre to the mean, rounded for whole numbers: equal sums then have equal bits.
@@ -280,11 +325,14 @@ class Scatter(Moments, Accumulator):
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
             "check": self._check.sums.copy(),
+            "n_on_integer_units": np.array(self.n_on_integer_units),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False) -> Self:
+    def from_state(
+        cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False, integer_units: str = "none"
+    ) -> Self:
         """Exact inverse of `state`; without `copy` a scatter in Fortran order is taken over, not to be used again."""
         new = cls(
             len(state["centre"]),
@@ -292,10 +340,12 @@ class Scatter(Moments, Accumulator):
             product_rows=int(state["product_rows"]),
             seed=int(state["seed"]),
             one_thread=one_thread,
+            integer_units=integer_units,
         )
         new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.sums = np.array(state.get("check", np.full_like(new._check.sums, np.nan)))  # none in older states
+        new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         return new

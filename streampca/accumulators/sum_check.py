@@ -47,10 +47,11 @@ class SumCheck:
         self._one_thread = one_thread
         self.sums: Float64 = np.zeros((directions.shape[1], directions.shape[1]))
 
-    def products(self, samples: Array) -> Float64:
-        """Return the sums over centred samples, (rows, p)."""
-        along = times(samples, self._directions, one_thread=self._one_thread).astype(np.float64, copy=False)
-        if samples.dtype == np.float32 and not np.abs(along).max(initial=0.0) < ALONG_BELOW:
+    def products(self, samples: Array, *, small: bool = True) -> Float64:
+        """Return the sums over centred samples, (rows, p); `small` says that all their values are below 2^12."""
+        if small or samples.dtype == np.float64:
+            along = times(samples, self._directions, one_thread=self._one_thread).astype(np.float64, copy=False)
+        if samples.dtype == np.float32 and not (small and np.abs(along).max(initial=0.0) < ALONG_BELOW):
             along = times(samples.astype(np.float64), self._directions.astype(np.float64), one_thread=self._one_thread)
         return times(along.T, along, one_thread=self._one_thread)
 

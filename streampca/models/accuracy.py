@@ -219,7 +219,13 @@ def sentences(model: PCAModel) -> list[str]:
     if model.about_axes:
         return [model.about_axes, *model.notes]
     trust = trust_of(model)
-    said = [_of_missing(model), _of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
+    said = [
+        _of_missing(model),
+        _of_exact_sums(model),
+        _of_integer_units(model),
+        _of_clusters(trust),
+        _of_sampling(trust, _copies(model)),
+    ]
     said += [_of_rank(model, trust), _of_outside(model, trust), *model.notes]
     return [sentence for sentence in said if sentence]
 
@@ -303,6 +309,13 @@ def _of_exact_sums(model: PCAModel) -> str:
         "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the digits "
         "given are those that probes multiplied in single precision vouch for (precision='double' shows more)"
     )
+
+
+def _of_integer_units(model: PCAModel) -> str:
+    """Say how many samples were multiplied on integer units, if any."""
+    count = model.provenance.get("samples_on_integer_units")
+    units = (model.provenance.get("plan") or {}).get("integer_units")
+    return f"{count} samples were multiplied exactly, on integer units ({units})" if count else ""
 
 
 def _of_outside(model: PCAModel, trust: Trust) -> str:

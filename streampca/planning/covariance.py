@@ -7,13 +7,31 @@ from dataclasses import replace
 
 from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
-from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
+from .budget import (
+    BLOCK_SHARES,
+    CHUNK_SHARE,
+    MOST_BLOCK,
+    SMALL_PRODUCT,
+    precision_of,
+    smallest,
+    solver_of,
+    span_count,
+)
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, in_threads, runtime, solve_memory
+from .memory import (
+    COMPONENT_COPIES,
+    MemoryEstimate,
+    Phase,
+    block_items,
+    in_threads,
+    integer_items,
+    runtime,
+    solve_memory,
+)
 from .plan import Candidate, Plan
-from .rates import Work, products, solve_work
+from .rates import INTEGER_RATES, RATES, Work, integer_products, products, solve_work
 from .request import Problem, Request
-from .sizes import scatter_bytes, thread_count
+from .sizes import integer_rows, scatter_bytes, thread_count
 
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
@@ -33,7 +51,7 @@ def reason_against(problem: Problem) -> str:
 
 def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the plan if it fits."""
-    yield Candidate.of(covariance_plan(problem, request))
+    yield Candidate.of(covariance_plan(problem, request, integer_units=worthwhile_units(problem, request)))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
@@ -42,30 +60,56 @@ def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     return budget, covariance_plan(problem, request).memory_estimate
 
 
-def covariance_plan(problem: Problem, request: Request, *, thread_block: int = THREAD_BLOCK) -> Plan:
-    """The plan with several threads if they fit, then with reading ahead, and with the largest blocks that fit.
+def worthwhile_units(problem: Problem, request: Request) -> str:
+    """Return the integer units that multiply samples faster than floating point does, or "none".
+
+    Samples of a floating-point dtype may turn out to hold whole numbers of 16 bits.
+    """
+    units, multiplications = problem.machine.integer_units, problem.n_samples * problem.n_features**2
+    if units not in INTEGER_RATES or problem.weighted or multiplications <= SMALL_PRODUCT:
+        return "none"
+    if problem.kind != "f" and problem.itemsize > 2:
+        return "none"
+    rate = RATES.double if precision_of(problem, request, multiplications) == "double" else RATES.single
+    return units if INTEGER_RATES[units] > rate * bytes_a_number(problem) ** 2 else "none"
+
+
+def bytes_a_number(problem: Problem) -> int:
+    """Bytes of the whole numbers that samples hold, or may hold."""
+    return 2 if problem.kind == "f" else problem.itemsize
+
+
+def covariance_plan(
+    problem: Problem, request: Request, *, thread_block: int = THREAD_BLOCK, integer_units: str = "none"
+) -> Plan:
+    """The plan with integer units if they fit, with several threads, with reading ahead, and with the largest blocks.
 
     Where none keeps within the budget, the one that takes least. A block in a thread has `thread_block` bytes at most.
     """
-    for way in _ways(problem, request):
+    for way in _ways(problem, request, integer_units):
         plan = _covariance_plan(problem, request, *way, thread_block)
         if plan.fits:
             break
     return plan
 
 
-def _ways(problem: Problem, request: Request) -> Iterator[tuple[int, int, int]]:
-    """Threads, blocks read ahead, and the share of the budget that a block may take: what is faster, first."""
+def _ways(problem: Problem, request: Request, units: str) -> Iterator[tuple[str, int, int, int]]:
+    """Integer units, threads, blocks read ahead, and the share of the budget that a block may take: faster ones first.
+
+    The library for integer units multiplies in the thread that calls it, so that all cores need threads.
+    """
     threads = thread_count(problem.machine.cores)
     p, n = problem.n_features, problem.n_samples
-    if precision_of(problem, request, n * p * p) == "single" and p <= THREAD_FEATURES and request.workers == 1:
-        yield from ((threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
+    narrow = precision_of(problem, request, n * p * p) == "single" and p <= THREAD_FEATURES
+    kinds = [*([units] if units != "none" else []), *(["none"] if narrow else [])]
+    for own in kinds if request.workers == 1 else []:
+        yield from ((own, threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
     for ahead in (1, 0) if problem.fills else (0,):
-        yield from ((1, ahead, share) for share in BLOCK_SHARES)
+        yield from (("none", 1, ahead, share) for share in BLOCK_SHARES)
 
 
 def _covariance_plan(
-    problem: Problem, request: Request, threads: int, ahead: int, share: int, thread_block: int
+    problem: Problem, request: Request, units: str, threads: int, ahead: int, share: int, thread_block: int
 ) -> Plan:
     n, p, (memory, _) = problem.n_samples, problem.n_features, problem.machine.budget(request.memory)
     precision = precision_of(problem, request, n * p * p)
@@ -79,13 +123,16 @@ def _covariance_plan(
         dense_room = _component_room(problem, request, "dense", memory) if fits else 0
     spans = spans_of(n, span_count(request.workers, threads), rows)
     threads = min(threads, len(spans))
+    blocks = block_items(problem, rows, threads, ahead)
+    if units != "none":
+        blocks |= integer_items(p, bytes_a_number(problem), rows, threads)
     phases = [
-        _pass_memory(problem, request, precision, product_rows, block_items(problem, rows, threads, ahead), threads),
+        _pass_memory(problem, request, precision, product_rows, blocks, threads),
         _solve_memory(problem, request, solver, room),
     ]
     if dense_room and solver != "dense":
         phases.append(_solve_memory(problem, request, "dense", min(room, dense_room)))
-    work, read = _work(problem, precision, solver, rows, product_rows)
+    work, read = _work(problem, precision, solver, rows, product_rows, units)
     return Plan(
         problem=problem,
         request=request,
@@ -104,17 +151,24 @@ def _covariance_plan(
         block_features=p,
         threads=threads,
         ahead=ahead,
+        integer_units=units,
         work=work,
     )
 
 
-def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int) -> tuple[Work, int]:
+def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int, units: str) -> tuple[Work, int]:
     """Return the work, and the bytes that are read."""
     n, p = float(problem.n_samples), float(problem.n_features)
     read = read_boxes(problem, rows, problem.n_features)
-    work = read.work(problem) + products(n * p * p, precision)
-    work += Work(centring=n * p) + solve_work(problem.n_features, solver)
-    if precision == "single":
+    is_integer = units != "none" and problem.kind != "f"
+    work = read.work(problem) + Work(centring=n * p) + solve_work(problem.n_features, solver)
+    if is_integer:
+        count = bytes_a_number(problem)
+        work += integer_products(n * p * p * count**2, units)
+        work += Work(adding=n / min(rows, integer_rows(problem.n_features * count)) * p * p / 2)
+    else:
+        work += products(n * p * p, precision)
+    if precision == "single" and not is_integer:
         work += Work(adding=n / product_rows * p * p)
     return work, read.bytes
 

@@ -128,6 +128,8 @@ class Plan:
         Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
     ahead : int
         Blocks of each span that are read ahead, 0 or 1.
+    integer_units : str
+        Kernel class by which whole numbers are multiplied: "amx", "vnni" or "arm"; "none" for floating point.
     width, columns : int
         Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
         multiplied next included; 0 without such products. They are along features, or along samples where data are
@@ -160,6 +162,7 @@ class Plan:
     stored: bool = False
     threads: int = 1
     ahead: int = 0
+    integer_units: str = "none"
     width: int = 0
     columns: int = 0
     others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
@@ -267,6 +270,8 @@ class Plan:
         if p.following_bytes:
             yield "", "one pass after estimates how far the components are from those of the kernel matrix"
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
+        if self.integer_units != "none":
+            yield "", f"whole numbers are multiplied exactly, on integer units ({self.integer_units})"
         yield "time", f"about {format_seconds(self.seconds)}"
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)
         yield "memory", f"{needed} of {allowed} allowed ({self.budget_source})"

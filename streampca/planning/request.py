@@ -41,12 +41,15 @@ class Machine:
         What sets that limit.
     held : int
         Bytes that the samples take all the time, beside everything that is planned: off every budget.
+    integer_units : str
+        Instructions that multiply bytes exactly, where there is a library that uses them: "amx", "vnni", "arm", "none".
     """
 
     cores: int = 1
     memory: int = 0
     limit: str = "physical memory"
     held: int = 0
+    integer_units: str = "none"
 
     def budget(self, given: int | None) -> tuple[int, str]:
         """Return the bytes allowed, as given or half of the machine's, and where that comes from."""

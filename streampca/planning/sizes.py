@@ -21,6 +21,10 @@ FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p ove
 PAIRED_ROWS = 512  # rows of a piece of pairs, where their product is larger than the piece
 REGRESSED_FEATURES = 512  # features whose regressions on latent scores are multiplied at a time
 SOLVED_FEATURES = 64  # features whose normal equations are solved at a time
+INTEGER_TILE = 512  # columns of bytes that are multiplied at a time, with all those before them, on integer units
+INTEGER_BYTES = 2**23  # of a piece that is multiplied at a time there ...
+LEAST_INTEGER_ROWS = 256  # ... or so many rows
+INTEGER_LIBRARY = 40 * 2**20  # bytes of onnxruntime and a session: 29 MiB, and 9 more in its first product
 REGRESSED_INVERSES = 2**20  # bytes of an array of inverses, by which scores of some rows at a time are made
 
 
@@ -49,6 +53,20 @@ def scatter_bytes(n_features: int, precision: str, product_rows: int) -> dict[st
     items[f"centred piece, {product_rows} samples"] = product_rows * p * item
     items["probes and means"] = (4 * 8 + 2 * item) * PROBES * p + CENTRE_ROWS * p * 8 * 3
     return items
+
+
+def integer_rows(width: int) -> int:
+    """Rows of so many bytes that are multiplied at a time on integer units."""
+    return max(LEAST_INTEGER_ROWS, INTEGER_BYTES // width)
+
+
+def integer_bytes(n_features: int, bytes_a_number: int, rows: int) -> dict[str, int]:
+    """Bytes by name that products of blocks of so many rows on integer units take beside a scatter matrix."""
+    width = n_features * bytes_a_number
+    return {
+        "pieces of whole numbers, as bytes": 4 * min(rows, integer_rows(width)) * width,
+        "tile of their products": (4 + 4 * bytes_a_number) * min(INTEGER_TILE, width) * width,
+    }
 
 
 def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[str, int]:

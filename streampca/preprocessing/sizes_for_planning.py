@@ -10,7 +10,7 @@ from . import Prepared
 
 def this_machine(held: int = 0) -> Machine:
     """Return the cores and the memory limit of this process, of which samples take so many bytes all the time."""
-    return Machine(machine.cores(), *machine.memory_limit(), held)
+    return Machine(machine.cores(), *machine.memory_limit(), held, machine.integer_units())
 
 
 def problem_of(collection: Collection) -> Problem:

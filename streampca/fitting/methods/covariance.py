@@ -74,15 +74,16 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         exact=scatter.sums_exactly and agrees is not False,
         statistic=scatter,
         variance_bound=sharper,
+        measured={"samples_on_integer_units": scatter.n_on_integer_units} if scatter.n_on_integer_units else {},
     )
 
 
 def accumulate(job: Job) -> Scatter:
     """Add up the samples of a job in the scatter matrix that its plan describes."""
     plan = job.plan
-    p, one_thread = job.collection.n_features, plan.threads > 1
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
-    new = partial(Scatter, p, one_thread=one_thread, **how)
-    task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, one_thread=one_thread))
+    where: dict[str, Any] = {"one_thread": plan.threads > 1, "integer_units": plan.integer_units}
+    new = partial(Scatter, job.collection.n_features, **how, **where)
+    task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, **where))
     with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
         return task.fold(job, job.checkpoint("scatter"))
