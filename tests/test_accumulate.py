@@ -540,6 +540,18 @@ def test_whole_numbers_of_a_floating_point_dtype_have_the_bits_of_integers(kind,
     assert_same_state(found.state(), other.state())
 
 
+@pytest.mark.parametrize("kind", ["scatter", "gram"])
+def test_exact_sums_are_checked_to_the_last_unit(kind):
+    """However large they are, and wherever the centre has been: a block of zeros moves it far from all others."""
+    x = np.random.default_rng(6).integers(0, 2**16, (4000, 40)).astype(np.uint16)
+    parts = along(kind, [x, np.full((3000, 40), 60_000, np.uint16), np.zeros((1, 40), np.uint16)])
+    found = fed(partial(Scatter if kind == "scatter" else Gram, 40, precision="double"), parts)
+    assert found.sums_exactly
+    assert found.agrees
+    (found._scatter if kind == "scatter" else found._gram)[3, 7] += 1
+    assert not found.agrees
+
+
 @pytest.mark.parametrize("at", [0, 2, 4], ids=["at the start", "in the middle", "at the end"])
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_a_block_of_fractions_costs_no_other_its_exactness(at, precision):
@@ -564,7 +576,9 @@ def test_whole_numbers_far_from_zero_keep_their_variances():
     for _ in range(100):
         found.update(x)
     found.settle()
-    right = 100 * np.array(exact_scatter(x) / len(x), np.float64)
+    about = x.astype(np.int64) - 60_000
+    total = about.sum(axis=0)
+    right = 100 * (len(x) * (about.T @ about) - np.outer(total, total)) / len(x)
     np.testing.assert_allclose(np.diag(found.matrix()), np.diag(right), rtol=1e-15)
     np.testing.assert_allclose(np.linalg.eigvalsh(symmetric(found.matrix())), np.linalg.eigvalsh(right), rtol=1e-12)
 

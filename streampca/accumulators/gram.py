@@ -151,7 +151,7 @@ class Gram(Accumulator):
 
         def multiplied(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
             products = self._free.pop()
-            return products, products.multiply(tile, self._gram, self._check)
+            return products, products.multiply(tile, self._gram, self._check if self.exact else None)
 
         for products, found in map_in_threads(multiplied, self._tiles(block, at), threads):
             self._add(found, products)
@@ -189,7 +189,7 @@ class Gram(Accumulator):
             raise not_finite(tile.values, 0, self.precision)
         if self._pieces.must_halve(found.largest, tile.width, tile.whole):
             for half in tile.halves():
-                self._add(products.multiply(half, self._gram, self._check), products)
+                self._add(products.multiply(half, self._gram, self._check if self.exact else None), products)
             return
         if found.product is not None:
             self._gram += found.product
@@ -216,7 +216,7 @@ class Gram(Accumulator):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"Grams of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
         self._gram += other._gram
-        self._check.sums += other._check.sums
+        self._check.absorb(other._check)
         self._centres += other._centres  # of other features, and 0 for these
         self._probes.add(other._probes)
         self.n_features += other.n_features
@@ -286,7 +286,7 @@ class Gram(Accumulator):
             "double": np.array(self.precision == "double"),
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
-            "check": self._check.sums.copy(),
+            **({"check": self._check.sums.copy()} if self._check.known else {}),
             "gram": gram,
             "about_zero": np.array(self.about == "zero"),
             "centres": self._centres.copy() if copy else self._centres,
@@ -303,7 +303,7 @@ class Gram(Accumulator):
         new = cls(len(state["gram"]), about=about, **how)
         new._centres = np.array(state["centres"], dtype=np.float64)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
-        new._check.sums = np.array(state.get("check", np.full_like(new._check.sums, np.nan)))  # none in older states
+        new._check.restore(state)
         new.n_features, new._probes = int(state["n_features"]), GramProbes.from_state(state)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
         return new

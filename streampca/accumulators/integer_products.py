@@ -4,9 +4,9 @@ Products of unsigned with signed bytes are added up in int32 by instructions of 
 left factor is the block x, the right one x - 128, which is x with its first bit flipped: X^T (X - 128) lacks 128 times
 the sums of the columns, which are added afterwards. Numbers of 16 bits are two features of 8 bits each, low and high,
 and their products ll + 256 (lh + hl) + 65536 hh. A sum of r products is at most 255 * 128 * r, which int32 holds up to
-65793 rows; pieces are shorter, and are added in float64, which holds all these whole numbers. Centring may follow the
-product here, because nothing is rounded on the way: with column sums s and whole numbers c, sum of (x - c)(x - c)^T is
-X^T X - t c^T - c t^T - r c c^T for t = s - r c.
+65793 rows; pieces are shorter. Centring may follow the product here, because float64 holds all whole numbers on the
+way: with column sums s and whole numbers c, the sum of (x - c)(x - c)^T is X^T X - c t^T - s c^T for t = s - r c. Only
+then is it added to the total, whose digits are no concern of a piece: it may hold fractions of other samples.
 
 The products are those of `MatMulInteger` in onnxruntime, of a graph of four nodes that is written down here byte by
 byte (`graph`). On processors without such instructions the same kernels add pairs of products in 16 bits, which
@@ -21,6 +21,7 @@ ONNX intermediate representation (onnx.proto), https://github.com/onnx/onnx/blob
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +41,8 @@ UINT8, INT8, INT32, INT64 = 2, 3, 6, 7  # element types of onnx.proto
 SIGNED = {"amx": True, "vnni": True, "arm": True}  # kernel classes: whether their right factor is signed
 # Rows of the products that are tried: those of one instruction, of a few, and what they leave. No pair is in one row.
 TRIED_ROWS = (2, 3, 4, 5, 6, 7, 8, 9, 15, 31, 33, 63, 64, 65, 67)
+NARROW = 16  # columns by which products of as many rows as are multiplied at a time are tried
+_FIRST = threading.Lock()  # threads that start together make one session, and try it once
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class Kernel:
     def most_rows(self) -> int:
         """Largest number of rows whose sums int32 holds."""
         return (2**31 - 1) // (255 * (128 if self.signed else 255))
+
+    def piece_rows(self, width: int) -> int:
+        """Return the number of rows, of so many bytes each, that are multiplied at a time."""
+        return min(integer_rows(width), self.most_rows)
 
 
 # -- the graph, as bytes of onnx.proto: a field is its number and kind, and its value
@@ -167,14 +174,16 @@ def tiles_of(width: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + INTEGER_TILE, width)
 
 
-def tried_shapes(width: int) -> Iterator[tuple[int, int]]:
+def tried_shapes(kernel: Kernel, width: int) -> Iterator[tuple[int, int]]:
     """Yield the rows and columns of the products that are tried, for rows of so many bytes.
 
-    Tiles of other places differ in the number of columns by whole tiles.
+    Tiles of other places differ in the number of columns by whole tiles. Of a whole piece, and one that lacks some
+    rows, a few columns are tried.
     """
     last = width % INTEGER_TILE
     columns = last + INTEGER_TILE if width > INTEGER_TILE else width
     yield from ((rows, columns) for rows in TRIED_ROWS)
+    yield from ((kernel.piece_rows(width) - left, min(width, NARROW)) for left in (0, 5))
 
 
 @cache
@@ -183,7 +192,7 @@ def is_exact(kernel: Kernel, width: int) -> bool:
 
     Tried once in a process: 0.04 s for 784 features, 0.06 s at most, where they are slow.
     """
-    return all(_is_exact(kernel, rows, columns) for rows, columns in tried_shapes(width))
+    return all(_is_exact(kernel, rows, columns) for rows, columns in tried_shapes(kernel, width))
 
 
 def _is_exact(kernel: Kernel, rows: int, columns: int) -> bool:
@@ -207,11 +216,12 @@ def integer_products(units: str, n_features: int) -> IntegerProducts | None:
     """Return the products of a kernel class; None where there is none, or it is not installed or not exact."""
     if units not in SIGNED or sys.byteorder != "little":
         return None
-    try:
-        kernel = onnxruntime_kernel(signed=SIGNED[units])
-    except ImportError:
-        return None
-    return IntegerProducts(kernel) if all(is_exact(kernel, count * n_features) for count in (1, 2)) else None
+    with _FIRST:
+        try:
+            kernel = onnxruntime_kernel(signed=SIGNED[units])
+        except ImportError:
+            return None
+        return IntegerProducts(kernel) if all(is_exact(kernel, count * n_features) for count in (1, 2)) else None
 
 
 # -- blocks
@@ -268,13 +278,9 @@ class IntegerProducts:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+        self._kernel, self.piece_rows = kernel, kernel.piece_rows
 
-    def piece_rows(self, width: int) -> int:
-        """Return the largest number of rows, of so many bytes each, that are multiplied at a time."""
-        return min(integer_rows(width), self._kernel.most_rows)
-
-    def add(self, whole: Whole, centre: Float64, scatter: Float64) -> Float64:
+    def add(self, whole: Whole, centre: Float64, scatter: Float64) -> tuple[Float64, Float64]:
         """Add the scatter of rows about whole numbers to the upper triangle of a total.
 
         Parameters
@@ -288,8 +294,8 @@ class IntegerProducts:
 
         Returns
         -------
-        ndarray of shape (p,)
-            Sum of the rows less the centre.
+        sums, squares : ndarray of shape (p,)
+            Sums of the rows less the centre, and of the squares of that.
         """
         words = whole.words
         count, (rows, p) = words.itemsize, words.shape
@@ -297,25 +303,31 @@ class IntegerProducts:
         y = signed_bytes(x) if self._kernel.signed else x
         sums = words.sum(axis=0, dtype=np.int64).astype(np.float64)
         missing = 128 * (257 if count == 2 else 1) * sums
+        about = centre - whole.least
+        centred, squares = sums - rows * about, np.empty(p)
         for start, stop in tiles_of(count * p):
             out = np.empty((stop - start, stop), np.int32)
             self._kernel.multiply(x, y, start, stop, out)
             first, last = start // count, stop // count
-            total = scatter.T[first:last, :last]
-            _add(out, count, total)
+            tile = _joined(out, count)
             if self._kernel.signed:
-                total += missing[first:last, None]
-        about = centre - whole.least
-        blas.dsyr2(-1.0, sums - rows * about / 2, about, a=scatter, overwrite_a=1)
-        return sums - rows * about  # type: ignore[no-any-return]
+                tile += missing[first:last, None]
+            blas.dger(-1.0, about[:last], centred[first:last], a=tile.T, overwrite_a=1)
+            blas.dger(-1.0, sums[:last], about[first:last], a=tile.T, overwrite_a=1)
+            squares[first:last] = tile[:, first:].diagonal()
+            scatter.T[first:last, :last] += tile
+        return centred, squares
 
 
-def _add(products: npt.NDArray[np.int32], count: int, total: Float64) -> None:
-    """Add products of numbers of one byte, or of two, low and high, to a total."""
+def _joined(products: npt.NDArray[np.int32], count: int) -> Float64:
+    """Return products of numbers of one byte, or of two, low and high, from those of their bytes."""
     if count == 1:
-        total += products
-        return
+        return products.astype(np.float64)
     low, high = products[::2], products[1::2]
-    total += low[:, ::2]
-    total += 256.0 * (low[:, 1::2].astype(np.float64) + high[:, ::2])
-    total += 65536.0 * high[:, 1::2]
+    joined = high[:, 1::2].astype(np.float64)
+    joined *= 256.0
+    joined += low[:, 1::2]
+    joined += high[:, ::2]
+    joined *= 256.0
+    joined += low[:, ::2]
+    return joined

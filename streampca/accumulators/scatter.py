@@ -50,8 +50,8 @@ class Scatter(Moments, Accumulator):
     one_thread : bool, default=False
         Whether others are at work at the same time, each in a thread of its own (`streampca.execution.threads`).
     integer_units : str, default="none"
-        Kernel class that multiplies whole numbers, see `streampca.accumulators.integer_products`. Where it is not what
-        it says, they are multiplied in floating point: to the same bits, where that is exact.
+        Kernel class that multiplies whole numbers, see `streampca.accumulators.integer_products`. If these units are
+        missing or inexact, they are multiplied in floating point: to the same bits, where that is exact.
 
     Attributes
     ----------
@@ -94,7 +94,8 @@ class Scatter(Moments, Accumulator):
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         whole = holds_whole_numbers(block)
         self._settle(block, whole, at)
-        start = self._absorb_whole(block) if whole and roots is None else 0
+        whole = whole and roots is None  # weights make fractions of them
+        start = self._absorb_whole(block) if whole else 0
         while start < len(block):
             piece = slice(start, start + self._pieces.length(whole))
             if not self._absorb_piece(block[piece], None if roots is None else roots[piece], whole):
@@ -112,15 +113,15 @@ class Scatter(Moments, Accumulator):
             piece = block[done : done + self._integers.piece_rows(block.itemsize * self.n_features)]
             if (numbers := as_whole(piece)) is None:
                 break
-            centre, before = np.rint(self._centre), self._scatter.diagonal().copy()
-            total = self._integers.add(numbers, centre, self._scatter)
-            squares = self._scatter.diagonal() - before
+            centre = np.rint(self._centre)
+            total, squares = self._integers.add(numbers, centre, self._scatter)
             self._total += total
             self._squares += float(squares.sum())
             for start in range(0, len(piece), self.product_rows):
                 rows = piece[start : start + self.product_rows]
                 centred = self._centred(rows, split(centre, self._dtype), None)
-                self._measure(centred, rows, centre, None, small=float(squares.max()) < EXACT_BELOW)
+                small = numbers.words.itemsize == 1 or float(squares.max()) < EXACT_BELOW
+                self._measure(centred, rows, centre, None, small=small)
             self._move_back(centre, len(piece), total)
             done += len(piece)
         self.n_on_integer_units += done
@@ -151,7 +152,6 @@ class Scatter(Moments, Accumulator):
 
     def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool) -> bool:
         """Absorb rows that are multiplied at once, given the square roots of their weights, if products are finite."""
-        whole = whole and roots is None
         centre = np.rint(self._centre) if whole else self._centre
         centred = self._centred(piece, split(centre, self._dtype), roots)
         self._product, diagonal = symmetric_product(centred.T, self._scatter, self._product, one_thread=self.one_thread)
@@ -271,7 +271,7 @@ class Scatter(Moments, Accumulator):
         if self.n_samples == 0:
             self._recentre(other._centre)  # on what the precision holds
         self._scatter += other._scatter
-        self._check.sums += other._check.sums
+        self._check.absorb(other._check)
         self._absorb_moments(other)
         shift = self._centre - other._centre
         if shift.any():
@@ -324,7 +324,7 @@ class Scatter(Moments, Accumulator):
             "seed": np.array(self.seed),
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
-            "check": self._check.sums.copy(),
+            **({"check": self._check.sums.copy()} if self._check.known else {}),
             "n_on_integer_units": np.array(self.n_on_integer_units),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
         }
@@ -344,7 +344,7 @@ class Scatter(Moments, Accumulator):
         )
         new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
-        new._check.sums = np.array(state.get("check", np.full_like(new._check.sums, np.nan)))  # none in older states
+        new._check.restore(state)
         new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)

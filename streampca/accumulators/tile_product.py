@@ -12,7 +12,7 @@ from ..planning.sizes import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
 from .probes import Directions
-from .sum_check import SumCheck
+from .sum_check import Int64, SumCheck
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ class Multiplied(NamedTuple):
     centre: Float64
     along: Array
     rounding: Array | None
-    check: Float64 | None
+    check: Int64 | None
 
 
 class TileProducts:
@@ -115,7 +115,7 @@ class TileProducts:
         if self._dtype == np.float32 and self._product is None:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
-    def multiply(self, tile: FeatureTile, total: Array, check: SumCheck) -> Multiplied:
+    def multiply(self, tile: FeatureTile, total: Array, check: SumCheck | None) -> Multiplied:
         """Centre a tile, unless it is taken as it is, and multiply it; what is returned holds until the next.
 
         Parameters
@@ -124,8 +124,8 @@ class TileProducts:
             Tile to multiply.
         total : ndarray of shape (n, n)
             Double precision: products are added to this at once.
-        check : SumCheck
-            Multiplies whole numbers, too.
+        check : SumCheck or None
+            Multiplies whole numbers, too, as long as all products were exact.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             centred = self._work[: tile.values.size].reshape(tile.values.shape)
@@ -136,7 +136,7 @@ class TileProducts:
                 centre = np.zeros(tile.width)
             one_thread = self._one_thread
             self._product, squares = symmetric_product(centred, total, self._product, one_thread=one_thread)
-            checked = check.products(centred.T) if tile.whole else None
+            checked = check.products(centred.T) if check and tile.whole else None
             return Multiplied(tile, self._product, float(squares.max()), centre, *self._probed(tile, centred), checked)
 
     def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:

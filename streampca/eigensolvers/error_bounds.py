@@ -77,7 +77,7 @@ class Sketch:
 
 
 def certificate_of(values: Float64, residual: Float64, *, next_value: float | None = None) -> Certificate:
-    """Return what bounds on the residuals of claimed pairs, (k,), say of their variances and angles; see `certify`."""
+    """Return the certificate for bounds on the residuals of claimed pairs, (k,); see `certify`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(values > 0, residual / values, np.inf)
     return Certificate(residual, relative, angle_bounds(values, residual, next_value))

@@ -15,6 +15,7 @@ from ..errors import ModelError, RequestError
 from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.blocks import Part
+from ..planning.covariance import bytes_a_number
 from ..planning.request import HOW, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import State, digest, states_by_name
@@ -70,7 +71,9 @@ def described(
 
 def decisive_fields(plan: Plan) -> dict[str, Any]:
     """Return those fields of a plan that must be the same for a fit to be resumed."""
-    return {name: value for name, value in plan.to_json().items() if name in DECISIVE}
+    # Sums of bytes have the same bits without integer units; those of 16 bits are exact there, and rounded without.
+    names = {*DECISIVE, "integer_units"} if bytes_a_number(plan.problem) > 1 else DECISIVE
+    return {name: value for name, value in plan.to_json().items() if name in names}
 
 
 def check_adds(model: PCAModel, name: str) -> None:

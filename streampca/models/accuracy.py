@@ -314,8 +314,7 @@ def _of_exact_sums(model: PCAModel) -> str:
 def _of_integer_units(model: PCAModel) -> str:
     """Say how many samples were multiplied on integer units, if any."""
     count = model.provenance.get("samples_on_integer_units")
-    units = (model.provenance.get("plan") or {}).get("integer_units")
-    return f"{count} samples were multiplied exactly, on integer units ({units})" if count else ""
+    return f"{count} samples were multiplied exactly, on integer units" if count else ""
 
 
 def _of_outside(model: PCAModel, trust: Trust) -> str:

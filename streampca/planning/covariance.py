@@ -70,7 +70,10 @@ def worthwhile_units(problem: Problem, request: Request) -> str:
         return "none"
     if problem.kind != "f" and problem.itemsize > 2:
         return "none"
-    rate = RATES.double if precision_of(problem, request, multiplications) == "double" else RATES.single
+    precision = precision_of(problem, request, multiplications)
+    if problem.kind == "f" and not _takes_threads(problem, precision):
+        return "none"  # most are fractions, which threads of their own do not suit
+    rate = RATES.double if precision == "double" else RATES.single
     return units if INTEGER_RATES[units] > rate * bytes_a_number(problem) ** 2 else "none"
 
 
@@ -100,12 +103,16 @@ def _ways(problem: Problem, request: Request, units: str) -> Iterator[tuple[str,
     """
     threads = thread_count(problem.machine.cores)
     p, n = problem.n_features, problem.n_samples
-    narrow = precision_of(problem, request, n * p * p) == "single" and p <= THREAD_FEATURES
+    narrow = _takes_threads(problem, precision_of(problem, request, n * p * p))
     kinds = [*([units] if units != "none" else []), *(["none"] if narrow else [])]
     for own in kinds if request.workers == 1 else []:
         yield from ((own, threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
     for ahead in (1, 0) if problem.fills else (0,):
         yield from (("none", 1, ahead, share) for share in BLOCK_SHARES)
+
+
+def _takes_threads(problem: Problem, precision: str) -> bool:
+    return precision == "single" and problem.n_features <= THREAD_FEATURES
 
 
 def _covariance_plan(
@@ -165,7 +172,8 @@ def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows
     if is_integer:
         count = bytes_a_number(problem)
         work += integer_products(n * p * p * count**2, units)
-        work += Work(adding=n / min(rows, integer_rows(problem.n_features * count)) * p * p / 2)
+        # Half of p x p is joined, centred twice and added.
+        work += Work(adding=n / min(rows, integer_rows(problem.n_features * count)) * 2 * p * p)
     else:
         work += products(n * p * p, precision)
     if precision == "single" and not is_integer:

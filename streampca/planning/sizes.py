@@ -65,7 +65,7 @@ def integer_bytes(n_features: int, bytes_a_number: int, rows: int) -> dict[str, 
     width = n_features * bytes_a_number
     return {
         "pieces of whole numbers, as bytes": 4 * min(rows, integer_rows(width)) * width,
-        "tile of their products": (4 + 4 * bytes_a_number) * min(INTEGER_TILE, width) * width,
+        "tile of their products": 12 * min(INTEGER_TILE, width) * width,
     }
 
 
