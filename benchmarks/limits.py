@@ -115,7 +115,7 @@ class Clock:
 def watch_parts(clock: Clock) -> None:
     """Time the parts of a fit while it runs: apart from each other they have warm caches and idle threads.
 
-    In one thread without reading ahead, so that the parts follow one another.
+    In one thread without reading ahead, so that the parts follow one another, and in floating point.
     """
     from streampca.accumulators import scatter
     from streampca.accumulators.probes import Probes
@@ -125,7 +125,7 @@ def watch_parts(clock: Clock) -> None:
 
     planned = planning.covariance_plan
 
-    def in_one_thread(problem: Any, *words: Any) -> Any:
+    def in_one_thread(problem: Any, *words: Any, **_: Any) -> Any:
         return replace(planned(replace(problem, fills=False), *words), ahead=0)
 
     planning.THREAD_FEATURES, planning.covariance_plan = 0, in_one_thread
@@ -137,7 +137,7 @@ def watch_parts(clock: Clock) -> None:
     clock.watch(scatter.Scatter, "_absorb_piece", "adding p x p, and checks")
     clock.watch(Probes, "update", "probes")
     clock.watch(covariance, "leading_pairs", "eigenvectors")
-    clock.watch(covariance, "certify", "error bounds")
+    clock.watch(covariance, "residual_bounds", "error bounds")
 
 
 def report(times: dict[str, list[float]], fits: list[Fit]) -> None:
