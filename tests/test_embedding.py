@@ -241,11 +241,14 @@ def test_isomap_has_scikit_learns_attributes(samples):
 
 
 def test_points_on_a_line_have_no_second_dimension():
-    line = np.arange(6)[:, None] * np.ones(2)
+    line = np.arange(6)[:, None] * np.array([3.0, 4.0])  # whose distances are exact in float32
     found = streampca.Isomap(n_neighbors=2, n_components=2).fit(line)
     np.testing.assert_array_equal(found.embedding_[:, 1], 0)
-    assert np.ptp(found.embedding_[:, 0]) == pytest.approx(5 * np.sqrt(2))
+    assert np.ptp(found.embedding_[:, 0]) == pytest.approx(25)
     np.testing.assert_allclose(found.transform(line), found.embedding_, atol=1e-12)
+    assert any("are 0 beyond 1 dimension:" in note for note in found.model_.notes)
+    with pytest.raises(DataError, match="from 3 landmarks have 1 positive eigenvalues, and 2"):
+        streampca.Isomap(n_neighbors=2, n_components=2, landmarks=3).fit(line)
 
 
 def test_affinities_of_a_matrix(samples):

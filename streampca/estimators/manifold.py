@@ -138,7 +138,7 @@ class Isomap(ManifoldEstimator):
     Attributes
     ----------
     embedding_ : ndarray of shape (n_samples, n_components)
-        Coordinates; columns of 0 beyond the dimensions that the distances have.
+        Coordinates; columns of 0 beyond the dimensions that the distances have, where all samples are landmarks.
     residual_variance_ : ndarray of shape (q,)
         Share of the variance of geodesic distances that distances in 1, 2 ... dimensions do not explain.
     dist_matrix_ : ndarray of shape (n_samples, n_samples)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ..eigensolvers.sparse import FactorsTooLargeError
+from ..errors import DataError
 from ..events import BlockDone, Listener, PassStarted, Solving, Warned, reported
 from ..execution.checkpoint import StageCheckpoint
 from ..manifold.action_respecting import embed_with_actions
@@ -166,6 +167,11 @@ def isomap(job: EmbeddingJob) -> Embedded:
     landmarks, distances = found["landmarks"], found["distances"]
     job.listener(Solving(f"scaling of {len(landmarks)} landmarks"))
     whole = Scaling.of(distances, landmarks, max(axes, SHOWN))
+    if len(whole.weights) < axes and len(landmarks) < n:  # of all samples, the distances have no more dimensions
+        raise DataError(
+            f"geodesic distances from {len(landmarks)} landmarks have {len(whole.weights)} positive eigenvalues, and "
+            f"{axes} dimensions were asked for; ask for as many at most, or give more landmarks."
+        )
     placed = whole.place(distances.T)
     scaling, references = whole.first(axes), job.references()
     own = {

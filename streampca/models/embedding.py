@@ -191,7 +191,7 @@ class EmbeddingModel(PCAModel):
             said.append(f"the graph has {found['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
         if len(self.embedding) < self.n_samples:
             left_out = counted(self.n_samples - len(self.embedding), "sample")
-            said.append(f"{left_out} outside the largest component of the graph left out")
+            said.append(f"the embedding leaves out {left_out} outside the largest component of the graph")
         if np.isfinite(self.embedding_residuals).all() and len(self.embedding_residuals):
             said.append(
                 f"eigenvectors solve their problem with residuals of at most {self.embedding_residuals.max():.1e} "
@@ -287,7 +287,10 @@ class IsomapModel(EmbeddingModel):
     def own_notes(self) -> tuple[str, ...]:
         """Sentences on distances."""
         left = ", ".join(f"{value:.3g}" for value in self.residual_variance)
+        positive = int(np.count_nonzero(self.embedding_eigenvalues))
+        beyond = f"coordinates are 0 beyond {counted(positive, 'dimension')}: distances have no more of them"
         return (
+            *((beyond,) if positive < self.n_scores else ()),
             f"share of the variance of geodesic distances that 1, 2 ... dimensions leave: {left}",
             f"negative eigenvalues have {float(self.negative_share):.1%} of the sum of absolute values, which a flat "
             "manifold has none of",
