@@ -328,8 +328,10 @@ class _Work:
         plan = planned.coordinates
         with self._stages(how, plan) as (folder, saved):
             compared = self._compared(folder, how)
-            whole = self._graph(compared, folder, how) if self.given_graph is None else self.given_graph
-            graph, kept, facts = self._connected(whole, saved)
+            # No name is left for the whole graph, whose memory is free before the eigenproblem.
+            graph, kept, facts = self._connected(
+                self._graph(compared, folder, how) if self.given_graph is None else self.given_graph, saved
+            )
             if len(kept) < self.collection.n_samples:
                 plan = plan_last(self.collection, self.request, len(kept))
             pca, scores = self._scored(compared, folder)
