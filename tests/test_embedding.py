@@ -212,19 +212,25 @@ def test_refusals(how, error, match):
         streampca.embed(np.random.default_rng(0).random((40, 3)), **how)
 
 
-def test_estimators_give_all_samples_a_place_in_their_type():
-    """Samples outside the largest component are placed as `transform` places them."""
+def test_estimators_give_all_samples_a_place_in_their_type(monkeypatch):
+    """Samples outside the largest component, and no others, are placed as `transform` places them."""
     random = np.random.default_rng(0)
     rows = np.concatenate([random.normal(size=(60, 3)), 9 + random.normal(size=(20, 3))]).astype(np.float32)
+    placed, transform = [], EmbeddingModel.transform
+    monkeypatch.setattr(
+        EmbeddingModel, "transform", lambda self, some, **how: placed.append(len(some)) or transform(self, some, **how)
+    )
     for estimator in (
         streampca.Isomap(largest_component=True),
         streampca.SpectralClustering(2, largest_component=True),
     ):
+        placed.clear()
         with pytest.warns(UserWarning, match="20 samples outside the largest"):
             estimator.fit(rows)
         assert estimator.embedding_.shape == (80, 2)
         assert estimator.embedding_.dtype == np.float32
         np.testing.assert_array_equal(estimator.embedding_[60:], estimator.transform(rows[60:]))
+        assert placed == [20, 20]
     assert estimator.labels_.shape == (80,)
     np.testing.assert_array_equal(estimator.labels_[60:], estimator.predict(rows[60:]))
 

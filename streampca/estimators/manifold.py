@@ -85,8 +85,10 @@ class ManifoldEstimator(ModelEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-            coordinates = np.array(model.transform(self._values(X)), np.float64)
+            others = np.setdiff1d(np.arange(model.n_samples), model.embedded_samples)
+            coordinates = np.empty((model.n_samples, model.n_scores))
             coordinates[model.embedded_samples] = model.embedding
+            coordinates[others] = model.transform(opened[others.tolist()])
         self.embedding_: Array = coordinates.astype(np.float32 if is_single(opened.dtype) else np.float64, copy=False)
         self._set_results(model)
         return self
@@ -191,7 +193,7 @@ class Isomap(ManifoldEstimator):
         """Geodesic distances of the embedded samples, where all of them are landmarks."""
         check_is_fitted(self)
         found: Array = cast("IsomapModel", self.model_).geodesics
-        if found.shape[0] != found.shape[1]:
+        if found.shape != 2 * (len(cast("IsomapModel", self.model_).embedding),):
             raise AttributeError("dist_matrix_ is of all samples, and only landmarks were measured from; use model_.")
         return found.astype(self.embedding_.dtype, copy=False)
 
