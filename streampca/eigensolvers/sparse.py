@@ -34,6 +34,7 @@ RESTARTS = 40  # of ARPACK with products alone; the graph of 15000 MNIST images 
 # Numbers of the factors to those of the matrix up to which factors are quicker than products: 7 to 14 for points on a
 # surface, where eigenvalues cluster and products take hundreds of restarts; 100 for images in 50 dimensions.
 THIN = 30
+FULL = 0.25  # share of entries that are not 0 from which factors are as good as dense, and products are tried first
 BASIS = 40  # vectors of ARPACK's basis, at least twice the pairs
 SHIFT = 1e-10  # relative to the largest entry of the diagonal: it makes a singular matrix definite
 FACTOR_BYTES = 12  # bytes of an entry of the factors: a float64 and a 32-bit index
@@ -112,8 +113,8 @@ def largest_pairs(matrix: sp.csr_array, count: int, *, seed: int, bound: float, 
     if n <= max(DENSE, 2 * count):
         return _dense(matrix, (n - count, n - 1), descending=True)
     left = (sp.diags_array(np.full(n, bound)) - matrix).tocsr()
-    fill = FactorFill.of(left)
-    if fill.bytes_at(n) > min(room, THIN * FACTOR_BYTES * matrix.nnz):
+    fill = None if matrix.nnz > FULL * n * n else FactorFill.of(left)
+    if fill is None or fill.bytes_at(n) > min(room, THIN * FACTOR_BYTES * matrix.nnz):
         how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
         with suppress(ArpackNoConvergence):
             values, vectors = eigsh(matrix, count, which="LA", maxiter=RESTARTS, **how)
