@@ -13,3 +13,6 @@ class SpectralEmbedding(streampca.SpectralEmbedding):  # a sample is among its o
         others, seed = (n_neighbors or 11) - 1, random_state
         super().__init__(n_components, n_neighbors=others, affinity=affinity, gamma=gamma, random_state=seed)
         self.eigen_solver, self.eigen_tol = eigen_solver, eigen_tol
+
+    def _check_affinity(self):
+        """Take all options with any affinity, as scikit-learn does."""

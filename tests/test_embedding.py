@@ -262,8 +262,9 @@ def test_affinities_of_a_matrix(samples):
     kernel = rbf_kernel(rows, gamma=0.5)
     theirs = manifold.SpectralEmbedding(3, affinity="rbf", gamma=0.5, eigen_solver="arpack", random_state=0)
     expected = theirs.fit_transform(rows)
-    for how, given in (("rbf", rows), ("precomputed", kernel), ("precomputed", sp.csr_array(kernel))):
-        ours = streampca.SpectralEmbedding(3, affinity=how, gamma=0.5).fit(given)
+    cases = [("rbf", rows, 0.5), ("precomputed", kernel, None), ("precomputed", sp.csr_array(kernel), None)]
+    for how, given, gamma in cases:
+        ours = streampca.SpectralEmbedding(3, affinity=how, gamma=gamma).fit(given)
         assert apart(ours.embedding_, expected) < 1e-6
         assert abs(ours.affinity_matrix_ - theirs.affinity_matrix_).max() < 1e-12
     with pytest.raises(AttributeError, match="affinities place no other samples"):
@@ -272,20 +273,53 @@ def test_affinities_of_a_matrix(samples):
     other = SpectralClustering(3, affinity="rbf", gamma=0.5, random_state=0).fit(rows)
     assert adjusted_rand_score(clusters.labels_, other.labels_) > 0.98
     assert 0 < clusters.cuts_["normalized_cut"] < 3
+    for name in ("rbf", "chi2"):  # whose gamma is 1 by default
+        ours, other = (
+            cls(2, affinity=name).fit(abs(rows)) for cls in (streampca.SpectralClustering, SpectralClustering)
+        )
+        np.testing.assert_allclose(ours.affinity_matrix_, other.affinity_matrix_)
 
 
 @pytest.mark.parametrize(
     ("matrix", "error", "match"),
     [
-        (np.ones((4, 3)), RequestError, "give a square one"),
+        (np.ones((4, 3)), RequestError, "give a square matrix"),
         (np.triu(np.ones((9, 9))), RequestError, "is not symmetric"),
         (1 - 2 * np.eye(9)[::-1], RequestError, "below 0"),
+        (np.where(np.eye(9)[::-1], np.nan, 1), DataError, "NaN or infinity"),
         (np.kron(np.eye(3), np.ones((3, 3))), DataError, "0 between 3 parts of the samples, of 3, 3, 3"),
     ],
 )
 def test_bad_affinities_are_refused(matrix, error, match):
     with pytest.raises(error, match=match):
-        streampca.SpectralEmbedding(1, affinity="precomputed").fit(matrix)
+        streampca.SpectralEmbedding(1, affinity=lambda rows: matrix).fit(np.arange(len(matrix))[:, None])
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"affinity": "rfb"}, "'rfb' is not one of nearest_neighbors, precomputed, .*rbf"),
+        ({"affinity": "rbf", "n_neighbors": 5}, "n_neighbors does nothing with affinity 'rbf'"),
+        ({"affinity": "rbf", "largest_component": True}, "largest_component does nothing"),
+        ({"affinity": "cosine", "gamma": 2.0}, "gamma does nothing with affinity 'cosine'"),
+        ({"affinity": "precomputed", "gamma": 2.0}, "gamma does nothing with affinity 'precomputed'"),
+    ],
+)
+def test_options_that_do_nothing_with_an_affinity_are_refused(how, match):
+    with pytest.raises(RequestError, match=match):
+        streampca.SpectralEmbedding(1, **how).fit(np.eye(9) + 1)
+
+
+def test_a_kernel_is_refused_before_it_is_made(monkeypatch):
+    rows = np.random.default_rng(0).random((1200, 3))
+    with pytest.raises(BudgetError) as raised:
+        streampca.SpectralEmbedding(2, affinity="rbf", memory="60 MiB").fit(rows)
+    least = remedy(raised.value)
+    found = streampca.SpectralEmbedding(2, affinity="rbf", memory=least).fit(rows)
+    assert np.isfinite(found.embedding_).all()
+    monkeypatch.setattr("sklearn.metrics.pairwise.pairwise_kernels", None)
+    with pytest.raises(BudgetError):
+        streampca.SpectralEmbedding(2, affinity="rbf", memory=least - 2**21).fit(rows)
 
 
 @pytest.mark.campaign
@@ -355,6 +389,10 @@ def test_sparse_pairs_equal_dense_ones():
     top = sparse.largest_pairs((4 * sp.eye_array(n) - laplacian).tocsr(), 4, seed=0, bound=4.0, room=2**30)
     np.testing.assert_allclose(4 - top.values, expected[:4], rtol=1e-6)
     assert top.residuals.max() < 1e-8
+    full = sp.csr_array(rbf_kernel(np.linspace(0, 3, 700)[:, None]))
+    found = sparse.largest_pairs(full, 4, seed=0, bound=700.0, room=2**30)
+    assert found.solver == "products"
+    np.testing.assert_allclose(found.values, np.linalg.eigvalsh(full.toarray())[:-5:-1], rtol=1e-8)
     with pytest.raises(sparse.FactorsTooLargeError, match="memory leaves 0"):
         sparse.smallest_pairs(laplacian, 4, seed=0, room=0)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 from scipy.spatial.distance import cdist
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..errors import RequestError
 from ..events import logged
 from ..execution import LocalExecutor
-from ..fitting.embed import embed_affinities, embed_collection
+from ..fitting.embed import embed_affinities, embed_collection, plan_of_affinities
 from ..fitting.embedding_kinds import Embedded
 from ..fitting.plan import narrowed, prepared
 from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
@@ -28,6 +31,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 NEAREST, PRECOMPUTED = "nearest_neighbors", "precomputed"
+OF_GRAPH = ("n_neighbors", "pca_components", "largest_component", "checkpoint")  # parameters of NEAREST alone
 CUTS = ("normalized_cut", "ratio_cut")
 
 
@@ -420,6 +424,8 @@ class ActionRespectingEmbedding(ManifoldEstimator):
 class SpectralEstimator(ManifoldEstimator):
     """Base of estimators by eigenvectors of the Laplacian of a graph, or of a matrix of affinities."""
 
+    _kernel_gamma: ClassVar[float | None] = None  # where none is given; None for the kernel's own default
+
     affinity: str | Callable[..., Any]
     gamma: float | None
 
@@ -438,30 +444,58 @@ class SpectralEstimator(ManifoldEstimator):
         DataError
             If the graph has several parts, or a value is missing.
         RequestError
-            If there are fewer samples than the parameters need, or a matrix is not symmetric.
+            If there are fewer samples than the parameters need, a matrix is not symmetric, or an option does nothing
+            with the affinity.
         BudgetError
             If it does not fit `memory`.
         """
         for name in ("_model", "affinity_matrix_"):
             self.__dict__.pop(name, None)
+        self._check_affinity()
         if self.affinity == NEAREST:
             return self._fitted_to(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=3)
-        self.affinity_matrix_ = self._affinities(X)
-        found = embed_affinities(self.affinity_matrix_, self._request(), listener=logged)
+        given, request = self._given(X), self._request()
+        plan = plan_of_affinities(request, X, given)  # a kernel is planned before it is made
+        matrix = self._kernel(X) if given is None else given
+        found = embed_affinities(matrix, request, plan, listener=logged)
+        self.affinity_matrix_ = matrix
         self.embedding_ = found.coordinates.astype(X.dtype, copy=False)
         self._set_found(found)
         return self
 
-    def _affinities(self, X: Any) -> Any:
-        """Return the matrix of affinities of a table, as scikit-learn makes it."""
-        if self.affinity == PRECOMPUTED:
-            return X
-        if callable(self.affinity):
-            return self.affinity(X)
+    def _check_affinity(self) -> None:
+        """Refuse an affinity that is not known, and options that do nothing with it."""
+        from sklearn.metrics.pairwise import KERNEL_PARAMS
+
+        known = (NEAREST, PRECOMPUTED, *KERNEL_PARAMS)
+        if not callable(self.affinity) and self.affinity not in known:
+            raise RequestError(f"affinity {self.affinity!r} is not one of {', '.join(known)}, or a function; give one.")
+        if self.affinity == NEAREST:
+            return
+        has_gamma = not callable(self.affinity) and "gamma" in KERNEL_PARAMS.get(self.affinity, ())
+        defaults = signature(type(self).__init__).parameters
+        for name in OF_GRAPH if has_gamma else (*OF_GRAPH, "gamma"):
+            if name in defaults and getattr(self, name) != defaults[name].default:
+                raise RequestError(f"{name} does nothing with affinity {self.affinity!r}; leave it out.")
+
+    def _given(self, X: Any) -> Any:
+        """Return affinities that are given as a matrix or by a function; None for a kernel."""
+        if not callable(self.affinity) and self.affinity != PRECOMPUTED:
+            return None
+        found = self.affinity(X) if callable(self.affinity) else X
+        matrix = found if issparse(found) else np.asarray(found)
+        if matrix.shape != 2 * X.shape[:1]:
+            raise RequestError(f"affinities of {X.shape[0]} samples have shape {matrix.shape}; give a square matrix.")
+        return matrix
+
+    def _kernel(self, X: Any) -> Any:
+        """Return a kernel of a table, as scikit-learn makes it."""
         from sklearn.metrics.pairwise import pairwise_kernels
 
-        return pairwise_kernels(X, metric=self.affinity, filter_params=True, gamma=self.gamma)
+        gamma = self._kernel_gamma if self.gamma is None else self.gamma
+        given = {} if gamma is None else {"gamma": gamma}
+        return pairwise_kernels(X, metric=self.affinity, filter_params=True, **given)
 
     def _set_found(self, found: Embedded) -> None:
         """Store what the kind finds of a matrix of affinities."""
@@ -503,7 +537,8 @@ class SpectralEmbedding(SpectralEstimator):
         ``sklearn.metrics.pairwise.pairwise_kernels`` such as "rbf", or a function that returns the matrix of all
         samples.
     gamma : float, optional
-        Edges of length d have the weight exp(-gamma d^2); 1 by default. Parameter of a kernel, too.
+        Edges of length d have the weight exp(-gamma d^2); 1 by default. Parameter of a kernel, too, whose default is
+        scikit-learn's: 1 over the number of features for "rbf".
     laplacian : {"normalized", "unnormalized"}, default="normalized"
         Laplacian: I - D^-1/2 W D^-1/2, or D - W.
     pca_components, largest_component, memory, random_state, checkpoint : optional
@@ -564,7 +599,8 @@ class SpectralClustering(ClusterMixin, SpectralEstimator):  # type: ignore[misc]
     n_neighbors : int, default=10
         Number of neighbours of each sample, itself not among them.
     affinity, gamma, laplacian : optional
-        See `SpectralEmbedding`; "normalized" relaxes the normalised cut, "unnormalized" the ratio cut.
+        See `SpectralEmbedding`; "normalized" relaxes the normalised cut, "unnormalized" the ratio cut. The default of
+        `gamma` is 1 for kernels here, as scikit-learn's.
     pca_components, largest_component, memory, random_state, checkpoint : optional
         See `Isomap`.
 
@@ -585,6 +621,7 @@ class SpectralClustering(ClusterMixin, SpectralEstimator):  # type: ignore[misc]
     """
 
     kind = "spectral-clustering"
+    _kernel_gamma = 1.0
     _own = ("n_neighbors", "pca_components", "largest_component", "n_clusters", "gamma", "laplacian")
 
     def __init__(

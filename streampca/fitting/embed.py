@@ -34,7 +34,7 @@ from ..models.pca import PCAModel, load_model
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, block_rows, blocks_of
-from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingRequest, plan_coordinates
+from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingRequest, plan_affinities
 from ..planning.neighbors import way_of
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.sizes_for_planning import this_machine
@@ -235,21 +235,37 @@ def embed_collection(
         return work.carried_out(checkpoint)
 
 
-def embed_affinities(matrix: Any, request: EmbeddingRequest, *, listener: Listener) -> Embedded:
+def plan_of_affinities(request: EmbeddingRequest, table: Any, matrix: Any) -> CoordinatesPlan:
+    """Plan an embedding by a matrix of affinities, or, for None, by a dense one that is yet to be made of a table.
+
+    Raises
+    ------
+    BudgetError, DataError, RequestError
+        See `plan_affinities`.
+    """
+    n = table.shape[0]
+    entries = matrix.nnz if sp.issparse(matrix) else n * n
+    held = 0 if matrix is table else _bytes_of(table)
+    return plan_affinities(request, this_machine(), n_samples=n, n_entries=entries, table_bytes=held)
+
+
+def _bytes_of(table: Any) -> int:
+    """Return the bytes of a dense table or of a sparse one by rows."""
+    parts = (table.data, table.indices, table.indptr) if sp.issparse(table) else (table,)
+    return sum(part.nbytes for part in parts)
+
+
+def embed_affinities(matrix: Any, request: EmbeddingRequest, plan: CoordinatesPlan, *, listener: Listener) -> Embedded:
     """Embed samples by a matrix of affinities between all of them, (n, n), dense or sparse, of the spectral kinds.
 
     Raises
     ------
     DataError, RequestError
-        See `given_affinities` and `check_embedding`.
-    BudgetError
-        If the sparse matrix and a basis do not fit the budget.
+        See `given_affinities`.
     """
-    n = matrix.shape[0]
-    most = int(np.diff(sp.csr_array(matrix).indptr).max()) if sp.issparse(matrix) else n - 1
-    request = replace(request, n_neighbors=min(n - 1, max(1, most)))
-    plan = plan_coordinates(request, this_machine(), n_samples=n, n_scores=0, itemsize=0)
-    weights, nothing = given_affinities(matrix), np.empty((n, 0))
+    weights = given_affinities(matrix)
+    n = weights.shape[0]
+    nothing = np.empty((n, 0))
     graph = NeighborGraph(nothing, nothing)
     job = EmbeddingJob(nothing, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
     return KINDS[request.kind](job)

@@ -51,13 +51,13 @@ def given_affinities(matrix: Any) -> sp.csr_array:
     Raises
     ------
     RequestError
-        If it is not square and symmetric, or an entry is negative.
+        If it is not symmetric, or an entry is negative.
     DataError
-        If it is that of a graph in several parts.
+        If it holds NaN or infinity, or is that of a graph in several parts.
     """
     weights = sp.csr_array(matrix).astype(np.float64)
-    if weights.shape[0] != weights.shape[1]:
-        raise RequestError(f"a matrix of shape {weights.shape} holds no affinities of pairs; give a square one.")
+    if not np.isfinite(weights.data).all():
+        raise DataError("the matrix of affinities holds NaN or infinity; give finite numbers, 0 for pairs without one.")
     turned = weights.T.tocsr()
     if weights.nnz and abs(weights - turned).max() > SYMMETRIC * abs(weights).max():
         raise RequestError("the matrix of affinities is not symmetric; give the mean of it and its transpose.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import DataError, RequestError
@@ -364,14 +364,8 @@ def plan_coordinates(
         phases.append(Phase.of("residual variance", base, distances, kept, compared, shown, runtime()))
     else:
         degree, copies = (2 * k, SPECTRAL_COPIES) if request.kind in SPECTRAL else (k * k, 3)
-        vectors = max(BASIS, 2 * request.axes + 1)
-        items = {
-            f"sparse matrix of {degree} entries a row, and copies": copies * EDGE_BYTES * n * min(degree, n),
-            f"Lanczos basis of {vectors} vectors, and residuals": 8 * n * (vectors + 4 * request.axes + 16),
-        }
-        part = {"factors of a part of the matrix": EDGE_BYTES * PART_ENTRIES}
-        phases.append(Phase.of("eigenvectors", base, items, runtime()))
-        phases.append(Phase.of("size of factors", base, items, part))
+        matrix = {f"sparse matrix of {degree} entries a row, and copies": copies * EDGE_BYTES * n * min(degree, n)}
+        phases.extend(_eigenvectors(request, {**base, **matrix}, n))
     judged = min(n, JUDGED)
     # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
     judging = {
@@ -382,16 +376,64 @@ def plan_coordinates(
     }
     phases.append(Phase.of("diagnostics", base, kept, judging, runtime()))
     estimate = MemoryEstimate(tuple(phases))
-    budget = machine.budget(request.memory)
-    if estimate.total > budget[0]:
-        fewer = ", or give fewer landmarks (--landmarks)" if request.kind == "isomap" else ""
-        what = f"{request.kind} of {n} samples"
-        share = f"the largest share is the {estimate.largest.largest_share}"
-        raise too_small(what, estimate.total, budget, share=share, more=fewer)
+    fewer = ", or give fewer landmarks (--landmarks)" if request.kind == "isomap" else ""
+    budget = _checked(estimate, request, machine, n, fewer)
     # The matrices of actions are counted again when their constraints are known; factors come beside what is planned.
     beside = base if request.kind == ACTING else dict(phases[0].items)
-    room = budget[0] - sum(beside.values())
+    room = budget - sum(beside.values())
     return CoordinatesPlan(landmarks, references, room, estimate)
+
+
+def plan_affinities(
+    request: EmbeddingRequest, machine: Machine, *, n_samples: int, n_entries: int, table_bytes: int
+) -> CoordinatesPlan:
+    """Add up the memory of eigenvectors by a matrix of affinities in memory, made of a table or given.
+
+    Parameters
+    ----------
+    request : EmbeddingRequest
+    machine : Machine
+    n_samples, n_entries : int
+        n, and entries of the matrix that are stored: n * n of a dense one.
+    table_bytes : int
+        Bytes of the table that the matrix is made of.
+
+    Raises
+    ------
+    DataError, RequestError
+        See `check_embedding`.
+    BudgetError
+        If the matrix, its sparse copies and a basis do not fit the budget.
+    """
+    n = n_samples
+    check_embedding(replace(request, n_neighbors=1), n)
+    base = {
+        "samples": table_bytes,
+        f"affinities, {n_entries} entries": (8 if n_entries == n * n else EDGE_BYTES) * n_entries,
+        "sparse copies of the affinities": SPECTRAL_COPIES * EDGE_BYTES * n_entries,
+        f"embedding, {n} x {request.axes} float64": 8 * n * request.axes,
+    }
+    phases = _eigenvectors(request, base, n)
+    estimate = MemoryEstimate(phases)
+    budget = _checked(estimate, request, machine, n)
+    return CoordinatesPlan(n, n, budget - sum(dict(phases[0].items).values()), estimate)
+
+
+def _eigenvectors(request: EmbeddingRequest, base: dict[str, int], n: int) -> tuple[Phase, Phase]:
+    """Return the phases of the eigenvectors of a sparse matrix, which is in `base`."""
+    vectors = max(BASIS, 2 * request.axes + 1)
+    basis = {f"Lanczos basis of {vectors} vectors, and residuals": 8 * n * (vectors + 4 * request.axes + 16)}
+    part = {"factors of a part of the matrix": EDGE_BYTES * PART_ENTRIES}
+    return Phase.of("eigenvectors", base, basis, runtime()), Phase.of("size of factors", base, basis, part)
+
+
+def _checked(estimate: MemoryEstimate, request: EmbeddingRequest, machine: Machine, n: int, more: str = "") -> int:
+    """Return the budget in bytes, or refuse one that an estimate does not fit; `more` names other remedies."""
+    budget = machine.budget(request.memory)
+    if estimate.total > budget[0]:
+        share = f"the largest share is the {estimate.largest.largest_share}"
+        raise too_small(f"{request.kind} of {n} samples", estimate.total, budget, share=share, more=more)
+    return budget[0]
 
 
 def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> Phase:
