@@ -397,6 +397,15 @@ def test_sparse_pairs_equal_dense_ones():
         sparse.smallest_pairs(laplacian, 4, seed=0, room=0)
 
 
+def test_the_budget_that_is_named_holds_the_factors(monkeypatch):
+    monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**14)
+    how = {"kind": "locally-linear-embedding", "pca_components": 0, "landmarks": "all", "reg": 0.1}
+    rows = load_digits().data[:700]
+    with pytest.raises(BudgetError, match="factors of the matrix") as raised:
+        streampca.embed(rows, memory="600 MiB", **how)
+    assert len(streampca.embed(rows, memory=remedy(raised.value), **how).embedding) == 700
+
+
 def test_factors_that_do_not_fit_make_landmarks(monkeypatch):
     """Where factors are taken to be larger than memory, some samples are embedded and place the others."""
     monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**20)

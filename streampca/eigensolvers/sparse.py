@@ -24,7 +24,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from ..errors import BudgetError
 from ..planning.embedding import PART_ROWS
-from ..units import budget_size, format_bytes
+from ..units import format_bytes
 from .signs import fix_signs
 
 Float64 = npt.NDArray[np.float64]
@@ -70,17 +70,15 @@ class FactorsTooLargeError(BudgetError):
     ----------
     fill : FactorFill
         Estimate of their size.
-    needed : str
-        Size that it gives, in words.
+    needed : int
+        Bytes that it gives.
     """
 
     def __init__(self, rows: int, fill: FactorFill, room: int) -> None:
-        needed = fill.bytes_at(rows)
-        self.fill, self.needed = fill, format_bytes(needed)
-        there, more = format_bytes(max(0, room)), budget_size(needed - room)
+        self.fill, self.needed = fill, fill.bytes_at(rows)
         super().__init__(
-            f"eigenvectors of the graph of {rows} samples need factors of about {self.needed}, and memory leaves "
-            f"{there} for them; set memory {more} higher, or give fewer neighbours."
+            f"eigenvectors of the graph of {rows} samples need factors of about {format_bytes(self.needed)}, and "
+            f"memory leaves {format_bytes(max(0, room))} for them; set more memory, or give fewer neighbours."
         )
 
 

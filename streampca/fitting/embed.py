@@ -44,7 +44,7 @@ from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..units import MIB, parse_bytes
 from .build_model import data_of, model_of, versions
-from .embedding_kinds import KINDS, Embedded, EmbeddingJob
+from .embedding_kinds import Embedded, EmbeddingJob, embedded
 from .embedding_plan import components_request, n_scores_of, plan_last, plan_stages, search_request
 from .fit import Place, fit_collection
 from .identity import check_beside, described
@@ -268,7 +268,7 @@ def embed_affinities(matrix: Any, request: EmbeddingRequest, plan: CoordinatesPl
     nothing = np.empty((n, 0))
     graph = NeighborGraph(nothing, nothing)
     job = EmbeddingJob(nothing, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
-    return KINDS[request.kind](job)
+    return embedded(job)
 
 
 def completed(
@@ -364,7 +364,7 @@ class _Work:
                 kept,
                 self.actions,
             )
-            found = KINDS[self.request.kind](job)
+            found = embedded(job)
             self.listener(Solving("how far neighbours are kept"))
             recall = {name: graph.provenance[name] for name in ("recall",) if name in graph.provenance}
             measured = {**facts, **recall, **found.measured}

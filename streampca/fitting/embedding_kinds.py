@@ -22,7 +22,9 @@ from ..manifold.locally_linear import locally_linear_embedding
 from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
+from ..planning.budget import too_small
 from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan, EmbeddingRequest
+from ..units import format_bytes
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -256,8 +258,8 @@ def locally_linear(job: EmbeddingJob) -> Embedded:
                     raise
                 job.listener(
                     Warned(
-                        f"the factors of all {n} samples take about {error.needed}, beyond memory; {count} random "
-                        "samples are embedded, and the others placed by their weights."
+                        f"the factors of all {n} samples take about {format_bytes(error.needed)}, beyond memory; "
+                        f"{count} random samples are embedded, and the others placed by their weights."
                     )
                 )
         else:
@@ -360,6 +362,27 @@ def action_respecting(job: EmbeddingJob) -> Embedded:
     own = {"reg": request.reg, **{name: found[name] for name in found if name.startswith("action_")}}
     unknown = np.full(request.axes, np.nan)
     return job.placed(found["coordinates"], np.arange(len(job.scores)), (found["eigenvalues"], unknown), own, measured)
+
+
+def embedded(job: EmbeddingJob) -> Embedded:
+    """Embed samples by the kind of the request.
+
+    Raises
+    ------
+    BudgetError
+        If the factors of a matrix do not fit, whose size is known only now, naming the memory that they do.
+    """
+    try:
+        return KINDS[job.request.kind](job)
+    except FactorsTooLargeError as error:
+        plan, rows = job.plan, len(job.samples)
+        raise too_small(
+            f"{job.request.kind} of {rows} samples",
+            plan.budget[0] - plan.room + error.needed,
+            plan.budget,
+            share=f"the largest share is the factors of the matrix (about {format_bytes(error.needed)})",
+            more="" if job.weights is not None else ", or give fewer neighbours (--n-neighbors)",
+        ) from None
 
 
 # kind -> function that embeds

@@ -38,7 +38,8 @@ def plan_stages(collection: Prepared, request: EmbeddingRequest, *, missing: str
     Raises
     ------
     BudgetError
-        If a stage does not fit the budget, naming one that all of them fit.
+        If a stage does not fit the budget, naming one that all of them fit. Factors of a matrix are not among what is
+        planned: their size is known only once the graph is there.
     DataError, RequestError
         As the plans of the stages.
     """

@@ -149,12 +149,15 @@ class CoordinatesPlan:
         Fitted samples that the model keeps to place others.
     room : int
         Bytes that the factors of a sparse matrix may take, or the matrices of actions.
+    budget : (int, str)
+        Bytes allowed, and where that comes from.
     memory_estimate : MemoryEstimate
     """
 
     n_landmarks: int
     n_references: int
     room: int
+    budget: tuple[int, str]
     memory_estimate: MemoryEstimate = field(repr=False)
 
     def decisive(self) -> dict[str, Any]:
@@ -380,8 +383,8 @@ def plan_coordinates(
     budget = _checked(estimate, request, machine, n, fewer)
     # The matrices of actions are counted again when their constraints are known; factors come beside what is planned.
     beside = base if request.kind == ACTING else dict(phases[0].items)
-    room = budget - sum(beside.values())
-    return CoordinatesPlan(landmarks, references, room, estimate)
+    room = budget[0] - sum(beside.values())
+    return CoordinatesPlan(landmarks, references, room, budget, estimate)
 
 
 def plan_affinities(
@@ -416,7 +419,7 @@ def plan_affinities(
     phases = _eigenvectors(request, base, n)
     estimate = MemoryEstimate(phases)
     budget = _checked(estimate, request, machine, n)
-    return CoordinatesPlan(n, n, budget - sum(dict(phases[0].items).values()), estimate)
+    return CoordinatesPlan(n, n, budget[0] - phases[0].total, budget, estimate)
 
 
 def _eigenvectors(request: EmbeddingRequest, base: dict[str, int], n: int) -> tuple[Phase, Phase]:
@@ -427,13 +430,15 @@ def _eigenvectors(request: EmbeddingRequest, base: dict[str, int], n: int) -> tu
     return Phase.of("eigenvectors", base, basis, runtime()), Phase.of("size of factors", base, basis, part)
 
 
-def _checked(estimate: MemoryEstimate, request: EmbeddingRequest, machine: Machine, n: int, more: str = "") -> int:
-    """Return the budget in bytes, or refuse one that an estimate does not fit; `more` names other remedies."""
+def _checked(
+    estimate: MemoryEstimate, request: EmbeddingRequest, machine: Machine, n: int, more: str = ""
+) -> tuple[int, str]:
+    """Return the budget and its source, or refuse one that an estimate does not fit; `more` names other remedies."""
     budget = machine.budget(request.memory)
     if estimate.total > budget[0]:
         share = f"the largest share is the {estimate.largest.largest_share}"
         raise too_small(f"{request.kind} of {n} samples", estimate.total, budget, share=share, more=more)
-    return budget[0]
+    return budget
 
 
 def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> Phase:
