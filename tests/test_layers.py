@@ -249,6 +249,13 @@ def test_command_line_starts_light():
     assert not {"scipy", "sklearn", "dask", "matplotlib", "zarr"} & loaded_by("import streampca.cli.commands")[0]
 
 
+def test_fits_load_no_manifolds():
+    """They are half of all imports, with the parts of scipy that they take."""
+    show = "print(*(name for name in sys.modules if name.startswith('streampca.manifold')))"
+    loaded, *_ = loaded_by(f"import streampca.cli.pipeline, streampca.cli.terminal; {show}")
+    assert loaded == set()
+
+
 def test_public_names_are_where_they_say():
     for name in streampca.__all__:
         assert getattr(streampca, name) is not None

@@ -9,7 +9,6 @@ from ..errors import ConfigError
 from ..events import Listener, silent
 from ..execution import ClusterOptions
 from ..fitting.calibration import calibrated
-from ..fitting.embed import completed
 from ..fitting.embedding_plan import plan_stages
 from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collection, prepared
 from ..fitting.update import updating_request
@@ -100,6 +99,8 @@ def plan_graph(run: Run) -> NeighborsPlan:
 
 def plan_embedding(run: Run) -> EmbeddingPlan:
     """Plan all stages of the embedding of a run's collection; reads headers, and a graph that is given."""
+    from ..fitting.embed import completed  # loads the manifolds, which fits do without
+
     request, preparation = embedding_of(run), preparation_of(run.prepare)
     assert request is not None  # noqa: S101 - the command embeds
     raw = narrowed(open_run(run.collection), preparation)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...models.accuracy import component_rows, sentences
-from ...models.embedding import EmbeddingModel
+from ...planning.embedding import EMBEDDING_KINDS
 from ...units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, writt
     """List the components of a fit, or what was found of an embedding, its memory, and what was written."""
     peak = None
     if model is not None:
-        if isinstance(model, EmbeddingModel):
+        if model.kind in EMBEDDING_KINDS:  # whose classes load the manifolds, half of scipy with them
             for line in model.notes:
                 _say(console, line)
         else:
