@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 from shell import stopped, succeeded, typed
 
 import streampca
+from streampca import machine
 from streampca.cli.commands import cli
 from streampca.cli.config import load_run
 from streampca.cli.main import SUMMARIES
@@ -82,6 +84,16 @@ def test_help_of_one_command(name):
         if option.param_type_name == "option":
             assert option.help, f"{name} {option.opts}"
             assert option.help.endswith((".", "]")), option.help
+
+
+def test_programs_that_call_commands_keep_their_signals_and_memory(source, model, tmp_path, monkeypatch):
+    """The process is a command's own in `main` alone; signals could not be handled in this thread."""
+    monkeypatch.setattr(machine, "share_pools", lambda: pytest.fail("the pools are the caller's"))
+    commands = [["info", source], ["transform", model, source, "-o", tmp_path / "scores.npy", "-q"]]
+    with ThreadPoolExecutor(1) as thread:
+        for words in commands:
+            result = thread.submit(CliRunner().invoke, cli, [str(word) for word in words]).result()
+            assert result.exit_code == 0, result.exception
 
 
 def test_version():

@@ -10,12 +10,17 @@ import io
 import os
 import shlex
 import sys
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from .. import __version__
 from ..errors import Stopped, StreampcaError, first_line
+
+if TYPE_CHECKING:
+    from ..execution.signals import Switch
 
 STOPPED = 75  # stopped, and the same command may be run again
 
@@ -76,12 +81,20 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         return
+    if context.obj is not None:  # as `main` gives it; who calls this group from a program keeps its own signals
+        context.obj = context.with_resource(context.obj())
+
+
+@contextmanager
+def _owning_process() -> Iterator[Switch]:
+    """Set up a process that is a command's own: one pool of memory, and a switch that signals turn."""
     from ..execution.signals import Switch, stopping_on_signals
     from ..machine import share_pools
 
     share_pools()
-    context.obj = Switch()
-    context.with_resource(stopping_on_signals(context.obj))
+    switch = Switch()
+    with stopping_on_signals(switch):
+        yield switch
 
 
 def main() -> NoReturn:
@@ -89,7 +102,7 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
     try:
-        sys.exit(cli.main(standalone_mode=False))
+        sys.exit(cli.main(standalone_mode=False, obj=_owning_process))  # entered once a command is called
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         remedy = f" See: {context.command_path} --help" if context else ""
