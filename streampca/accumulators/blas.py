@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from .. import machine
-from ..execution.threads import share_blas_threads
+from ..execution.threads import one_blas_thread
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +79,7 @@ def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
     """
     syrk = blas.ssyrk if out.dtype == np.float32 else blas.dsyrk
     matrix, turned = _fortran(rows)
-    with share_blas_threads(machine.cores()) if len(rows) * out.itemsize > THREADED_BYTES else nullcontext():
+    with one_blas_thread() if len(rows) * out.itemsize > THREADED_BYTES else nullcontext():
         syrk(1.0, matrix, trans=int(turned), beta=beta, c=out, overwrite_c=1)
 
 

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
-from .. import machine
-from ..execution.threads import share_blas_threads
+from ..execution.threads import one_blas_thread
 from .blas import times, update_among
 from .finite import not_finite
 from .protocol import Accumulator
@@ -189,7 +188,7 @@ class FrequentDirections(Accumulator):
         """Keep the leading `rows` directions at most, each lessened by the first that is not kept."""
         gram = self.gram()
         # One thread: others gain little on so small a matrix, and cost 8 times as much where cores are busy.
-        with share_blas_threads(machine.cores()) if len(gram) >= THREADED_ROWS else nullcontext():
+        with one_blas_thread() if len(gram) >= THREADED_ROWS else nullcontext():
             values, vectors = eigh(gram, lower=False, overwrite_a=True, check_finite=False)
         values, vectors = values[::-1], vectors[:, ::-1]
         nought = EPS * len(values) * max(values[0], 0.0)  # what rounding makes of directions without variance

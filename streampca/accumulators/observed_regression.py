@@ -16,8 +16,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from .. import machine
-from ..execution.threads import share_blas_threads
+from ..execution.threads import one_blas_thread
 from ..planning.blocks import Span, blocks_of
 from ..planning.sizes import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
 from .centering import centre_samples, split
@@ -199,7 +198,7 @@ class ObservedRegression(Accumulator):
         scores = np.empty((rows, width), np.float64)
         factors = np.empty((rows, upper_entries(width + 1)), self._dtype)
         step = max(1, INVERTED // width**2)
-        with share_blas_threads(machine.cores()):  # threads slow down products of small matrices
+        with one_blas_thread():  # threads slow down products of small matrices
             for start in range(0, rows, step):
                 some = slice(start, start + step)
                 matrix = np.empty((len(grams[some]), width, width))

@@ -32,6 +32,13 @@ def share_blas_threads(count: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Leave BLAS one thread; it may have more than this process has cores, where a quota limits these."""
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
+        yield
+
+
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
     """Return the controller of all BLAS libraries, which takes 4 ms to find; found anew when modules were imported."""

@@ -17,8 +17,8 @@ from ..events import Finished, Listener, Planned, check_listener, logged, one_at
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.executor import as_of, executing
-from ..execution.threads import share_blas_threads
-from ..machine import PeakMeter, cores, hand_back
+from ..execution.threads import one_blas_thread
+from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output
 from ..planning.blocks import Part, part_of
@@ -373,8 +373,8 @@ def _fitted(
         )
 
     # Threads of BLAS spin while they wait for one another: 1797 digits took twice the processor time with two.
-    alone = share_blas_threads(cores() if chosen.work.seconds(1, 1, chosen.rates) < ONE_THREAD_SECONDS else 1)
-    with alone, nullcontext() if saved is None else saved.running():
+    is_small = chosen.work.seconds(1, 1, chosen.rates) < ONE_THREAD_SECONDS
+    with one_blas_thread() if is_small else nullcontext(), nullcontext() if saved is None else saved.running():
         if chosen.stored and place is not None:
             model = _written(collection, job, place, about)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self
@@ -18,7 +18,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .. import machine
 from ..accumulators import FrequentDirections, RowBuffer, Scatter
 from ..accumulators.finite import has_safe_squares
 from ..errors import DataError, ModelError, RequestError
@@ -27,7 +26,7 @@ from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
 from ..execution.executor import as_of
 from ..execution.signals import signals_wait
-from ..execution.threads import share_blas_threads
+from ..execution.threads import one_blas_thread
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..planning import Plan
@@ -303,7 +302,7 @@ class IncrementalFit:
         The others would spin on for a tenth of a second after that, on cores that multiply the next batch: 10,000
         samples of MNIST took 0.13 s instead of 0.09.
         """
-        with share_blas_threads(machine.cores() if self._is_exact else 1):
+        with one_blas_thread() if self._is_exact else nullcontext():
             statistic = self._owned(precision)
             statistic.discount(self._kept_after(n_samples))
             statistic.absorb(part)  # type: ignore[arg-type]

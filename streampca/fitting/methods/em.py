@@ -27,8 +27,8 @@ from ...eigensolvers.signs import fix_signs
 from ...errors import DataError
 from ...events import Converging, PassStarted, Solving
 from ...execution.checkpoint import StageCheckpoint
-from ...execution.threads import share_blas_threads
-from ...machine import cores, hand_back
+from ...execution.threads import one_blas_thread
+from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.em import sample_rows
 from ...planning.sizes import SOLVED_FEATURES
@@ -145,7 +145,7 @@ class EMIteration:
         self.passes += 1
         # On narrow matrices threads wait for one another, or for a core, longer than they work: a QR decomposition of
         # 560 x 25 took 0.4 s on a busy machine, and 0.3 ms in one thread.
-        with share_blas_threads(cores()):
+        with one_blas_thread():
             self._regress(found)
             self.squares += found.squares
             self.done = found.features.stop
@@ -261,14 +261,14 @@ def _initial(job: Job) -> EMIteration:
         gram = (rows @ rows.T).astype(np.float64) / max(1, len(rows))
     if not np.isfinite(gram).all():
         raise DataError(f"{source} holds values whose squares overflow; divide all samples by their largest value.")
-    with share_blas_threads(cores()):
+    with one_blas_thread():
         values, turn = eigh(gram, check_finite=False)
     values, turn = values[::-1][:width], turn[:, ::-1][:, :width]
     kept = values > 1e-10 * max(values[0], np.finfo(float).tiny)
     vectors = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((p, width)) / p**0.5
     if kept.any():
         vectors[:, : int(kept.sum())] = rows.T @ (turn[:, kept] / np.sqrt(len(rows) * values[kept])).astype(rows.dtype)
-    with share_blas_threads(cores()):
+    with one_blas_thread():
         vectors = qr(vectors, mode="economic", overwrite_a=True, check_finite=False)[0]
     trace = float(np.trace(gram)) or 1.0
     noise = max(trace - float(values.sum()), 1e-3 * trace) / p
