@@ -18,6 +18,16 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+INSTRUCTIONS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_int8",
+    "asimddp",
+    "i8mm",
+)  # that products are made by
+
 
 def in_fresh_process(job: Callable[..., T], *arguments: Any) -> T:
     """Run a function of a script's top level in an interpreter that was started for it alone."""
@@ -101,9 +111,13 @@ def machine() -> str:
 
     blas = {f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}" for pool in threadpool_info()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"^model name\s*:\s*(.*)$", about, flags=re.MULTILINE)
+    units = [name for name in INSTRUCTIONS if name in about.split()]
+    processor = f"{model[1] if model else platform.machine()} with {', '.join(units) or 'other instructions'}"
     load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     versions = f"Python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}"
-    return f"{cores} cores{load}; {versions}; {', '.join(sorted(blas))}"
+    return f"{processor}, {cores} cores{load}; {versions}; {', '.join(sorted(blas))}"
 
 
 def spread(values: Sequence[float]) -> list[str]:

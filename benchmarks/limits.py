@@ -1,11 +1,15 @@
-"""How close a fit comes to the machine: its time beside bare reading and bare products, and where the rest goes.
+"""How close fits and transforms come to the machine: their time beside bare reading and bare products.
 
-The floor is what no exact method can do without: reading every byte (`preadv` into one buffer) and multiplying every
-row (`ssyrk` over float32 rows that are in memory already, in pieces of 1024 and of 2048 rows). Each is timed in a
-fresh process of its own, in alternating rounds, on a file that is in the system's cache:
+The floor is what no method of its kind can do without: reading every byte, as often as the plan reads it (`preadv`
+into one buffer), or multiplying every row (BLAS, over float32 rows that are in memory already), whichever takes longer;
+where an array is written, writing it by Zarr alone, too. What all need the same cores for cannot be faster than their
+sum either, which is shown beside. Each is timed in a fresh process of its own, in alternating rounds, on a file
+that is in the system's cache:
 
-    python benchmarks/limits.py
-    python benchmarks/limits.py --phases     # and where our time goes, part by part
+    python benchmarks/limits.py                      # digits: 200000 x 28 x 28 uint8, exact covariance
+    python benchmarks/limits.py --case all           # every case; ends with 1 if one misses what is promised
+    python benchmarks/limits.py --phases             # and where the time of a fit by covariance goes, part by part
+
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -22,68 +27,159 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import zarr
 from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, spread, warm
 from scipy.linalg import blas
-from synthetic import npy_of, strokes
+from synthetic import Draw, clouds, npy_of, photographs, strokes, textures
 
 PIECES = (1024, 2048)  # rows multiplied at a time
+TILE = 4096  # features multiplied at a time, of rows that are fewer than features
 IN_MEMORY = 2**30  # bytes of float32 rows the bare product walks through, over and over if need be: beyond any cache
+OURS, WATCHED = "ours", "ours, watched"
+BLOCK = 8 * 2**20  # bytes read at a time
 
 
-class Fit(NamedTuple):
-    """What one fit took."""
+class Case(NamedTuple):
+    """Pictures, what is done with them, and the most it may take of the floor."""
+
+    draw: Draw
+    samples: int
+    side: int
+    most: float
+    memory: str | None = None
+    job: str = "fit"
+
+
+CASES = {
+    "digits": Case(strokes, 200_000, 28, 1.15),
+    "clouds": Case(clouds, 200_000, 32, 1.25),
+    "textures": Case(textures, 1000, 512, 1.35, "512 MiB"),
+    "photographs": Case(photographs, 30_000, 128, 1.25, "1 GiB"),
+    "transform": Case(strokes, 200_000, 28, 1.3, job="transform"),
+    "reconstruct": Case(strokes, 200_000, 28, 1.3, job="reconstruct"),
+}
+
+
+class Took(NamedTuple):
+    """What one of our jobs took."""
 
     seconds: float
     peak: int | None
-    piece_rows: float
+    passes: float
     phases: dict[str, float]
     calls: dict[str, int]
 
 
-def bare_reading(path: Path, block_bytes: int) -> float:
-    """Seconds to read a file in blocks into one buffer whose pages are there already."""
-    buffer = np.ones(block_bytes, np.uint8)
+# -- floors
+
+
+def bare_reading(path: Path, passes: float) -> float:
+    """Seconds to read a file in blocks into one buffer whose pages are there already, so many times."""
+    buffer = np.ones(BLOCK, np.uint8)
     descriptor = os.open(path, os.O_RDONLY)
     began, position = time.perf_counter(), 0
     while count := os.preadv(descriptor, [buffer.data], position):
         position += count
     seconds = time.perf_counter() - began
     os.close(descriptor)
-    return seconds
+    return passes * seconds
 
 
-def bare_product(path: Path, rows: int) -> float:
-    """Seconds to multiply all rows, in pieces, by the routine that a fit uses; conversion is done before."""
+def held_rows(path: Path) -> tuple[npt.NDArray[np.float32], int]:
+    """The first rows of a file, centred, as float32, and how many there are in all."""
     stored = np.load(path, mmap_mode="r")
     n, p = len(stored), int(np.prod(stored.shape[1:]))
     held = stored[: min(n, IN_MEMORY // (4 * p))].reshape(-1, p).astype(np.float32)
     held -= np.rint(held[:1024].mean(axis=0))
-    product = np.zeros((p, p), np.float32, order="F")
+    return held, n
 
-    def multiply(start: int) -> None:
-        first = start % max(1, len(held) - rows)
-        piece = held[first : first + min(rows, n - start)]
-        blas.ssyrk(1.0, piece.T, beta=0.0, c=product, overwrite_c=1)
 
-    multiply(0)  # BLAS starts its threads
+def in_pieces(path: Path, rows: int, multiply: Callable[[npt.NDArray[np.float32]], Any]) -> float:
+    """Seconds to multiply all rows of a file in pieces of so many."""
+    held, n = held_rows(path)
+    multiply(held[:rows])  # BLAS starts its threads
     began = time.perf_counter()
     for start in range(0, n, rows):
-        multiply(start)
+        first = start % max(1, len(held) - rows)
+        multiply(held[first : first + min(rows, n - start)])
     return time.perf_counter() - began
 
 
-def our_fit(path: Path, components: int, options: dict[str, Any], phases: bool) -> Fit:
-    """Fit the file; imports, and what is done once in a process, are done before on a tiny array."""
-    import streampca
+def bare_scatter(path: Path, rows: int) -> float:
+    """Seconds of `ssyrk` over all rows."""
+    p = int(np.prod(np.load(path, mmap_mode="r").shape[1:]))
+    product = np.zeros((p, p), np.float32, order="F")
+    return in_pieces(path, rows, lambda piece: blas.ssyrk(1.0, piece.T, beta=0.0, c=product, overwrite_c=1))
 
-    streampca.fit(next(strokes(512, 8)), n_components=4)
-    clock = Clock()
+
+def bare_vectors(path: Path, rows: int, width: int, passes: float, both: bool = True) -> float:
+    """Seconds to multiply all rows with so many vectors, and what comes of it with the rows again, so many times."""
+    p = int(np.prod(np.load(path, mmap_mode="r").shape[1:]))
+    vectors = np.ones((p, width), np.float32, order="F")
+
+    def multiply(piece: npt.NDArray[np.float32]) -> None:
+        products = blas.sgemm(1.0, piece.T, vectors, trans_a=1)
+        if both:
+            blas.sgemm(1.0, piece.T, products)
+
+    return passes * in_pieces(path, rows, multiply)
+
+
+def bare_images(path: Path, rows: int, k: int) -> float:
+    """Seconds to find scores of all rows, and images of the scores."""
+    p = int(np.prod(np.load(path, mmap_mode="r").shape[1:]))
+    vectors = np.ones((p, k), np.float32, order="F")
+    return in_pieces(path, rows, lambda piece: vectors @ (vectors.T @ piece.T))
+
+
+def bare_gram(path: Path, k: int) -> float:
+    """Seconds for the products of all pairs of rows, and for the projection that makes k components of them."""
+    x = held_rows(path)[0]
+    vectors = np.ones((k, len(x)), np.float32)
+    np.dot(x[:, :TILE], x[:, :TILE].T)
+    began = time.perf_counter()
+    np.dot(x, x.T)  # of a matrix with its own transpose: `ssyrk`
+    np.dot(vectors, x)
+    return time.perf_counter() - began
+
+
+def bare_writing(output: Path) -> float:
+    """Seconds in which Zarr alone writes an output's largest array again, to the same chunks and codecs."""
+    stored = max((array for _, array in zarr.open_group(output, mode="r").arrays()), key=lambda array: array.size)
+    values, path = stored[...], output.with_suffix(".bare.zarr")
+    began = time.perf_counter()
+    zarr.from_array(path, data=stored, write_data=False, overwrite=True)[...] = values
+    return time.perf_counter() - began
+
+
+# -- ours
+
+
+def our_job(case: Case, path: Path, k: int, phases: bool) -> Took:
+    """Do a case's job; imports, and what is done once in a process, are done before on a tiny array."""
+    import streampca
+    from streampca.events import PassStarted
+
+    output = path.with_suffix(f".{case.job}.zarr")
+    tiny = streampca.fit(next(strokes(512, 8)), n_components=4)
+    if case.job != "fit":
+        model = streampca.load_model(model_of(path))
+        tiny.transform(next(strokes(512, 8)))
+        write = model.write_scores if case.job == "transform" else model.write_reconstruction
+        _, seconds, peak = measured(partial(write, path, output, overwrite=True, memory=case.memory))
+        return Took(seconds, peak, 1, {}, {})
+    clock, passes = Clock(), Counter[type]()
     if phases:
         watch_parts(clock)
-    model, seconds, peak = measured(partial(streampca.fit, path, n_components=components, **options))
-    pieces = int(model.statistic.state()["probe_pieces"])
+    told = partial(streampca.fit, path, n_components=k, memory=case.memory, listener=lambda e: passes.update([type(e)]))
+    _, seconds, peak = measured(told)
     clock.seconds["the rest"] = seconds - sum(clock.seconds.values())
-    return Fit(seconds, peak, model.n_samples / pieces, dict(clock.seconds), dict(clock.calls))
+    return Took(seconds, peak, passes[PassStarted], dict(clock.seconds), dict(clock.calls))
+
+
+def model_of(path: Path) -> Path:
+    return path.with_suffix(".model.zarr")
 
 
 class Clock:
@@ -140,75 +236,103 @@ def watch_parts(clock: Clock) -> None:
     clock.watch(covariance, "residual_bounds", "error bounds")
 
 
-def report(times: dict[str, list[float]], fits: list[Fit]) -> None:
-    """Print the table of times and what ours are to the floors."""
-    print_table(("seconds", "median", "least", "most"), [[name, *spread(values)] for name, values in times.items()])
-    print()
-    print_table(("streampca.fit to", "medians", "least"), ratios(times))
-    peaks = [fit.peak for fit in fits if fit.peak is not None]
-    print(f"our pieces had {fits[0].piece_rows:.0f} rows on average; peak {mib(max(peaks, default=None))} MiB")
+def report(name: str, times: dict[str, list[float]], ours: list[Took], most: float) -> bool:
+    """Print the parts of a case, and our time to the floor, by medians and by least times; whether it is kept."""
+    print_table(("seconds", "median", "least", "most"), [[part, *spread(values)] for part, values in times.items()])
+    parts = defaultdict(list)
+    for part, values in times.items():
+        parts[part.partition(",")[0]].append(statistics.median(values))
+    (taken,) = parts.pop(OURS)
+    floors = [min(seconds) for seconds in parts.values()]
+    ratio = taken / max(floors)
+    peak = mib(max((took.peak for took in ours if took.peak is not None), default=None))
+    print(f"{name}: {ratio:.2f} times the largest part ({most} at most), {taken / sum(floors):.2f} times all parts")
+    print(f"peak {peak} MiB\n")
+    return ratio <= most
 
 
-def ratios(times: dict[str, list[float]]) -> list[tuple[str, str, str]]:
-    """Our time to each floor, by medians and, less disturbed by others on the machine, by least times."""
-    (read_median, *products, ours), (read_least, *least_products, our_least) = (
-        [pick(values) for values in times.values()] for pick in (statistics.median, min)
-    )
-    rows = [
-        (f"ssyrk of {rows} rows", ours / one, our_least / least)
-        for rows, one, least in zip(PIECES, products, least_products, strict=True)
-    ]
-    floors = max(read_median, min(products)), max(read_least, min(least_products))
-    rows.append(("max(reading, ssyrk)", ours / floors[0], our_least / floors[1]))
-    return [(name, f"{one:.2f}", f"{least:.2f}") for name, one, least in rows]
-
-
-def report_phases(fits: list[Fit]) -> None:
+def report_phases(watched: list[Took]) -> None:
     """Print where the time of the fastest watched fit went, the one least disturbed by others on the machine."""
-    fastest = min(fits, key=lambda fit: fit.seconds)
+    fastest = min(watched, key=lambda took: took.seconds)
     rows = [
         (name, f"{spent:.3f}", f"{spent / fastest.seconds:.1%}", str(fastest.calls.get(name, "")))
         for name, spent in sorted(fastest.phases.items(), key=lambda item: -item[1])
     ]
-    print()
     print_table(("part of our time", "seconds", "share", "calls"), [*rows, ("all", f"{fastest.seconds:.3f}", "", "")])
+
+
+def jobs_of(case: Case, path: Path, k: int) -> dict[str, Callable[[], Any]]:
+    """The floors of a case: the best of each kind, which the comma ends, counts."""
+    import streampca
+
+    plan = streampca.plan(path, n_components=k, memory=case.memory)
+    reading = f"reading, {plan.passes:g} times"
+    jobs: dict[str, Callable[[], Any]] = {}
+    if case.job != "fit":
+        model_path, output = model_of(path), path.with_suffix(f".{case.job}.zarr")
+        if not model_path.exists():
+            streampca.fit(path, n_components=k, output=model_path)
+        fresh = partial(in_fresh_process, our_job, case, path, k, False)
+        fresh()  # leaves the output that is written again
+        jobs["reading"] = partial(in_fresh_process, bare_reading, path, 1)
+        jobs["writing by Zarr"] = partial(in_fresh_process, bare_writing, output)
+        for rows in PIECES:
+            products = (
+                partial(bare_vectors, path, rows, k, 1, False)
+                if case.job == "transform"
+                else partial(bare_images, path, rows, k)
+            )
+            jobs[f"products, {rows} rows"] = partial(in_fresh_process, products)
+        return jobs
+    jobs[reading] = partial(in_fresh_process, bare_reading, path, plan.passes)
+    if plan.method == "dual":
+        jobs["products, of all pairs and with them"] = partial(in_fresh_process, bare_gram, path, k)
+    for rows in () if plan.method == "dual" else PIECES:
+        products = (
+            partial(bare_scatter, path, rows)
+            if plan.method == "covariance"
+            else partial(bare_vectors, path, rows, plan.width, plan.passes)
+        )
+        jobs[f"products, {rows} rows"] = partial(in_fresh_process, products)
+    return jobs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200_000)
-    parser.add_argument("--side", type=int, default=28, help="pixels along each side of a sample")
+    parser.add_argument("--case", choices=[*CASES, "all"], default="digits")
+    parser.add_argument("--samples", type=int, help="instead of the case's")
+    parser.add_argument("--side", type=int, help="pixels along each side of a sample, instead of the case's")
     parser.add_argument("--components", type=int, default=50)
-    parser.add_argument("--memory", help="our budget, such as 64MiB; by default half of what the machine allows")
+    parser.add_argument("--memory", help="our budget, such as 64MiB; instead of the case's")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
-    parser.add_argument("--phases", action="store_true", help="print where our time goes")
+    parser.add_argument("--phases", action="store_true", help="print where the time of a fit by covariance goes")
     args = parser.parse_args()
-
-    import streampca
-
-    options = {"memory": args.memory}
-    with folder(args.directory) as directory:
-        path = npy_of(directory, strokes, args.samples, args.side)
-        warm(path)
-        plan = streampca.plan(path, n_components=args.components, **options)
-        block_bytes = plan.block_rows * args.side**2
-        fit = partial(in_fresh_process, our_fit, path, args.components, options)
-        jobs: dict[str, Callable[[], Any]] = {
-            f"reading {plan.block_rows} samples a block": partial(in_fresh_process, bare_reading, path, block_bytes)
-        }
-        for rows in PIECES:
-            jobs[f"ssyrk of {rows} rows"] = partial(in_fresh_process, bare_product, path, rows)
-        jobs["streampca.fit"] = partial(fit, False)
-        if args.phases:
-            jobs["streampca.fit, watched"] = partial(fit, True)
-        print(f"{args.samples} x {args.side} x {args.side} uint8, k = {args.components}; {machine()}")
-        results = alternating(args.rounds, jobs)
-    watched = results.pop("streampca.fit, watched", [])
-    fits = results["streampca.fit"]
-    report({**results, "streampca.fit": [one.seconds for one in fits]}, fits)
-    if watched:
-        report_phases(watched)
+    late = []
+    print(machine())
+    for name in CASES if args.case == "all" else [args.case]:
+        case = CASES[name]
+        case = case._replace(
+            samples=args.samples or case.samples, side=args.side or case.side, memory=args.memory or case.memory
+        )
+        with folder(args.directory) as directory:
+            path = npy_of(directory, case.draw, case.samples, case.side)
+            warm(path)
+            jobs = jobs_of(case, path, args.components)
+            jobs[OURS] = partial(in_fresh_process, our_job, case, path, args.components, False)
+            if args.phases:
+                jobs[WATCHED] = partial(in_fresh_process, our_job, case, path, args.components, True)
+            dtype = np.load(path, mmap_mode="r").dtype
+            print(f"{name}: {case.job} of {case.samples} x {case.side} x {case.side} {dtype}, k = {args.components}")
+            results = alternating(args.rounds, jobs)
+        watched, ours = results.pop(WATCHED, []), results[OURS]
+        times = {**results, OURS: [took.seconds for took in ours]}
+        if not report(name, times, ours, case.most):
+            late.append(name)
+        if watched:
+            report_phases(watched)
+    if late and args.case == "all":
+        sys.exit(f"more than promised: {', '.join(late)}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ reference in float64. Run it on digits and on data with a large offset, which so
     python benchmarks/peers.py --problem offset
 
 or on pictures of which neither p x p nor n x n fits the budget, where several passes are made (the reference alone then
-takes minutes, and 8 GB):
+takes minutes, and 8 GB), or with many more pixels than pictures:
 
     python benchmarks/peers.py --problem photographs --only randomized,compressed,xeofs
+    python benchmarks/peers.py --problem textures --only randomized
 
-Peers that are not installed are named as such; `pip install dask-ml xeofs` adds the last rows. `--only eigh,auto` takes
-the rows with one of these words in their name: IncrementalPCA takes minutes.
+Peers that are not installed are named as such; `pip install dask-ml xeofs scikit-learn-intelex` adds rows.
+`--only eigh,auto` takes the rows with one of these words in their name: IncrementalPCA takes minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import numpy.typing as npt
 from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, tell, warm
 from scipy.linalg import eigh
 from scipy.sparse.linalg import LinearOperator, eigsh
-from synthetic import Draw, npy_of, offset, photographs, strokes
+from synthetic import Draw, clouds, npy_of, offset, photographs, strokes, textures
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -53,6 +54,8 @@ class Problem(NamedTuple):
 PROBLEMS = {
     "digits": Problem(strokes, 200_000, 28),
     "offset": Problem(offset, 20_000, 28),
+    "clouds": Problem(clouds, 200_000, 32),
+    "textures": Problem(textures, 1000, 512, "512 MiB"),
     "photographs": Problem(photographs, 30_000, 128, "1 GiB"),
 }
 OURS = "streampca.fit, from the file"
@@ -102,6 +105,16 @@ def incremental(data: Floats, k: int) -> Floats:
 
 def incremental_blocks(path: Path, k: int) -> Floats:
     from sklearn.decomposition import IncrementalPCA
+
+    model = IncrementalPCA(k)
+    for block in blocks(path, np.float32):
+        if len(block) >= k:
+            model.partial_fit(block)
+    return model.explained_variance_
+
+
+def online(path: Path, k: int) -> Floats:
+    from sklearnex.preview.decomposition import IncrementalPCA
 
     model = IncrementalPCA(k)
     for block in blocks(path, np.float32):
@@ -190,6 +203,7 @@ PEERS = {
     ),
     "sklearn IncrementalPCA.fit, memory map": Peer("sklearn", mapped, incremental),
     "sklearn IncrementalPCA.partial_fit, blocks": Peer("sklearn", itself, incremental_blocks),
+    "scikit-learn-intelex IncrementalPCA, blocks": Peer("sklearnex", itself, online),
     "dask-ml PCA tsqr, memory map": Peer("dask_ml", itself, partial(dask_pca, svd_solver="tsqr")),
     "dask-ml PCA randomized, memory map": Peer(
         "dask_ml", itself, partial(dask_pca, svd_solver="randomized", iterated_power=2)
@@ -236,6 +250,8 @@ def reference(path: Path, k: int) -> Floats:
 
 def computed(path: Path, k: int) -> Floats:
     n, p = mapped(path).shape
+    if n < p:
+        return eigh(gram(path), eigvals_only=True, subset_by_index=(n - k, n - 1))[::-1] / (n - 1)
     mean = sum(block.sum(axis=0) for block in blocks(path, np.float64)) / n
     scatter = np.zeros((p, p))
     for block in blocks(path, np.float64):
@@ -247,6 +263,17 @@ def computed(path: Path, k: int) -> Floats:
     product = LinearOperator((p, p), matvec=scatter.__matmul__, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(p)
     return eigsh(product, k, ncv=6 * k, tol=1e-12, v0=start, return_eigenvectors=False)[::-1] / (n - 1)
+
+
+def gram(path: Path) -> Floats:
+    """Products of all pairs of rows about their mean, of as many features at a time as of rows elsewhere."""
+    stored = mapped(path)
+    total = np.zeros((len(stored), len(stored)))
+    for start in range(0, stored.shape[1], PANEL):
+        part = stored[:, start : start + PANEL].astype(np.float64)
+        part -= part.mean(axis=0)
+        total += part @ part.T
+    return total
 
 
 def row(name: str, results: list[Result], truth: Floats, baseline: float) -> list[str]:
@@ -302,8 +329,8 @@ def written(path: Path, what: str, results: dict[str, list[Result | str]], truth
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", choices=PROBLEMS, default="digits")
-    parser.add_argument("--samples", type=int, help="default: 200000 digits, 20000 with an offset, 30000 photographs")
-    parser.add_argument("--side", type=int, help="pixels along each side of a sample; default: 28, of photographs 128")
+    parser.add_argument("--samples", type=int, help="default: those of the problem")
+    parser.add_argument("--side", type=int, help="pixels along each side of a sample, likewise")
     parser.add_argument("--components", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="words, one of which a row's name has; ours always runs")

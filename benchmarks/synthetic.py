@@ -60,6 +60,13 @@ def smooth(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
         yield field.astype(np.uint8).reshape(-1, side, side)
 
 
+def clouds(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
+    """float32 pictures, (rows, side, side), of smooth clouds of mean 10 and unit variance: not whole numbers."""
+    for field in _fields(n, side, seed):
+        field += 10
+        yield field.reshape(-1, side, side)
+
+
 def offset(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
     """float32 pictures, (rows, side, side), with mean 30000 and standard deviation 5: raw counts of a camera, say."""
     for field in _fields(n, side, seed):

@@ -1,34 +1,26 @@
-"""Pictures with many more pixels than there are pictures: the dual method beside its floor and its peers.
+"""Ways to fit pictures with many more pixels than there are pictures, beside one another.
 
-1000 float32 pictures of 512 x 512 (1 GB) are fitted within 512 MiB. The floor is what no exact method can do without:
-the float32 products of all pairs of pictures (`ssyrk`) and the projection that makes components of them (`sgemm`),
-from an array that is in memory already. scikit-learn's randomized PCA has the array in memory too. Errors are those of
-variances against products in float64:
+1000 float32 pictures of 512 x 512 (1 GB) are fitted within 512 MiB. `limits.py --case textures` has the floor of the
+dual method, and `peers.py --problem textures` its peers:
 
-    python benchmarks/wide.py                       # needs 1 GB of disk and 4 GB of memory
-    python benchmarks/wide.py --schedules           # the schedules beside one another, by how pictures are stored
-    python benchmarks/wide.py --sides               # the randomized method along features, and along samples
-    python benchmarks/wide.py --budgets             # 3 GB under 64 MiB to 2 GiB, peaks and estimates; 1 if one exceeds
+    python benchmarks/wide.py schedules             # of the dual method, by how pictures are stored
+    python benchmarks/wide.py sides                 # of the randomized method: along features, and along samples
+    python benchmarks/wide.py budgets               # 3 GB under 64 MiB to 2 GiB, peaks and estimates; 1 if one exceeds
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, spread, tell, warm
+from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, spread, tell
 from synthetic import npy_of, textures
 
-TILE = 4096  # features multiplied at a time
 LAYOUTS = {"npy": "npy", "zarr": "Zarr, a chunk a picture", "tiff": "TIFF, a file a picture"}
 SCHEDULES = ("sweep", "scratch")
 SIDES = ("along features", "along samples")
@@ -44,17 +36,6 @@ class Fit(NamedTuple):
     variances: list[float]
     predicted: float = 0.0
     bound: float = 0.0
-
-
-def bare_products(path: Path, k: int) -> float:
-    """Seconds for the products of all pairs and for the projection, float32, of an array in memory."""
-    x = np.load(path).reshape(len(np.load(path, mmap_mode="r")), -1)
-    vectors = np.ones((k, len(x)), np.float32)
-    np.dot(x[:, :TILE], x[:, :TILE].T)  # BLAS starts its threads
-    began = time.perf_counter()
-    np.dot(x, x.T)  # of a matrix with its own transpose: `ssyrk`
-    np.dot(vectors, x)
-    return time.perf_counter() - began
 
 
 def our_fit(path: Path, k: int, memory: str, output: Path | None = None) -> Fit:
@@ -74,50 +55,6 @@ def our_fit(path: Path, k: int, memory: str, output: Path | None = None) -> Fit:
     collection = streampca.open_collection(path)
     model, seconds, peak = measured(partial(streampca.fit, collection, **options))
     return Fit(seconds, peak, plans[0].memory_estimate.total, model.explained_variance.tolist(), predicted)
-
-
-def sklearn_fit(path: Path, k: int) -> Fit:
-    """scikit-learn's randomized PCA of the array in memory; loading it is not counted."""
-    from sklearn.decomposition import PCA
-
-    x = np.load(path).reshape(len(np.load(path, mmap_mode="r")), -1)
-    pca, seconds, peak = measured(partial(PCA(k, svd_solver="randomized", random_state=0).fit, x))
-    return Fit(seconds, peak, 0, pca.explained_variance_.tolist())
-
-
-def true_variances(path: Path, k: int) -> npt.NDArray[np.float64]:
-    """By products in float64."""
-    x = np.load(path, mmap_mode="r").reshape(len(np.load(path, mmap_mode="r")), -1)
-    gram = np.zeros((len(x), len(x)))
-    for start in range(0, x.shape[1], TILE):
-        part = x[:, start : start + TILE].astype(np.float64)
-        part -= part.mean(axis=0)
-        gram += part @ part.T
-    return np.linalg.eigvalsh(gram)[::-1][:k] / (len(x) - 1)
-
-
-def compare(directory: Path, n: int, side: int, k: int, memory: str, rounds: int) -> None:
-    """Print the floor, ours and scikit-learn's in alternating rounds."""
-    path = npy_of(directory, textures, n, side)
-    warm(path)
-    truth = in_fresh_process(true_variances, path, k)
-    jobs: dict[str, Callable[[], Any]] = {
-        "products alone": partial(in_fresh_process, bare_products, path, k),
-        "streampca": partial(in_fresh_process, our_fit, path, k, memory),
-        "scikit-learn randomized": partial(in_fresh_process, sklearn_fit, path, k),
-    }
-    found = alternating(rounds, jobs)
-    floors = found.pop("products alone")
-    floor = statistics.median(floors)
-    rows = [["products alone", *spread(floors), "1.00", "", "", ""]]
-    for name, fits in found.items():
-        off = np.abs(np.array(fits[0].variances) / truth - 1)
-        ratio = statistics.median(fit.seconds for fit in fits) / floor
-        peak = max((fit.peak or 0) for fit in fits)
-        errors = [f"{off.max():.0e}", f"{off[-1]:.0e}"]
-        rows.append([name, *spread([fit.seconds for fit in fits]), f"{ratio:.2f}", mib(peak), *errors])
-    print_table(("seconds", "median", "least", "most", "to floor", "peak, MiB", "worst off", f"{k}th off"), rows)
-    print(f"predicted: {found['streampca'][0].predicted:.2f} s")
 
 
 # -- schedules
@@ -231,28 +168,22 @@ def keep_within(directory: Path, n: int, side: int, k: int) -> bool:
 def main() -> None:
     """Read the command line and run."""
     about = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    about.add_argument("--samples", type=int, default=1000)
+    about.add_argument("what", choices=("schedules", "sides", "budgets"), help="what is compared")
+    about.add_argument("--samples", type=int, default=1000, help="three times as many for budgets")
     about.add_argument("--side", type=int, default=512)
     about.add_argument("--components", type=int, default=50)
     about.add_argument("--memory", default="512MiB")
     about.add_argument("--rounds", type=int, default=3)
-    about.add_argument("--schedules", action="store_true", help="compare the schedules")
-    about.add_argument("--sides", action="store_true", help="compare the sides of the randomized method")
     about.add_argument("--layouts", default=",".join(LAYOUTS), help="of those comparisons, which of: %(default)s")
-    about.add_argument("--budgets", action="store_true", help="peaks under several budgets, three times the pictures")
     about.add_argument("--directory", type=Path, help="where the pictures are kept for the next run")
     asked = about.parse_args()
     print(machine(), file=sys.stderr)
     with folder(asked.directory) as directory:
         size = (directory, asked.samples, asked.side, asked.components)
-        if asked.schedules:
-            compare_ways(*size, asked.memory, asked.rounds, SCHEDULES, asked.layouts.split(","))
-        elif asked.sides:
-            compare_ways(*size, asked.memory, asked.rounds, SIDES, asked.layouts.split(","))
-        elif asked.budgets:
+        if asked.what == "budgets":
             sys.exit(not keep_within(directory, 3 * asked.samples, asked.side, asked.components))
-        else:
-            compare(*size, asked.memory, asked.rounds)
+        ways = SCHEDULES if asked.what == "schedules" else SIDES
+        compare_ways(*size, asked.memory, asked.rounds, ways, asked.layouts.split(","))
 
 
 if __name__ == "__main__":

@@ -53,14 +53,23 @@ def test_limits_prints_floors_ratios_and_phases():
     size = ("--samples", "2000", "--side", "16", "--components", "5")
     first = "limits.in_fresh_process = lambda job, *given: job(*given); "
     table = cells(run("limits.py", *size, "--rounds", "1", "--phases", first=first))
-    ours, floor = float(table["streampca.fit"][0]), float(table["ssyrk of 1024 rows"][0])
+    ours, floor = float(table["ours"][0]), float(table["products, 1024 rows"][0])
     assert ours > 0
     assert floor > 0
-    assert "max(reading, ssyrk)" in table
     parts = {"reading", "centring, to float32", "product (ssyrk)", "adding p x p, and checks", "probes", "eigenvectors"}
     assert parts <= set(table)
     watched = sum(float(values[0]) for name, values in table.items() if len(values) >= 2 and "%" in values[1])
     assert watched == pytest.approx(float(table["all"][0]), abs=0.01)  # the parts and the rest make the whole
+
+
+@pytest.mark.parametrize("case", ["clouds", "textures", "photographs", "transform", "reconstruct"])
+def test_limits_prints_the_parts_of_every_case(run_here, case):
+    printed = run_here("limits.py", "--case", case, "--samples", "200", "--side", "16", "--rounds", "1")
+    table = cells(printed)
+    parts = [name.partition(",")[0] for name in table]
+    assert {"reading", "products", "ours"} <= set(parts)
+    assert ("writing by Zarr" in parts) == (case in ("transform", "reconstruct"))
+    assert re.search(rf"^{case}: [\d.]+ times the largest part", printed, flags=re.MULTILINE)
 
 
 def test_distances_print_passes_residual_and_peak(run_here):

@@ -55,7 +55,7 @@ from .sizes import (
 )
 
 # Of the predicted time along features, what going along samples must take less than: predictions favour the former
-# (benchmarks/wide.py --sides: 0.6 predicted, 0.2 measured), and the order of storage is the safer one to read in.
+# (benchmarks/wide.py sides: 0.6 predicted, 0.2 measured), and the order of storage is the safer one to read in.
 WORTH_TURNING = 0.5
 WORTH_SECONDS = 1.0  # along features, below which nobody waits
 
