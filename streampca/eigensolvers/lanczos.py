@@ -16,15 +16,18 @@ K. Wu, H. Simon, "Thick-restart Lanczos method for large symmetric eigenvalue pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas, eigh, qr
+from scipy.linalg import eigh, qr
 
+from .. import machine
 from ..accumulators.plain_state import as_arrays, as_values
+from ..execution.threads import map_in_threads, one_blas_thread
+from ..planning.blocks import spans_of
 from ..planning.sizes import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
 from .signs import fix_signs
@@ -37,6 +40,8 @@ SETTLED = 1e-2  # of its value: the residual of a pair worth having when the ite
 GRAM_FLOOR = 1e-7  # squared, what float64 resolves of a Gram matrix with room to spare
 NEARLY = 1e-1  # of its value: the residual of a pair that further products would settle
 TURNED_ROWS = 4096  # of the basis turned at a time
+SUBTRACTED_ROWS = 2048  # that a product is subtracted from at a time: as little memory beside the block as will do
+THREADED_FLOPS = 10**8  # of a product that is worth threads: some milliseconds of one
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ class Lanczos:
         """The block to multiply next, (p, l), orthonormal and orthogonal to the basis."""
         return self.columns[:, self.known : self.known + self.asked] if self.apart is None else self.apart
 
+    @one_blas_thread()
     def step(self, product: Float64) -> Lanczos:
         """Return the next state, given ``S @ wants``, which is used up if it is in Fortran order."""
         projected, rest, rounding = self._extended(product)
@@ -307,14 +313,34 @@ def _norms_of_product(left: Float64, right: Float64) -> Float64:
 
 
 def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float64:
-    """`left` (or its transpose) times `right` by scipy's BLAS, which the matrix products beside it use too."""
-    if 0 in left.shape or 0 in right.shape:
-        return (left.T if transposed else left) @ right
-    return blas.dgemm(1.0, left, right, trans_a=transposed)  # type: ignore[no-any-return]
+    """Return ``left @ right``, or ``left.T @ right``, in Fortran order; large products by columns, in threads.
+
+    A BLAS thread each: BLAS's own wait for one another, spinning, and beside busy processes that took 15 times as long.
+    """
+    first = left.T if transposed else left
+    product = np.empty((right.shape[1], len(first)))
+
+    def multiply(columns: slice) -> None:
+        np.dot(right[:, columns].T, first.T, out=product[columns])
+
+    _in_threads(multiply, right.shape[1], 2 * first.size * right.shape[1])
+    return product.T
 
 
 def _subtract_product(matrix: Float64, left: Float64, right: Float64) -> Float64:
-    """``matrix - left @ right``, in place of a matrix in Fortran order."""
-    if 0 in left.shape:
-        return matrix
-    return blas.dgemm(-1.0, left, right, beta=1.0, c=matrix, overwrite_c=1)  # type: ignore[no-any-return]
+    """Return ``matrix - left @ right``, in place of the matrix; large products by rows, in threads."""
+
+    def subtract(rows: slice) -> None:
+        for start in range(rows.start, rows.stop, SUBTRACTED_ROWS):
+            some = slice(start, min(start + SUBTRACTED_ROWS, rows.stop))
+            matrix[some] -= left[some] @ right
+
+    _in_threads(subtract, len(matrix), 2 * left.size * right.shape[1])
+    return matrix
+
+
+def _in_threads(work: Callable[[slice], None], length: int, flops: int) -> None:
+    """Do some work on all of a range, a part of it in each thread where there are many flops to do."""
+    threads = min(machine.cores(), length) if flops > THREADED_FLOPS else 1
+    for _ in map_in_threads(lambda span: work(slice(*span)), spans_of(length, threads, 1), threads):
+        pass

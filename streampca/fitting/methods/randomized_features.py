@@ -21,6 +21,7 @@ from ...accumulators import ScatterBlock
 from ...accumulators.probes import probe_directions
 from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
 from ...events import Listener, PassStarted, Solving
+from ...execution.threads import one_blas_thread
 from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import PROBES_OF_PASS
@@ -135,6 +136,7 @@ def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
         return task.fold(job, iteration.checkpoint(job))
 
 
+@one_blas_thread()
 def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:
     divisor, p = (iteration.weight - 1) * iteration.scale, len(iteration.centre)
     values = solution.values

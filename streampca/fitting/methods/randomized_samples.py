@@ -27,6 +27,7 @@ from ...accumulators import GramBlock, sample_directions
 from ...accumulators.gram_probes import without
 from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
 from ...events import Listener
+from ...execution.threads import one_blas_thread
 from ...machine import hand_back
 from ...planning import passes_beside
 from ...planning.sizes import in_double, thread_count
@@ -142,6 +143,7 @@ def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
         return task.fold(job, iteration.checkpoint(job))
 
 
+@one_blas_thread()
 def _pairs(iteration: AlongSamples, chosen: Solution, job: Job) -> Pairs:
     """Return the pairs that components are computed from; warn where they are not what was requested."""
     if iteration.products is None or iteration.along is None or iteration.along_rounding is None:

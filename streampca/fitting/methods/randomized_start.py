@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ...accumulators import not_finite
+from ...execution.threads import one_blas_thread
 from ...planning import SAMPLE_RUNS, sample_rows
 from ...planning.blocks import Span
 from ...readers import Collection
@@ -39,6 +40,7 @@ class Start:
     block: Float64
 
 
+@one_blas_thread()
 def started(job: Job) -> Start:
     """Read a sample, and make a start of it.
 
