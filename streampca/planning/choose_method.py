@@ -22,6 +22,7 @@ from .registry import METHODS, OF_KERNEL, OF_PAIRS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
+QUICK = 1.0  # predicted seconds of an exact method beside which no approximate one is priced, which takes 20 ms
 FILLS_IN = "em"  # the method for missing values, and the rule that asks for it
 FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, or an exact method costs less
 
@@ -72,7 +73,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     _check_method(request)
     _check_components(problem, request)
     left = _left(problem, request)
-    candidates = [each for name in _methods(problem, left) for each in _candidates(name, problem, left)]
+    candidates = list(_all_candidates(problem, left))
     plans = [each.plan for each in candidates if each.plan is not None]
     if not plans or problem.learning_bytes > problem.machine.budget(request.memory)[0]:
         raise _refusal(problem, request)
@@ -195,6 +196,19 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
         return (OF_KERNEL,)
     names = [name for name in _makers(request) if name not in (FILLS_IN, OF_KERNEL)]
     return tuple(name for name in names if not (all_are_wanted and _method(name).APPROXIMATE))
+
+
+def _all_candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
+    """Yield the candidates of every method, exact ones first; approximate ones are priced where they may be taken."""
+    names = sorted(_methods(problem, request), key=lambda name: _method(name).APPROXIMATE)
+    is_quick = False
+    for name in names:
+        if is_quick and _method(name).APPROXIMATE:
+            yield Candidate(name, None, "approximate, where an exact method takes less than a second")
+            continue
+        for each in _candidates(name, problem, request):
+            is_quick |= each.plan is not None and each.plan.seconds < QUICK
+            yield each
 
 
 def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candidate]:

@@ -12,13 +12,15 @@ import numpy as np
 
 from ...errors import SourceError, StreampcaError, first_line
 from ...units import MIB
-from ..collection import Array, State, digest, file_state, group_size
+from ..collection import Array, State, digest, file_state
 
 # Rows that are digested. Where 1 % of the rows were changed, wherever these lie, all of the chosen ones miss them with
 # probability 0.99^2048 = 1e-9. One lies in each of so many equal runs: a changed run of 0.1 % is always found.
 _ROWS = 2048
 # Bytes that are digested, of longer rows values evenly apart: 10 ms, less than 2 % of the fastest pass over 1 GB.
 _BYTES = 16 * MIB
+# Groups of rows that a change is told of: each costs 15 us, twice in a fit, and most arrays in memory are small.
+_GROUPS = 16
 # One in so many chunks is read of an object whose slices may have to be decoded.
 _CHUNKS = 128
 
@@ -31,9 +33,7 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     n = int(array.shape[0])
     rows = spread_rows(n, max(16, n // chunk_rows // _CHUNKS) if chunk_rows else _ROWS)
     part = _part_of(tuple(array.shape[1:]), max(1, _BYTES // len(rows) // np.dtype(array.dtype).itemsize))
-    size = group_size(n)
-    while len(rows) < n and size * len(rows) < 2 * n:  # at least one row to each group
-        size *= 2
+    size = -(-n // min(_GROUPS, len(rows)))
     starts = range(0, n, size)
     edges = [*np.searchsorted(rows, starts).tolist(), len(rows)]
     return [
