@@ -287,3 +287,12 @@ def test_busy_prints_fair_shares(run_here, monkeypatch):
     threads, alone, beside, fair, *_ = cells(run_here("busy.py", *size, "--only", "covariance"))["covariance"]
     assert int(threads) >= 1
     assert min(map(float, (alone, beside, fair))) > 0
+
+
+def test_large_prints_passes_and_time_per_sample(run_here):
+    printed = run_here("large.py", "--gigabytes", "0.02")
+    table = cells(printed)
+    seconds, passes, *_ = table["0.02 GB, streampca"]
+    assert float(seconds) > 0
+    assert int(passes) >= 1
+    assert "time per sample and pass differs by" in printed
