@@ -10,7 +10,9 @@ The filters are those of https://support.hdfgroup.org/documentation/hdf5/latest/
 
 from __future__ import annotations
 
+import contextlib
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ import h5py
 import imagecodecs
 import numpy as np
 
+from ..errors import SourceError
+from ..units import format_bytes
 from .collection import Array
 from .hdf5_content import holds_plain_numbers
 from .stored.array_boxes import Box
@@ -73,9 +77,26 @@ class ChunkDecoder:
             skipped, stored = dataset.id.read_direct_chunk(at)
             values = self.decoded(stored, skipped)
         except (ValueError, RuntimeError, OSError):  # the codecs' errors are RuntimeErrors
+            self._check_size(dataset, at)
             return False
         out[...] = values[tuple(slice(0, length) for length in out.shape)]
         return True
+
+    def _check_size(self, dataset: Any, at: tuple[int, ...]) -> None:
+        """Refuse a chunk that inflates to more than its values.
+
+        HDF5 would inflate all of it, up to 1032 times its stored bytes.
+        """
+        if self.filters[-1] != _DEFLATE:
+            return  # a checksum after it, which HDF5 will find wrong, or bytes in their order
+        with contextlib.suppress(RuntimeError, OSError, zlib.error):
+            skipped, stored = dataset.id.read_direct_chunk(at)
+            inflated = b"" if skipped else zlib.decompressobj().decompress(stored, self.chunk_bytes + _CHECKSUM + 1)
+            if len(inflated) > self.chunk_bytes + _CHECKSUM:
+                raise SourceError(
+                    f"the chunk at {at} of {dataset.file.filename} takes {format_bytes(self.chunk_bytes)} and inflates "
+                    "to more; write the file again."
+                )
 
     def decoded(self, stored: bytes, skipped: int) -> Array:
         """Undo the filters of one chunk, those left out whose bits are set in `skipped`."""

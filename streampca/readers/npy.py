@@ -6,6 +6,7 @@ unpickled. Stored members of an archive are read by position like plain files, c
 
 from __future__ import annotations
 
+import io
 import struct
 import zipfile
 from functools import partial
@@ -14,6 +15,7 @@ from typing import IO, Unpack
 from numpy.lib import format as npy_format
 
 from ..errors import SourceError
+from ..units import MIB, format_bytes
 from . import remote
 from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
@@ -22,6 +24,7 @@ from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
+_LONGEST_HEADER = MIB  # bytes; that of an array of plain numbers has a hundred
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -62,7 +65,11 @@ def read_header(file: IO[bytes], subject: str) -> FlatHeader:
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"format version {version}")
-        shape, fortran, dtype = read(file)
+        length = file.read(2 if version == (1, 0) else 4)
+        if (count := int.from_bytes(length, "little")) > _LONGEST_HEADER:  # numpy would read it all before it refuses
+            raise ValueError(f"{format_bytes(count)} of text")
+        text = file.read(count)
+        shape, fortran, dtype = read(io.BytesIO(length + text))
     except Exception as error:  # as a literal it fails in the tokenizer, as a compressed member in zlib
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error

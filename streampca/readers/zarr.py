@@ -22,6 +22,7 @@ from ..storage.integrity import read_model, reason_of
 from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
 from . import remote
+from .bounded_codecs import bounded, codec_name
 from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
 from .silence_decoders import quiet
 from .stored import cf
@@ -38,7 +39,7 @@ _PIECE = 4 * MIB
 _POOLS = 6 * MIB
 # Chunks in memory while one is decoded, measured with values that do not compress: 2.0 with zstd, 2.8 with Blosc, 3.0
 # with zlib and with filters, which make one out of another, 3.9 with gzip, which puts its output together.
-_COPIES, _MOST_COPIES = {"Zstd": 2, "Blosc": 3}, 4
+_COPIES, _MOST_COPIES = {"zstd": 2, "blosc": 3}, 4
 # Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
 _REQUESTS, _REQUESTED = 16, 32 * MIB
 
@@ -200,8 +201,8 @@ class ZarrArray(StoredArray):
 
 def _copies(handle: Any) -> int:
     """Times its size that a chunk takes while it is decoded alone, its bytes as stored included."""
-    codecs = [type(codec).__name__.removesuffix("Codec") for codec in (*handle.filters, *handle.compressors)]
-    return max((_COPIES.get(codec, _MOST_COPIES) for codec in codecs), default=1)
+    codecs = (*handle.filters, *handle.compressors)
+    return max((_COPIES.get(codec_name(codec), _MOST_COPIES) for codec in codecs), default=1)
 
 
 def chunk_states(handle: Any, place: str, label: str, *, of: int, length: int | None = None) -> list[State]:
@@ -323,7 +324,7 @@ def _array_at(node: Any, name: str, label: str) -> Any:
     if not isinstance(array, zarr.Array):
         raise SourceError(f"{label} is gone; copy or write the store again.")
     check_codecs(array, label)
-    return array
+    return bounded(array)
 
 
 def _dtype(handle: Any) -> np.dtype[Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import zarr
-from numcodecs.compat import ensure_contiguous_ndarray  # type: ignore[import-untyped]
+from numcodecs.compat import ensure_contiguous_ndarray
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 

@@ -6,8 +6,9 @@ import csv
 import operator
 import os
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ...errors import RequestError, SourceError, first_line, nearest
 from ...storage.disk import expanded
 from ..collection import Array, Collection, unmasked
 from ..idx import is_idx, read_idx
+from ..npy import read_header
 from .chosen import Chosen
 from .patches import Patches
 
@@ -58,7 +60,8 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
     if isinstance(source, str) and source == "folder":
         return _folders(collection)
     subject = f"column {source}" if isinstance(source, str) else "the column given"
-    values = _read(expanded(source)) if isinstance(source, str) else _array(source, subject)
+    most = _most_values(collection)
+    values = _read(expanded(source), most) if isinstance(source, str) else _array(source, subject)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     is_wide = wide and values.ndim == 2 and values.shape[1] > 0 and values.dtype.kind in "biuf"
@@ -131,15 +134,15 @@ def cells(path: str, column: str) -> Iterator[str]:
         raise SourceError(f"{path} cannot be read as a table ({first_line(error)}); give a CSV file.") from error
 
 
-def _read(source: str) -> Array:
+def _read(source: str, most: int) -> Array:
     table = table_column(source)
     if table is not None:
         return _numbers_or_text(*table)
     path, _, member = source.rpartition(":")
     if path.lower().endswith(".npz") and not os.path.exists(source):
-        return _loaded(path, member)
+        return _loaded(path, member, most)
     if source.lower().endswith(".npy"):
-        return _loaded(source)
+        return _loaded(source, "", most)
     if is_idx(source):
         return read_idx(source)
     if not os.path.exists(source):
@@ -151,21 +154,43 @@ def _read(source: str) -> Array:
     raise SourceError(f"column {source} is of an unknown format; give a .npy, .npz:array, IDX or .csv:column.")
 
 
-def _loaded(path: str, member: str = "") -> Array:
+def _loaded(path: str, member: str, most: int) -> Array:
+    """Return an array that numpy saved, alone or in an archive, unless its header says it has more values than that."""
     try:
-        loaded = np.load(path, allow_pickle=False)
         if not member:
-            return np.asarray(loaded)
-        with loaded:
-            if member not in loaded.files:
-                raise RequestError(f"{path} has no array {member!r}; it holds {', '.join(loaded.files)}.")
-            return np.asarray(loaded[member])
-    except RequestError:
+            with open(path, "rb") as file:
+                _check_count(file, path, most)
+                file.seek(0)
+                return np.asarray(np.load(file, allow_pickle=False))
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            if member not in names:
+                raise RequestError(f"{path} has no array {member!r}; it holds {', '.join(names)}.")
+            with archive.open(f"{member}.npy") as file:
+                _check_count(file, f"{path}:{member}", most)
+            with archive.open(f"{member}.npy") as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+    except (RequestError, SourceError):
         raise
     except Exception as error:  # numpy and zipfile raise whatever a damaged file leads them to
         if isinstance(error, FileNotFoundError):
             raise SourceError(f"column {path} does not exist; check the path.") from None
         raise SourceError(f"{path} cannot be read ({first_line(error)}); save the column again by numpy.") from error
+
+
+def _check_count(file: IO[bytes], subject: str, most: int) -> None:
+    header = read_header(file, subject)
+    if header.shape and header.shape[0] > most:
+        raise RequestError(
+            f"column {subject} has {header.shape[0]} values, and there are at most {most} samples to give one; "
+            "give one value a sample, in their order."
+        )
+
+
+def _most_values(collection: Collection) -> int:
+    """Return the number of samples, or of those that they were taken from."""
+    base = _base(collection)
+    return max(collection.n_samples, 0 if base is None else _most_values(base[0]))
 
 
 def _array(given: Any, subject: str) -> Array:
