@@ -159,8 +159,11 @@ def bare_writing(output: Path) -> float:
 def our_job(case: Case, path: Path, k: int, phases: bool) -> Took:
     """Do a case's job; imports, and what is done once in a process, are done before on a tiny array."""
     import streampca
+    from streampca import machine as hardware
+    from streampca.accumulators.integer_products import integer_products
     from streampca.events import PassStarted
 
+    integer_products(hardware.integer_units(), int(np.prod(np.load(path, mmap_mode="r").shape[1:])))
     output = path.with_suffix(f".{case.job}.zarr")
     tiny = streampca.fit(next(strokes(512, 8)), n_components=4)
     if case.job != "fit":

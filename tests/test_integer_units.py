@@ -22,6 +22,7 @@ from streampca.accumulators.integer_products import (
     is_exact,
     onnxruntime_kernel,
     signed_bytes,
+    tile_columns,
     tiles_of,
     tried_shapes,
 )
@@ -107,7 +108,7 @@ def test_units_that_saturate_pairs_are_refused_at_every_shape(width):
     assert is_exact(EXACT, width)
     assert not is_exact(SATURATING, width)
     for rows, columns in tried_shapes(SATURATING, width):
-        assert not integer_products._is_exact(SATURATING, rows, columns), (rows, columns)
+        assert not integer_products._is_exact(SATURATING, rows, columns, tile_columns(width)), (rows, columns)
 
 
 @pytest.mark.parametrize("of", [2, 4, 16, 64])
@@ -139,7 +140,7 @@ def test_the_library_multiplies_by_our_graph():
     for rows, width in [(1, 1), (7, 3), (64, 100), (33, INTEGER_TILE + 5)]:
         assert is_exact(kernel, width)
         x = rng.integers(0, 256, (rows, width)).astype(np.uint8)
-        for start, stop in tiles_of(width):
+        for start, stop in tiles_of(width, tile_columns(width)):
             out = np.empty((stop - start, stop), np.int32)
             kernel.multiply(x, x, start, stop, out)
             np.testing.assert_array_equal(out, x[:, start:stop].astype(int).T @ x[:, :stop])
@@ -180,6 +181,37 @@ def test_scatters_have_the_same_bits_with_and_without_units(units, dtype):
         found = fed(np.split(few, range(rows, len(few), rows)), integer_units="amx")
         assert found.n_on_integer_units == len(few)
         assert_same_sums(found, fed([few], precision="double") if rows == 1 else without)
+
+
+def test_probes_of_exact_rows_are_made_of_their_sums(units):
+    """When fractions, weights or other sums follow: then as if every row had been multiplied with them."""
+    x = np.random.default_rng(8).integers(0, 256, (1200, 40)).astype(np.float32)
+    parts = [x[:500], x[500:600] + np.float32(0.25), x[600:]]
+    expected = fed(parts, precision="double")
+    joined = fed(parts[:1], precision="double", integer_units="amx")
+    joined.absorb(fed(parts[1:], precision="double", integer_units="amx"))
+    joined.settle()
+    state = Scatter(40, precision="double", integer_units="amx")
+    state.update(parts[0])
+    resumed = Scatter.from_state(state.state(), integer_units="amx")
+    for part in parts[1:]:
+        resumed.update(part)
+    resumed.settle()
+    for found in (fed(parts, precision="double", integer_units="amx"), joined, resumed):
+        assert found.n_on_integer_units == 1100
+        scale = np.abs(expected.probe_products).max()
+        np.testing.assert_allclose(found.probe_products, expected.probe_products, rtol=0, atol=1e-12 * scale)
+
+
+def test_exact_sums_that_are_wrong_leave_no_bounds(units):
+    """Unless what S lacks is noticed before fractions hide it, probes made of S would agree with it."""
+    x = np.random.default_rng(9).integers(0, 256, (600, 40)).astype(np.float32)
+    found = Scatter(40, integer_units="amx")
+    found.update(x)
+    found._scatter[3, 7] += 1
+    assert found.agrees is False
+    found.update(x + np.float32(0.5))
+    assert np.isnan(found.probe_products).any()
 
 
 def test_a_state_goes_on_with_other_units(units):

@@ -21,9 +21,10 @@ FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p ove
 PAIRED_ROWS = 512  # rows of a piece of pairs, where their product is larger than the piece
 REGRESSED_FEATURES = 512  # features whose regressions on latent scores are multiplied at a time
 SOLVED_FEATURES = 64  # features whose normal equations are solved at a time
-INTEGER_TILE = 512  # columns of bytes that are multiplied at a time, with all those before them, on integer units
-INTEGER_BYTES = 2**23  # of a piece that is multiplied at a time there ...
+INTEGER_TILE = 400  # most columns of bytes that are multiplied at a time, with those before them, on integer units
+INTEGER_BYTES = 2**23  # of a piece whose products there are added up in int32 ...
 LEAST_INTEGER_ROWS = 256  # ... or so many rows
+INTEGER_RUN = 5 * 2**19  # bytes of a run of its rows: longer ones leave the cache (784 features: a third slower)
 INTEGER_LIBRARY = 40 * 2**20  # bytes of onnxruntime and a session: 29 MiB, and 9 more in its first product
 REGRESSED_INVERSES = 2**20  # bytes of an array of inverses, by which scores of some rows at a time are made
 
@@ -65,7 +66,7 @@ def integer_bytes(n_features: int, bytes_a_number: int, rows: int) -> dict[str, 
     width = n_features * bytes_a_number
     return {
         "pieces of whole numbers, as bytes": 4 * min(rows, integer_rows(width)) * width,
-        "tile of their products": 12 * min(INTEGER_TILE, width) * width,
+        "tile of their products": 16 * min(INTEGER_TILE, width) * width,
     }
 
 
