@@ -237,7 +237,7 @@ def test_a_model_is_stored_shown_and_applied(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found, ours.predict(images))
     assert np.mean((found > 0.5) == (names == "two")) > 0.95
     lazy = model.predict(da.from_array(images, chunks=(50, 8, 8)))
-    np.testing.assert_allclose(lazy.compute(), found, atol=1e-12)
+    np.testing.assert_allclose(lazy.compute(), found, atol=1e-6)  # blocks of other sizes are rounded as float32
     np.testing.assert_allclose(model.predict("x.npy").compute(), found, atol=1e-5)
     commanded("transform", "m.zarr", "x.npy", "-o", "s.npy", "--whiten")
     np.testing.assert_allclose(np.load("s.npy").std(axis=0, ddof=1), 1, rtol=1e-5)

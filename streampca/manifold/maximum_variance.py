@@ -246,8 +246,13 @@ def equal_lengths(edges: Integers, squared_lengths: Float64, n_samples: int) -> 
 
 
 def leading_coordinates(kernel: Float64, n_components: int) -> tuple[Float64, Float64]:
-    """Return the leading eigenvectors of a kernel times the roots of their eigenvalues, (n, d), and all eigenvalues."""
-    found = solve_dense(lambda: np.asfortranarray(kernel), n_components, most=len(kernel) - 1)
+    """Return the leading eigenvectors of a kernel times the roots of their eigenvalues, (n, d), and all eigenvalues.
+
+    The kernel is centred first: the solver meets the constraint on its sum to a tolerance only.
+    """
+    centred = kernel - kernel.mean(axis=0)
+    centred -= centred.mean(axis=1)[:, None]
+    found = solve_dense(lambda: np.asfortranarray(centred), n_components, most=len(kernel) - 1)
     assert found.spectrum is not None  # noqa: S101 - a dense solution has all eigenvalues
     return found.vectors * np.sqrt(found.values), found.spectrum
 
