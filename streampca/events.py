@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .errors import RequestError
-from .units import format_bytes, format_seconds
+from .units import counted_passes, format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ def describe(event: Event) -> str:
     """Return one line for a log, empty for events too frequent for one."""
     match event:
         case Planned(plan):
-            memory = f"{format_bytes(plan.memory_estimate.total)} of {format_bytes(plan.memory)}"
-            return f"plan: {plan.method}, {_passes(plan.passes)}, {memory}"
+            memory = f"{format_bytes(plan.memory_estimate.total)} of memory planned, {format_bytes(plan.memory)}"
+            return f"plan: method {plan.method}, {counted_passes(plan.passes)}, {memory} allowed"
         case PassStarted(label, samples=samples, bytes=count):
             return f"{label}: started, {samples} samples" + (f", {format_bytes(count)}" if count else "")
         case PassFinished(seconds):
@@ -159,7 +159,8 @@ def describe(event: Event) -> str:
             return f"{type(event).__name__.lower()}: {what}"
         case Converging(passes, residual, tol, measure, beside):
             reached = f"{measure} {residual:.1e}, to reach {tol:.1e}{beside and '; '}{beside}"
-            return f"after {_passes(passes)}: {reached if residual < math.inf else 'not all components are found yet'}"
+            found = reached if residual < math.inf else "not all components are found yet"
+            return f"after {counted_passes(passes)}: {found}"
         case Finished(what, seconds):
             return f"{what} finished after {format_seconds(seconds)}"
         case Stored(path, samples):
@@ -169,10 +170,6 @@ def describe(event: Event) -> str:
         case FileSkipped(path, reason):
             return f"skipped {path}: {reason}"
     return ""
-
-
-def _passes(count: float) -> str:
-    return "1 pass" if count == 1 else f"{count:g} passes"
 
 
 def check_listener(listener: Any) -> None:

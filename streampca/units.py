@@ -1,15 +1,18 @@
-"""Bytes, times and counts as people write and read them."""
+"""Bytes, times, counts and lists of facts as people write and read them."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from numbers import Integral
+from textwrap import wrap
 from typing import Any, overload
 
 from .errors import RequestError
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+HEADING, SIZE = 12, 11  # columns of a heading, and of a size before the name of its item
 
 _FACTORS = {
     "": 1, "b": 1,
@@ -116,6 +119,26 @@ def format_seconds(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun: ``"1 sample"``, ``"2 samples"``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def counted_passes(number: float) -> str:
+    """Write a number of passes, which may be a fraction: ``"1 pass"``, ``"2.75 passes"``."""
+    return "1 pass" if number == 1 else f"{number:g} passes"
+
+
+def facts_as_text(facts: Iterable[tuple[str, str]], width: int = 80) -> str:
+    """Write headings and texts as lines of two columns; a text that is wider than its column is wrapped within it.
+
+    Facts about one subject have an empty heading from the second one on, and sizes in memory begin with spaces.
+    """
+    lines: list[str] = []
+    for heading, text in facts:
+        hang = HEADING + (SIZE if text.startswith(" ") else 0)
+        lines += wrap(
+            text, max(width, 2 * hang), initial_indent=f"{heading:<{HEADING}}", subsequent_indent=" " * hang,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    return "\n".join(lines)
 
 
 def format_shape(shape: tuple[int, ...]) -> str:

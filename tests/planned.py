@@ -87,3 +87,8 @@ def remedy(error):
     assert found, str(error)
     assert "\n" not in str(error)
     return parse_bytes(found[1])
+
+
+def unwrapped(text):
+    """Text on one line, with single spaces."""
+    return " ".join(text.split())

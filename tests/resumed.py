@@ -182,7 +182,7 @@ def ended(again, events, output, folder, ends):
         except Died:
             deaths += 1
         except Stopped as error:
-            if str(error) != f"stopped by SIGTERM; what was done is kept in {folder}.":
+            if str(error) != f"stopped by SIGTERM; progress is saved in {folder}.":
                 raise
         finally:
             seen += last

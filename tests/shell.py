@@ -76,7 +76,7 @@ class Said:
         lines = [line for line in self.err.splitlines() if line.strip()]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("streampca: "), self.err
-        assert lines[0].endswith((".", "?", "--help")) or ". Go on with: streampca " in lines[0], self.err
+        assert lines[0].endswith((".", "?", "--help")) or ". Resume with: streampca " in lines[0], self.err
         assert "Traceback" not in self.out
         return lines[0].removeprefix("streampca: ")
 

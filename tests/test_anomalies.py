@@ -520,7 +520,7 @@ def test_plans_count_what_is_learned(sst):
     held = "means, trends and deviations of features, or landmarks"
     assert all(items[held] == plan.problem.held_bytes for name, items in phases.items() if "before" not in name)
     assert "pass before the fit" in phases
-    assert "one pass before" in str(plan)
+    assert "one more pass before" in str(plan)
     assert plan.request.memory == 64 * MIB
     with pytest.raises(BudgetError, match="Set memory to at least") as error:
         streampca.plan(**options | {"memory": "12MiB"})

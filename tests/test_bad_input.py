@@ -285,7 +285,7 @@ def test_commands_that_are_none(here, words, says):
 @pytest.mark.parametrize(("text", "says"), [
     ("collection: {sorce: images.npy}", "'collection.sorce' is not known. Did you mean 'source'?"),
     ("collection: {source: images.npy}\nstructure: 3", "'structure' is not known. Known here: collection, model"),
-    ("collection: {source: a, source: b}", "'source' stands twice, the second time in line 1"),
+    ("collection: {source: a, source: b}", "'source' is given twice, the second time in line 1"),
     ("collection:\n  source: [a\n", "is not YAML"),
     ("? [a, b]\n: c", "unhashable key in line 1"),
     ("- images.npy", "holds no keys"),

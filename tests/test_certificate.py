@@ -437,25 +437,32 @@ def test_an_old_model_says_what_it_knows():
 
 def test_what_is_left_is_said_where_it_is_known():
     values = [20, 10, 5, 2]
-    assert said(model(values, eigenvalues=np.array([20, 10, 5, 2, 1.0]))).endswith("nothing larger was left outside")
-    assert said(model(values, total_variance=38)).endswith("nothing larger was left outside")
-    assert said(model(values, outside=1.5)).endswith("nothing larger was left outside")
-    assert said(model(values, outside=6.0)).endswith(
-        "nothing larger than 6 % of the variance was left outside, so components 1-2 are sure to lead"
+    assert said(model(values, eigenvalues=np.array([20, 10, 5, 2, 1.0]))).endswith(
+        "no component with a larger variance was missed"
     )
-    assert said(model(values, outside=12.0)).endswith("so component 1 is sure to lead")
-    assert said(model(values, outside=31.0)).endswith("nothing larger than 31 % of the variance was left outside")
+    assert said(model(values, total_variance=38)).endswith("no component with a larger variance was missed")
+    assert said(model(values, outside=1.5)).endswith("no component with a larger variance was missed")
+    assert said(model(values, outside=6.0)).endswith(
+        "no component with more than 6 % of the variance was missed, so components 1-2 are certain to be the leading "
+        "ones"
+    )
+    assert said(model(values, outside=12.0)).endswith("so component 1 is certain to be the leading one")
+    assert said(model(values, outside=31.0)).endswith("no component with more than 31 % of the variance was missed")
     whole = model(values, eigenvalues=np.array([20, 10, 5, 2.0]), total_variance=37)
     assert "outside" not in said(whole)
 
 
 def test_variances_that_may_be_of_another_rank_are_told():
     """Bounds are of the distance to some true variance, wherever something larger may have been missed."""
-    values, words = [20, 10, 5, 2], "are each known to lie near a true one, not for certain that of the same rank"
-    assert f"the variances given {words} / " in said(model(values, outside=31.0))
-    assert f"the variances of components 3 on {words} / " in said(model(values, outside=6.0))
-    assert "variance of component 4 is known to lie near a true one, not for certain that of rank 4 / " in said(
-        model(values, outside=4.0)
+    values, words = (
+        [20, 10, 5, 2],
+        "are true ones within their error bounds, but larger ones may have been missed between them",
+    )
+    assert f"the components {words} / " in said(model(values, outside=31.0))
+    assert f"components 3 to 4 {words} / " in said(model(values, outside=6.0))
+    assert (
+        "component 4 is a true one within its error bound, but a larger one may have been missed before it / "
+        in said(model(values, outside=4.0))
     )
     for sure in ({"outside": 1.5}, {"eigenvalues": np.array([20, 10, 5, 2, 1.0])}, {}):
         assert "true one" not in said(model(values, **sure))
@@ -507,7 +514,7 @@ def test_digits_of_exact_sums_are_the_solvers():
     assert np.all(double.error_bound < 1e-13)
     assert "vouch" not in said(single)
     earlier = replace(single, variance_bound=None)
-    assert "vouch for (precision='double' shows more)" in sentences(earlier)[0]
+    assert "(precision='double' gives smaller ones)" in sentences(earlier)[0]
     assert "vouch" not in said(replace(double, variance_bound=None))
     assert "vouch" not in said(streampca.fit(images / 7, n_components=5, method="covariance", precision="single"))
 
@@ -551,7 +558,7 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
     np.testing.assert_array_equal(back.variance_bound, known.variance_bound)
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.zarr")]).output
     assert [line.split()[5] for line in shown.splitlines()[2:6]] == ["8", "9", "4", "7"]
-    assert shown.count("so components 1-2 are sure to lead\n") == 1
+    assert shown.count("so components 1-2 are certain to be the leading ones\n") == 1
     told = json.loads(CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.zarr"), "--json"]).output)["trust"]
     assert (told["digits"], told["leading"]) == ([8, 9, 4, 7], 2)
     assert told["largest_left_outside"] == known.outside

@@ -171,7 +171,7 @@ def test_a_change_during_a_fit_is_named_and_nothing_is_kept(copied, tmp_path, ca
     assert "\n" not in str(caught.value)
     assert name in str(caught.value)
     assert isinstance(caught.value, ChangedError)
-    assert "run the same again" in str(caught.value)
+    assert "Run it again" in str(caught.value)
     assert not output.exists()
     assert not kept.exists()
 
@@ -188,7 +188,7 @@ def test_rows_changed_in_place_during_a_fit_are_found(tmp_path, kind):
     def change(x):
         x[some_rows(x)] += 1
 
-    with pytest.raises(ChangedError, match=r"^numpy array \(rows \d+ to \d+\) was changed while it was read:"):
+    with pytest.raises(ChangedError, match=r"^numpy array \(rows \d+ to \d+\) changed while it was read;"):
         run(x, changing(change, x, kind), tmp_path / "model.zarr", tmp_path / "kept")
     assert not list(tmp_path.iterdir())
 
@@ -198,7 +198,7 @@ def test_rows_changed_in_place_between_a_kill_and_its_resumption_are_found(tmp_p
     with pytest.raises(Died):
         run(x, dying(1), checkpoint=tmp_path / "kept")
     x[some_rows(x)] += 1
-    with pytest.raises(OutputError, match=r"state of numpy array \(rows \d+ to \d+\).*; give what"):
+    with pytest.raises(OutputError, match=r"state of numpy array \(rows \d+ to \d+\).*; run it with the same"):
         run(x, checkpoint=tmp_path / "kept")
     x[some_rows(x)] -= 1
     run(x, checkpoint=tmp_path / "kept")
@@ -345,7 +345,7 @@ def test_a_model_of_an_earlier_version_accuses_nobody(copied, undrawn, tmp_path)
     text = (tmp_path / "r.html").read_text()
     assert "the model is of an earlier version" in text
     assert "has changed since" not in text
-    with pytest.raises(OutputError, match="other data: the model is of an earlier version, which noted too little"):
+    with pytest.raises(OutputError, match="other data: the model is of an earlier version, which recorded too little"):
         execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
 
 

@@ -405,12 +405,12 @@ def content(path):
 
 
 @pytest.mark.parametrize(("execution", "message"), [
-    ({"kind": "local", "workers": 2}, "workers is of a cluster; give kind: dask"),
+    ({"kind": "local", "workers": 2}, "workers is an option of clusters; give kind: dask"),
     ({"kind": "dask"}, "needs an address, a class"),
     ({"kind": "dask", "memory": "1GiB"}, "needs an address, a class"),
     ({"kind": "dask", "address": "tcp://x", "cluster": "a.B"}, "give one"),
     ({"kind": "dask", "address": "tcp://x", "options": {"a": 1}}, "give cluster with them"),
-    ({"kind": "dask", "address": "tcp://x", "memory": "1GiB"}, "(--worker-memory) is of processes of this machine"),
+    ({"kind": "dask", "address": "tcp://x", "memory": "1GiB"}, "(--worker-memory) is for processes of this machine"),
     ({"kind": "dask", "workers": 0}, "execution.workers = 0"),
     ({"kind": "spark"}, "execution.kind = 'spark'"),
 ])  # fmt: skip

@@ -113,7 +113,7 @@ def test_columns_are_never_unpickled(tmp_path):
         open_column(tmp_path / "c.npy", open_collection(images(2)))
     with pytest.raises(SourceError, match="object values"):
         open_column([print, 1], open_collection(images(2)))
-    with pytest.raises(SourceError, match="is no array"):
+    with pytest.raises(SourceError, match="is not an array"):
         open_column([[1], [1, 2]], open_collection(images(2)))
 
 

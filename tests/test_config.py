@@ -262,7 +262,7 @@ def test_merge_keys_are_not_doubled_keys(tmp_path):
     "collection: {source: [a, {b: 1, b: 2}]}",
 ])  # fmt: skip
 def test_doubled_keys_at_any_depth(text, tmp_path):
-    with pytest.raises(ConfigError, match=r"stands twice, the second time in line \d; keep one"):
+    with pytest.raises(ConfigError, match=r"is given twice, the second time in line \d; keep one"):
         load(text, tmp_path)
 
 

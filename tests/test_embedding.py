@@ -353,15 +353,17 @@ def test_a_plan_of_all_stages_without_the_work(tmp_path, monkeypatch):
     assert "if the graph is not connected, it is refused" in said
     phases = ("components, pass", "scores", "neighbours, search", "embedding, geodesics", "embedding, diagnostics")
     for phase in phases:
-        assert re.search(rf"^ +\d.*B  {phase}, of which", said, re.MULTILINE), phase
-    assert "by the weights of 100 landmarks; the other 200 samples are placed by their weights" in weights
+        assert re.search(rf"^ +\d.*B  {phase}; the largest", said, re.MULTILINE), phase
+    assert "by the weights of 100 landmarks; the other 200 samples are placed by their weights" in " ".join(
+        weights.split()
+    )
     assert "placed by 100 of the fitted samples" in weights
     assert "its largest component is embedded" in weights
     told = []
     streampca.embed("images.npy", n_neighbors=12, memory="1GiB", listener=told.append)
     assert str(next(event.plan for event in told if isinstance(event, Planned))) == said.rstrip("\n")
     streampca.neighbors("images.npy", n_neighbors=12, output="graph.zarr")
-    assert "the graph that is given" in succeeded(*words, "--graph", "graph.zarr")
+    assert "from the graph given" in succeeded(*words, "--graph", "graph.zarr")
     assert typed("embed", "images.npy").code == 2
 
 
@@ -496,7 +498,7 @@ def test_a_refused_graph_is_kept_for_its_largest_component(tmp_path):
     connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
     told = []
     assert len(streampca.embed(rows, n_neighbors=connecting, **how, listener=told.append).embedding) == 80
-    assert any("begins anew" in getattr(event, "message", "") for event in told)
+    assert any("starts from the beginning" in getattr(event, "message", "") for event in told)
     assert not (tmp_path / "checkpoint").exists()
 
 

@@ -95,7 +95,9 @@ def test_it_goes_on_where_it_was_and_refuses_what_has_changed(kind):
         np.save("series/00000.npy", X[:64] // 2)
     else:
         zarr.open_array(path)[7] = X[0]
-    with pytest.raises(ChangedError, match=r"has changed since model\.zarr has seen it; fit all samples anew\.$"):
+    with pytest.raises(
+        ChangedError, match=r"has changed since model\.zarr was fitted; fit a new model to all samples\.$"
+    ):
         followed(in_bursts(path, write, [X[512:]]), until=700)
     same(streampca.load_model("model.zarr"), whole(X[:512]))
 

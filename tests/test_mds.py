@@ -278,7 +278,7 @@ def test_plans_name_their_memory_and_say_what_was_not_taken():
     assert (plan.method, plan.solver, plan.schedule) == ("symmetric", "lanczos", "products")
     assert plan.passes <= 10
     assert plan.memory_estimate.total <= 192 * 2**20
-    assert "not symmetric (dense): needs" in str(plan)
+    assert "not taken   symmetric (dense): needs" in str(plan)
     with pytest.raises(BudgetError, match=r"method 'symmetric' needs .* Set memory to at least (\d+)MiB") as refusal:
         streampca.plan(shape="20000x20000", dtype="float32", n_components=10, memory="20 MiB", **HOW)
     least = re.search(r"at least (\w+)", str(refusal.value))[1]

@@ -418,7 +418,11 @@ def test_em_masks_what_is_never_observed_and_counts_empty_samples():
     ours = streampca.fit(x, n_components=4, missing="em", listener=said.append)
     assert (ours.n_samples, ours.n_features) == (198, 29)
     assert not ours.mask[2, 3]
-    assert any("2 samples of numpy array have no value" in event.message for event in said if isinstance(event, Warned))
+    assert any(
+        "2 samples of numpy array without any value are not used" in event.message
+        for event in said
+        if isinstance(event, Warned)
+    )
     scores = ours.transform(x)
     assert np.flatnonzero(np.isnan(scores).any(axis=1)).tolist() == [7, 90]
     images = ours.reconstruct(x)
@@ -473,7 +477,7 @@ def test_em_where_it_is_not_needed():
         streampca.fit(np.full((50, 4, 5), np.nan), n_components=2, missing="em")
     few = []
     streampca.fit(field(land=False), n_components=3, missing="em", max_passes=1, listener=few.append)
-    assert any("give more passes (--max-passes" in event.message for event in few if isinstance(event, Warned))
+    assert any("allow more passes (--max-passes" in event.message for event in few if isinstance(event, Warned))
 
 
 # -- scores of samples that lack some values

@@ -335,7 +335,7 @@ def test_other_work_is_refused_by_its_checkpoint(here, monkeypatch):
     with pytest.raises(OutputError, match="unfinished run with n_neighbors 5"):
         making.graph_of(collection_of("x.npy"), NeighborsRequest(6), checkpoint=how)
     switch.asked = "SIGTERM"
-    with pytest.raises(Stopped, match="kept in saved"):
+    with pytest.raises(Stopped, match="progress is saved in saved"):
         making.graph_of(collection_of("x.npy"), NeighborsRequest(5), checkpoint=replace(how, switch=switch))
 
 
@@ -373,8 +373,8 @@ def test_inspect_says_it_in_words(stored):
 
 def test_a_plan_without_the_work(stored):
     said = succeeded("neighbors", "x.npy", "--plan", "--memory", "1GiB")
-    assert re.search(r"15 nearest neighbours of 220 samples of 4 features: exact search by a k-d tree, as", said)
-    assert re.search(r"memory \d+.* of 1.0 GiB", said)
+    assert re.search(r"15 nearest of each sample: exact search by a k-d tree, as", said)
+    assert re.search(r"memory +\d+.* planned, 1.0 GiB", said)
     assert typed("neighbors", "x.npy").code == 2
 
 

@@ -265,7 +265,7 @@ def test_outputs_of_a_run_are_apart(there):
         "output.images=out/model.zarr/i.npy",
     ):
         line = refused("run", "run.yaml", "--overwrite", "--set", change, code=2)
-        assert "are one, or lie in one another" in line
+        assert "are the same, or one lies in the other" in line
     assert state(".") == before
 
 

@@ -24,7 +24,7 @@ def test_passes_that_restarts_take_are_said():
     plan = make_plan(PROBLEMS["pictures"], Request(50, memory=95 * MIB))
     assert plan.columns == 3 * plan.width
     assert "9 passes with 65 vectors need" in plan.why
-    assert plan.why.endswith("; 2 more than with a larger basis, which does not fit")
+    assert plan.why.endswith("; 2 fewer would do with a larger basis, which does not fit the budget")
 
 
 # -- what it takes
@@ -97,7 +97,7 @@ def test_passes_are_kept_to_what_was_asked(most):
     plan = make_plan(PROBLEMS["pictures"], Request(50, "randomized", GIB, max_passes=most))
     assert plan.passes == most
     assert plan.width == 300
-    assert plan.why.endswith("; a residual of 0.0001 would take about 4")
+    assert plan.why.endswith("; a residual of 0.0001 would take about 4 passes")
     assert plan.bytes_read < (most + 0.1) * 30_000 * 16384
 
 
@@ -187,7 +187,7 @@ def test_it_is_chosen_where_no_exact_method_fits():
     for memory, method in ((1, "randomized"), (4, "covariance")):
         plan = make_plan(PROBLEMS["pictures"], Request(50, memory=memory * GIB))
         assert plan.method == method
-    assert dict(plan.rejected)["randomized"] == "approximate and 5 passes, where 1 pass is exact"
+    assert dict(plan.rejected)["randomized"] == "approximate, in 5 passes; covariance is exact, in 1 pass"
     assert make_plan(PROBLEMS["volumes"], Request(20, memory=16 * GIB)).method == "dual"
 
 

@@ -37,10 +37,10 @@ def test_scree_marks_the_components_that_reach_a_share(model):
     ax = plot.scree(model)
     assert_readable(ax)
     assert ax.get_xlabel() == "component"
-    assert "each (%)" in ax.get_ylabel()
+    assert "variance (%)" in ax.get_ylabel()
     sums = np.cumsum(model.explained_variance_ratio)
     right = next(other for other in ax.figure.axes if other is not ax)
-    assert "together (%)" in right.get_ylabel()
+    assert "cumulative variance (%)" in right.get_ylabel()
     expected = {f"{mark:.0f} % by {np.flatnonzero(sums >= mark / 100)[0] + 1}" for mark in (80, 90, 95)}
     assert {text.get_text() for text in right.texts} == expected
     assert ax.get_title() == f"30 components hold {100 * sums[-1]:.3g} % of the variance"

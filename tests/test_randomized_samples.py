@@ -49,9 +49,9 @@ def test_a_fraction_that_there_is_no_room_for():
     x = problem("1/f images", 0.0)
     found, events = carried_out(x, 0.9, {"room": 20})
     assert len(found.explained_variance) == 20
-    assert "the budget holds 20 components" in warnings(events)[0]
+    assert "memory allows 20 components" in warnings(events)[0]
     found, events = carried_out(x, 0.99, {"columns": 60, "width": 20})
-    assert "the budget holds" in warnings(events)[0]
+    assert "memory allows" in warnings(events)[0]
 
 
 @pytest.mark.parametrize("most", [2, 4])
@@ -60,7 +60,7 @@ def test_passes_are_kept_to_what_was_asked(most):
     x = problem("1/i", 0.0)
     found, events = carried_out(x, 8, {"width": 18, "columns": 90, "block_features": 600}, max_passes=most)
     assert len(list(of(PassStarted, events))) == found.passes == most
-    assert "Allow more by --max-passes" in warnings(events)[0]
+    assert "Allow more passes by --max-passes" in warnings(events)[0]
     assert np.all(residuals(found, truth(x)) <= found.error_bound)
 
 

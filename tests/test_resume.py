@@ -56,7 +56,7 @@ def test_these_fits_do_what_they_are_named_for(unbroken):
     assert passes["samples, begins again"] > passes["samples"] >= 4
     assert labels["samples, weighted, scratch"][0] == "scratch copy"
     assert labels["samples"][-1] == labels["dual sweep, stored"][-1] == "components"
-    assert "the budget holds" in told.pop("full basis")[0]
+    assert "memory allows" in told.pop("full basis")[0]
     assert "after 2 passes" in told.pop("sketch")[0]
     assert not any(told.values())
 
@@ -188,8 +188,8 @@ def begun(files, tmp_path):
 def test_another_fit_is_refused_by_name(begun):
     for options, message in (
         ({"n_components": 7}, r"n_components 5, and this one has 7; .* remove the folder"),
-        ({"tol": 1e-6}, r"tol 0\.0001, and this one has 1e-06; give what that one had"),
-        ({"max_passes": 4}, r"max_passes None, and this one has 4; give what that one had"),
+        ({"tol": 1e-6}, r"tol 0\.0001, and this one has 1e-06; run it with the same options"),
+        ({"max_passes": 4}, r"max_passes None, and this one has 4; run it with the same options"),
         ({"seed": 3}, "seed 0, and this one has 3"),
     ):
         with pytest.raises(OutputError, match=message):
@@ -206,7 +206,7 @@ def test_other_data_are_refused_by_name(begun, tmp_path):
     with pytest.raises(Died):
         run(other, "dual sweep", begun.output, tmp_path / "another", listener=dying(2))
     np.save(other, np.load(begun.path) + 1)
-    with pytest.raises(OutputError, match=r"with state of \S+other\.npy '.*; give what that one had"):
+    with pytest.raises(OutputError, match=r"with state of \S+other\.npy '.*; run it with the same options"):
         run(other, "dual sweep", begun.output, tmp_path / "another")
 
 
@@ -233,7 +233,7 @@ def test_the_stored_plan_goes_on_whatever_memory_is_free(files, tmp_path, monkey
 def test_overwriting_begins_anew_where_another_fit_was_begun(begun, tmp_path):
     events = []
     begun.again(n_components=4, overwrite=True, listener=events.append)
-    assert "this one begins anew" in warnings(events)[0]
+    assert "this one starts from the beginning" in warnings(events)[0]
     assert os.listdir(tmp_path) == ["m.zarr"]
 
 
@@ -255,7 +255,9 @@ def test_told_to_stop_without_time_to_save(begun, monkeypatch, patience):
     monkeypatch.setattr(checkpoint, "PATIENCE", patience)
     switch = Switch()
     switch.asked = "SIGINT"
-    with pytest.raises(Stopped, match=r"stopped by SIGINT; saving would take too long: the last .* done again\.$"):
+    with pytest.raises(
+        Stopped, match=r"stopped by SIGINT; the last .* of work are lost, as saving them would take too long\.$"
+    ):
         begun.again(switch=switch)
     assert {path.name: path.read_bytes() for path in begun.folder.iterdir()} == kept
 
@@ -429,8 +431,8 @@ def test_a_signal_ends_a_command_that_then_goes_on(files, tmp_path, name):
     output = ["-o", str(tmp_path / "m.zarr"), "--checkpoint-every", "0", "--method", "covariance"]
     done = python(SIGNALLED, name, *words, *output)
     assert done.returncode == 75
-    assert f"stopped by {name}; what was done is kept in {tmp_path}/m.zarr.streampca-checkpoint." in done.stderr
-    assert done.stderr.splitlines()[-1].endswith("Go on with: streampca " + " ".join([*words, *output]))
+    assert f"stopped by {name}; progress is saved in {tmp_path}/m.zarr.streampca-checkpoint." in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("Resume with: streampca " + " ".join([*words, *output]))
     assert not (tmp_path / "m.zarr").exists()
     again = typed(*words, *output)
     assert again.code == 0, again.err

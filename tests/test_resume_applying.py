@@ -382,11 +382,11 @@ def another_model():
 def test_another_request_is_refused_unless_it_may_replace(here, change, options, words):
     begun()
     change()
-    with pytest.raises(OutputError, match=f"ck holds an unfinished run with {words}; give what that one had"):
+    with pytest.raises(OutputError, match=f"ck holds an unfinished run with {words}; run it with the same options"):
         went_on(**options)
     start, warned = went_on(overwrite=True, **options)
     assert start is None
-    assert re.fullmatch(f"ck holds an unfinished run with {words}; this one begins anew.", warned[0])
+    assert re.fullmatch(f"ck holds an unfinished run with {words}; this one starts from the beginning.", warned[0])
     assert left() == ["s.npy"]
 
 

@@ -299,7 +299,7 @@ def test_scikit_learn_contract(estimator, check):
     ({"target": None}, "learns from a label or number of each sample"),
     ({"target": LABELS[TWO].astype(str) + np.resize(["a", "b"], len(ROWS))}, "has 4 labels, and kind 'supervised-comp"),
     ({"target": np.where(NUMBERS > 3, np.inf, 1)}, r"the target of sample 1 of numpy array is \[inf\]"),
-    ({"target": np.ones((len(ROWS), 2))}, "give one number or text a sample"),
+    ({"target": np.ones((len(ROWS), 2))}, "give one number or text for each sample"),
     ({"threshold": 0.99}, r"no feature of numpy array reach a correlation of 0.99 .* at most 0.8\d*, or 'auto'"),
     ({"threshold": 0.7, "n_components": 30}, r"\d+ of the 64 features .* takes 30 at least; give a threshold of at"),
     ({"threshold": 1}, "threshold 1 is not a correlation from 0 to below 1"),

@@ -82,7 +82,7 @@ def test_principal_components_are_stored_as_before():
     (np.full(60, 0.5), DataError, r"is \[0.5\] for every sample, from which nothing can be learned"),
     (LABELS[:7], RequestError, "the column given has 7 values and numpy array has 60 samples"),
     (np.where(LABELS, np.nan, 0.5), DataError, r"the target of sample 1 of numpy array is \[nan\]"),
-    (np.zeros((2, 60, 3)), StreampcaError, "give one number or text a sample"),
+    (np.zeros((2, 60, 3)), StreampcaError, "give one number or text for each sample"),
 ])  # fmt: skip
 def test_targets_that_say_nothing_are_refused(target, error, message):
     with pytest.raises(error, match=message):

@@ -155,7 +155,7 @@ def test_a_source_that_grew_gives_its_new_samples_unless_old_ones_changed(kind):
     same(updated, whole(X[:600]))
     assert updated.provenance["source"].partition(", ")[0] == path
     assert updated.provenance["opened"]["source"] == path  # as of one fit: its report reads all samples
-    assert "has no samples that model.zarr has not seen" in typed("fit", path, "--update", "model.zarr").err
+    assert "has no samples that model.zarr was not fitted to" in typed("fit", path, "--update", "model.zarr").err
     write(path, X[600:])
     if kind == "folder":
         Image.fromarray(X[0] // 2).save("images/image00007.png")
@@ -169,7 +169,9 @@ def test_a_source_that_grew_gives_its_new_samples_unless_old_ones_changed(kind):
     line = refused("fit", path, "--update", "model.zarr", "-q")
     names = {"folder": "image00007.png", "series": "00000.npy", "zarr": "c/0/0/0", "hdf5": "(rows 0 to 49)"}
     changed = names[kind.partition(",")[0]]
-    assert re.search(rf"{re.escape(changed)} has changed since model.zarr has seen it; fit all samples anew\.$", line)
+    assert re.search(
+        rf"{re.escape(changed)} has changed since model.zarr was fitted; fit a new model to all samples\.$", line
+    )
     same(streampca.load_model("model.zarr"), whole(X[:600]))
 
 
@@ -177,10 +179,12 @@ def test_fewer_samples_and_sources_that_cannot_be_compared():
     np.save("x.npy", X[:500])
     model = streampca.fit("x.npy", n_components=4, method="covariance", output="model.zarr")
     np.save("x.npy", X[:300])
-    with pytest.raises(ChangedError, match=r"x.npy has 300 samples now, and .* has seen 500; fit all"):
+    with pytest.raises(ChangedError, match=r"x.npy has 300 samples now, and .* was fitted to 500; fit a new model"):
         streampca.update("model.zarr", "x.npy")
     np.save("x.npy", X)
-    with pytest.raises(RequestError, match=r"nobody can tell .* give the new ones alone: --samples 500:700") as error:
+    with pytest.raises(
+        RequestError, match=r"does not show whether .* give the new ones alone: --samples 500:700"
+    ) as error:
         streampca.update("model.zarr", "x.npy")
     remedy = re.search(r"--samples \S+", str(error.value))[0].split()
     succeeded("fit", "x.npy", "--update", "model.zarr", *remedy, "-q")

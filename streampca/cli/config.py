@@ -93,7 +93,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
             break  # construct_mapping says so, and where
         if key in seen:
             raise ConfigError(
-                f"key {key!r} stands twice, the second time in line {key_node.start_mark.line + 1}; keep one."
+                f"key {key!r} is given twice, the second time in line {key_node.start_mark.line + 1}; keep one."
             )
         seen.add(key)
     return loader.construct_mapping(node)
@@ -111,7 +111,7 @@ def _parsed(text: str, subject: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or first_line(error)
-        raise ConfigError(f"{subject} is not YAML: {problem}{line}; mend that line.") from None
+        raise ConfigError(f"{subject} is not YAML: {problem}{line}; correct that line.") from None
 
 
 def _explain(error: ValidationError, subject: str) -> str:

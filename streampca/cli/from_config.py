@@ -123,15 +123,15 @@ def cluster_of(run: Run) -> ClusterOptions | None:
 
 def _conflict(kind: str, given: set[str]) -> str:
     if kind == "local" and given:
-        return f"{min(given)} is of a cluster; give kind: dask with it, or leave it out"
+        return f"{min(given)} is an option of clusters; give kind: dask with it, or leave it out"
     if kind == "dask" and not given & {"address", "cluster", "workers"}:
         return "a cluster needs an address, a class (cluster), or a number of workers (--workers); give one"
     if given >= {"address", "cluster"}:
-        return "address and cluster are two clusters; give one"
+        return "address and cluster name two clusters; give one of them"
     if "options" in given and "cluster" not in given:
-        return "options are of a class; give cluster with them"
+        return "options are passed to the class that cluster names; give cluster, too"
     if "memory" in given and given & {"address", "cluster"}:
-        return "memory (--worker-memory) is of processes of this machine; start the workers of a cluster with theirs"
+        return "memory (--worker-memory) is for processes of this machine; set that of a cluster where it is started"
     return ""
 
 

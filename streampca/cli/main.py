@@ -108,11 +108,11 @@ def main() -> NoReturn:
         remedy = f" See: {context.command_path} --help" if context else ""
         _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
     except Stopped as error:
-        _fail(f"{error} Go on with: {as_typed(*sys.argv[1:])}", error.exit_code)
+        _fail(f"{error} Resume with: {as_typed(*sys.argv[1:])}", error.exit_code)
     except StreampcaError as error:
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail("stopped; what was not finished is removed, or marked so. Run the same command again.", STOPPED)
+        _fail("stopped; unfinished outputs were removed or marked as unfinished. Run the same command again.", STOPPED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
         sys.exit(1)

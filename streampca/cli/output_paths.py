@@ -127,7 +127,7 @@ class OutputPaths:
             for other in places[:number]:
                 if f"{path}/".startswith(f"{other}/") or other.startswith(f"{path}/"):
                     raise RequestError(
-                        f"output {path} and output {other} are one, or lie in one another; choose others."
+                        f"output {path} and output {other} are the same, or one lies in the other; choose others."
                     )
 
 

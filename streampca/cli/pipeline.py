@@ -132,7 +132,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     with events_of_run as events, job.stack:
         job.listener = events
         if earlier is not None:
-            events(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
+            events(Warned(f"{outputs.model} was fitted by an earlier run with the same options; it is used again."))
         for item in job.raw.skipped:
             events(FileSkipped(*item))
         _check_feasible(job)
@@ -193,8 +193,8 @@ def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
     given = [name for name, value in others.items() if value]
     if given or path is None:
         raise RequestError(
-            f"{given[0] if given else 'output.model'}: following a source writes its model only, by this process; "
-            "leave it out, and apply the model to what is there, or when all is there."
+            f"{given[0] if given else 'output.model'}: following a source only writes a model, in this process; "
+            "leave it out, and apply the stored model at any time."
         )
     plans: list[Plan] = []
 

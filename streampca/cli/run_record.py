@@ -36,7 +36,7 @@ def check_directory(folder: str) -> None:
     found = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
     missing = f"there is no {LOG}" if not os.path.lexists(os.path.join(folder, LOG)) else ""
     if not missing and CONFIG in found and not _is_record(folder):
-        found, missing = [CONFIG], "it is no run file"
+        found, missing = [CONFIG], "it is not a run file"
     if found and missing:
         raise OutputError(f"{folder} holds a {found[0]} that no run wrote ({missing}); choose another directory.")
 

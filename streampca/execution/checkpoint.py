@@ -121,9 +121,9 @@ class CheckpointFolder:
             differs = f"{self.folder} holds an unfinished run with {difference}"
             if not overwrite and not self.record.get("refused"):
                 raise OutputError(
-                    f"{differs}; give what that one had to resume it, or remove the folder to start again."
+                    f"{differs}; run it with the same options and data to resume, or remove the folder to start again."
                 )
-            listener(Warned(f"{differs}; this one begins anew."))
+            listener(Warned(f"{differs}; this one starts from the beginning."))
             self._replaced, self.record = self.record, {}  # removed once this run has a plan
 
     def begin(
@@ -211,7 +211,7 @@ class CheckpointFolder:
             If the run was told to stop.
         """
         signal, began = self._how.switch.asked, time.monotonic()
-        again = f"saving would take too long: the last {format_seconds(began - since)} will be done again."
+        again = f"the last {format_seconds(began - since)} of work are lost, as saving them would take too long."
         if signal and cost > PATIENCE:
             raise Stopped(f"stopped by {signal}; {again}")
         states = [(each, each.stateful.state(copy=False)) for each in saves]
@@ -223,15 +223,15 @@ class CheckpointFolder:
                 self._save(each.file, each.position, state)
         except OutputError as error:
             if signal:
-                raise Stopped(f"stopped by {signal}; what was done since the last save is lost: {error}") from None
+                raise Stopped(f"stopped by {signal}; work since the last checkpoint is lost: {error}") from None
             self._listener(
-                Warned(f"{error} The run goes on; were it stopped now, it would begin from an earlier state.")
+                Warned(f"{error} The run continues; if it is stopped now, it resumes from an earlier checkpoint.")
             )
         self.last = time.monotonic()
         if count > MIB:
             self._rate = count / max(self.last - began, 1e-3)
         if signal:
-            raise Stopped(f"stopped by {signal}; what was done is kept in {self.folder}.")
+            raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.")
         return self.last - began
 
     def _save(self, file: CheckpointFile, position: Mapping[str, int], state: Mapping[str, Array]) -> None:

@@ -275,7 +275,7 @@ class _Following:
             return False
         if ready is None:
             raise RequestError(
-                f"{raw.source} cannot be followed: nobody can tell which of its samples are complete. Follow Zarr on "
+                f"{raw.source} cannot be followed: it does not show which of its samples are complete. Follow Zarr on "
                 "this machine, a folder or glob of images, a series of files, or HDF5 in SWMR mode, which its writer "
                 "sets (h5py.File(..., libver='latest'), a dataset with chunks and maxshape=(None, ...), then "
                 "file.swmr_mode = True); of others fit what is there, and add the rest later by --update and --samples."

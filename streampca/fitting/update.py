@@ -209,7 +209,7 @@ def update_model(
         else:
             fit = IncrementalFit.going_on(earlier, request)
             listener(Planned(fit.plan_for(whole, None, Running())))
-            listener(Warned(f"{whole.source} has no samples that {earlier.name} has not seen; none are added."))
+            listener(Warned(f"{whole.source} has no samples that {earlier.name} was not fitted to; none are added."))
         model = fit.model(request, listener)
         seen = [*(each for each in known if each is not before), now]
         about = provenance_of_sources(seen, data_of(whole, whole.states(), None, None), model.provenance)
@@ -283,19 +283,19 @@ class Seen:
         first, n = self.n_samples, whole.n_samples
         if n < first:
             raise ChangedError(
-                f"{whole.source} has {n} samples now, and {model} has seen {first}; fit all of them anew."
+                f"{whole.source} has {n} samples now, and {model} was fitted to {first}; fit a new model to them."
             )
         states = growth_states(whole) if n == first else whole.states_of_first(first)
         if states is None:
             raise RequestError(
-                f"nobody can tell if the {first} samples of {whole.source} that {model} has seen are unchanged; give "
-                f"the new ones alone: --samples {first}:{n} (samples=slice({first}, {n}))."
+                f"{whole.source} does not show whether the {first} samples that {model} was fitted to are unchanged; "
+                f"give the new ones alone: --samples {first}:{n} (samples=slice({first}, {n}))."
             )
         known, full = self.states.split(), first // whole.chunks.samples * whole.chunks.samples
         if n > first and full < first and states[-1].first == full:
             known, states = known[:-1], states[:-1]
         if (changed := first_change(" ".join(known), states)) is not None:
-            raise ChangedError(f"{changed} has changed since {model} has seen it; fit all samples anew.")
+            raise ChangedError(f"{changed} has changed since {model} was fitted; fit a new model to all samples.")
 
 
 def seen_by(model: PCAModel) -> list[Seen]:

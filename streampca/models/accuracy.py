@@ -275,10 +275,10 @@ def _of_rank(model: PCAModel, trust: Trust) -> str:
         return ""
     if trust.leading == count - 1:
         return (
-            f"the variance of component {count} is known to lie near a true one, not for certain that of rank {count}"
+            f"component {count} is a true one within its error bound, but a larger one may have been missed before it"
         )
-    which = f"of components {trust.leading + 1} on" if trust.leading else "given"
-    return f"the variances {which} are each known to lie near a true one, not for certain that of the same rank"
+    which = f"components {trust.leading + 1} to {count}" if trust.leading else "the components"
+    return f"{which} are true ones within their error bounds, but larger ones may have been missed between them"
 
 
 def _of_missing(model: PCAModel) -> str:
@@ -306,8 +306,8 @@ def _of_exact_sums(model: PCAModel) -> str:
     if known or not model.provenance.get("exact_sums") or plan.get("precision") != "single":
         return ""
     return (
-        "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the digits "
-        "given are those that probes multiplied in single precision vouch for (precision='double' shows more)"
+        "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the error "
+        "bounds are larger, as they were estimated in single precision (precision='double' gives smaller ones)"
     )
 
 
@@ -322,12 +322,12 @@ def _of_outside(model: PCAModel, trust: Trust) -> str:
     if trust.outside is None or trust.outside == 0:
         return ""
     if trust.leading == count:
-        return "nothing larger was left outside"
-    share = f"nothing larger than {100 * trust.outside / model.total_variance:.2g} % of the variance was left outside"
+        return "no component with a larger variance was missed"
+    share = f"no component with more than {100 * trust.outside / model.total_variance:.2g} % of the variance was missed"
     if trust.leading == 0:
         return share
     sure = "component 1 is" if trust.leading == 1 else f"components 1-{trust.leading} are"
-    return f"{share}, so {sure} sure to lead"
+    return f"{share}, so {sure} certain to be the leading {'one' if trust.leading == 1 else 'ones'}"
 
 
 def _run(first: int, last: int, count: int) -> str:

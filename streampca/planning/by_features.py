@@ -40,9 +40,9 @@ COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
 def against(schedule: str, request: Request) -> str:
     """Return why a schedule is out of the question; empty where it is not."""
     if schedule == "scratch" and request.workers > 1:
-        return "workers are not known to share a disk for a copy"
+        return "workers may not share a disk for the scratch copy"
     if schedule == "scratch" and request.scratch is None and not request.output:
-        return "there is no place for a copy; name a folder by --scratch (scratch=), or an output"
+        return "no folder for the scratch copy is known; give one by --scratch (scratch=), or give an output"
     return ""
 
 
@@ -177,7 +177,7 @@ class ByFeatures(Sizes):
         """Yield the memory while a scratch copy is written, if there is one."""
         if self.schedule == "scratch":
             turned = self.block_rows * self.problem.n_features * self.problem.itemsize
-            turned_items = {"the same, turned to be written": turned}
+            turned_items = {"the block, transposed for writing": turned}
             yield Phase.of("scratch copy", self.read_items(wide=True), turned_items, runtime())
 
     def components_phase(self) -> Phase:
@@ -187,7 +187,7 @@ class ByFeatures(Sizes):
         items |= self.held_items() | self.read_items()
         # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
         tile = self.threads * (n + 2 * k + 2 * PROBES) * self.product_features * 8
-        items["tile of it, centred, and of the components"] = tile
+        items["centred tile of the samples, and of the components"] = tile
         return Phase.of("components", items, self._components(), {"mean": 24 * self.problem.n_features}, self.runtime())
 
     def last_phases(self) -> Iterator[Phase]:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
-from ..units import MIB, budget_size
+from ..units import MIB, budget_size, counted_passes
 from .budget import too_small
 from .landmarks import landmarks_memory
 from .memory import MemoryEstimate
@@ -114,8 +114,8 @@ def _described(candidate: Candidate, chosen: Plan) -> Candidate:
     plan = candidate.plan
     if plan is None or _approximates(chosen) or not _approximates(plan):
         return candidate
-    passes = "1 pass is" if chosen.passes == 1 else f"{chosen.passes:g} passes are"
-    return Candidate(candidate.name, None, f"approximate and {plan.passes:g} passes, where {passes} exact")
+    passes, exact = counted_passes(plan.passes), counted_passes(chosen.passes)
+    return Candidate(candidate.name, None, f"approximate, in {passes}; {chosen.method} is exact, in {exact}")
 
 
 def least_memory(problem: Problem, request: Request) -> int:
@@ -204,7 +204,7 @@ def _all_candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     is_quick = False
     for name in names:
         if is_quick and _method(name).APPROXIMATE:
-            yield Candidate(name, None, "approximate, where an exact method takes less than a second")
+            yield Candidate(name, None, "approximate, and an exact method takes less than a second")
             continue
         for each in _candidates(name, problem, request):
             is_quick |= each.plan is not None and each.plan.seconds < QUICK
@@ -236,7 +236,7 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
     budget = problem.machine.budget(request.memory)
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
     shrinks = problem.n_features > 64 and method not in (OF_PAIRS, OF_KERNEL)
-    remedies = " or make p smaller (resize, bin, crop or mask)" if shrinks else ""
+    remedies = " or make the samples smaller (resize, bin, crop or mask)" if shrinks else ""
     if method == OF_KERNEL and problem.n_samples > (few := 1000):
         of_few = landmarks_memory(problem, few, few, 8 * few * (2 * few + 2 * problem.n_features)).total
         if 2 * of_few <= budget[0]:  # the passes of the fit need as much again at most

@@ -34,7 +34,11 @@ KINDS = ("pca", "classical-mds")
 def reason_against(problem: Problem) -> str:
     """Return why "auto" leaves the method out; empty if it does not."""
     n, p = problem.n_samples, problem.n_features
-    return f"{n} samples are no fewer than {p} features, so n x n is no smaller a matrix" if n >= p else ""
+    if n < p:
+        return ""
+    samples, features = ("images", "pixels") if len(problem.sample_shape) == 2 else ("samples", "features")
+    compared = f"more {samples} ({n}) than" if n > p else f"as many {samples} as"
+    return f"no gain, as there are {compared} {features} ({p})"
 
 
 def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:

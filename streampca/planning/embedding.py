@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import DataError, RequestError
-from ..units import MIB, counted, format_bytes, format_seconds, format_shape, whole_number
+from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape, whole_number
 from .budget import too_small
 from .memory import MemoryEstimate, Phase, runtime
 from .neighbors import NeighborsPlan
@@ -229,9 +229,9 @@ class EmbeddingPlan:
                 yield from (Phase(f"{stage}, {phase.name}", phase.items) for phase in estimate.phases)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<12}{text}" for name, text in self._lines())
+        return facts_as_text(self.lines())
 
-    def _lines(self) -> Iterator[tuple[str, str]]:
+    def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the plan in words, as (heading, text) pairs; memory, phase by phase, comes last."""
         problem, request = self.problem, self.request
         n, p = problem.n_samples, problem.n_features
@@ -240,16 +240,16 @@ class EmbeddingPlan:
         by = "time and actions" if request.kind == ACTING else f"{request.n_neighbors} neighbours"
         yield "embedding", f"{request.kind} in {request.axes} {axes} by {by}"
         if self.components is None:
-            yield "scores", f"the {counted(p, 'feature')} as they are"
+            yield "scores", f"the {counted(p, 'feature')} as given"
         else:
             fit, count = self.components, self.components.request.n_components
             yield "components", f"{count} by method {fit.method}: {fit.why}; about {format_seconds(fit.seconds)}"
-            yield "scores", f"of {n} samples along them, in one more pass"
+            yield "scores", f"{n} samples projected on these components, in one more pass"
         if self.neighbors is None:
-            yield "neighbours", "the graph that is given"
+            yield "neighbours", "from the graph given"
         else:
             found = self.neighbors
-            again = "and as long again if the graph is not connected"
+            again = "twice as long if the graph is not connected"
             yield "neighbours", f"{found.how}, {found.why}; about {format_seconds(found.seconds)}, {again}"
         if request.kind != ACTING:
             several = "its largest component is embedded" if request.largest_component else "it is refused"
@@ -258,9 +258,10 @@ class EmbeddingPlan:
         kept = self.coordinates.n_references
         yield "new samples", f"placed by {'all' if kept == n else kept} of the fitted samples, which the model keeps"
         allowed, source = problem.machine.budget(request.memory)
-        yield "memory", f"{format_bytes(self.memory_estimate.total)} of {format_bytes(allowed)} allowed ({source})"
+        planned = format_bytes(self.memory_estimate.total)
+        yield "memory", f"{planned} planned, {format_bytes(allowed)} allowed ({source})"
         for phase in self._phases():
-            yield "", f"{format_bytes(phase.total):>9}  {phase.name}, of which {phase.largest_share}"
+            yield "", f"{format_bytes(phase.total):>9}  {phase.name}; the largest share is the {phase.largest_share}"
 
     def _how(self) -> str:
         """Say how coordinates are found."""

@@ -59,7 +59,7 @@ def check_learning(plan: Learning, problem: Problem, groups: int, memory: int | 
     budget, needed = problem.machine.budget(memory), plan.memory_estimate.total
     if needed > budget[0]:
         what = f"taking the means of {groups} groups of samples off" if groups > 1 else "taking the mean off"
-        more = ", or make p smaller (resize, bin, crop or mask)"
+        more = ", or make the samples smaller (resize, bin, crop or mask)"
         raise too_small(f"{what} {problem.n_features} features", needed, budget, more=more)
 
 

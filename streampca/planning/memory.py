@@ -79,8 +79,7 @@ class MemoryEstimate:
         return self.largest.total
 
     def __str__(self) -> str:
-        name, count = max(self.largest.items, key=lambda item: item[1])
-        return f"needs {format_bytes(self.total)}, of which the {name} {format_bytes(count)}"
+        return f"needs {format_bytes(self.total)}; the largest share is the {self.largest.largest_share}"
 
 
 def smallest_of(estimates: Iterable[MemoryEstimate]) -> tuple[int, MemoryEstimate]:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from ..errors import BudgetError, DataError, RequestError
-from ..units import MIB, format_bytes, format_seconds, format_shape, whole_number
+from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape, whole_number
 from .blocks import block_rows
 from .budget import MOST_BLOCK, too_small
 from .memory import MemoryEstimate, Phase, decoding_items, runtime
@@ -121,20 +121,24 @@ class NeighborsPlan:
         return {"method": self.method, "way": self.way}
 
     def __str__(self) -> str:
+        return facts_as_text(self.lines())
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the plan in words, as (heading, text) pairs."""
         problem, k = self.problem, self.request.n_neighbors
         of = f"{problem.n_samples} samples of {problem.n_features} features"
         if len(problem.sample_shape) > 1:
             of += f" (values of {format_shape(problem.sample_shape)})"
-        lines = [
-            f"{k} nearest neighbours of {of}: {self.how}, {self.why}",
-            f"about {format_seconds(self.seconds)} on {problem.machine.cores} cores, and as long again if the graph is "
-            "not connected",
-            f"memory {format_bytes(self.memory_estimate.total)} of {format_bytes(self.memory)}: "
-            f"{self.memory_estimate.largest.largest_share} in the {self.memory_estimate.largest.name}",
-        ]
+        yield "collection", of
+        yield "neighbours", f"{k} nearest of each sample: {self.how}, {self.why}"
         if problem.n_features > LARGE:
-            lines.append("scores of fewer components (streampca fit, transform) are searched faster")
-        return "\n".join(lines)
+            yield "", "a search among scores of fewer components is faster: see streampca fit and transform"
+        seconds, cores = format_seconds(self.seconds), counted(problem.machine.cores, "core")
+        yield "time", f"about {seconds} on {cores}, twice as long if the graph is not connected"
+        estimate = self.memory_estimate
+        yield "memory", f"{format_bytes(estimate.total)} planned, {format_bytes(self.memory)} allowed"
+        for name, count in estimate.largest.items:
+            yield "", f"{format_bytes(count):>9}  {name}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..notebook import facts, numbers, view
-from ..units import format_bytes, format_seconds, format_shape
+from ..units import counted, counted_passes, facts_as_text, format_bytes, format_seconds, format_shape
 from .blocks import Span
 from .memory import MemoryEstimate, Phase
 from .rates import RATES, Rates, Work
@@ -228,7 +228,7 @@ class Plan:
         return data
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<12}{text}" if name else f"{'':<12}{text}" for name, text in self.lines())
+        return facts_as_text(self.lines())
 
     def _repr_html_(self) -> str:
         items = ((name, format_bytes(count)) for name, count in self.memory_estimate.largest.items)
@@ -245,36 +245,39 @@ class Plan:
         p = self.problem
         yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
         yield "method", f"{self.method}: {self.why}"
-        for name, reason in self.rejected:
-            yield "", f"not {name}: {reason}"
+        for index, (name, reason) in enumerate(self.rejected):
+            yield "" if index else "not taken", f"{name}: {reason}"
         if self.schedule != "samples":
             yield "schedule", f"{self.schedule}: {self._schedule()}"
         if self.stored:
-            yield "", "components do not fit: they are written to the output as they are made"
-        passes = "1 pass" if self.passes == 1 else f"{self.passes:g} passes"
-        passes += " and a sample" if self._is_sampled else ""
-        ahead = ", one ahead" if self.ahead else ""
+            yield "", "components are written to the output as they are computed, as they do not fit in memory together"
+        passes = counted_passes(self.passes) + (" and a sample to start from" if self._is_sampled else "")
+        ahead = "; the next block is read ahead" if self.ahead else ""
         yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
         again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
         if again > 1.5:
-            what = (
-                "storage chunks do not fit a block"
+            why = (
+                "it is larger than a block"
                 if self.schedule in ("samples", "products")
-                else "storage is cut otherwise"
+                else "chunks are cut along samples, and reading is by features"
             )
-            yield "", f"{what}: each is decoded about {again:.0f} times{'' if self.passes == 1 else ' a pass'}"
+            each = "" if self.passes == 1 else " in each pass"
+            yield "", f"every storage chunk is decoded about {again:.0f} times{each}, as {why}"
         if self.bytes_written:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
         if p.learning_bytes:
-            yield "", "one pass before learns the means, trends and deviations, or the landmarks, of the preparation"
+            yield (
+                "",
+                "one more pass before the fit learns means, trends, deviations or landmarks of the preparation",
+            )
         if p.following_bytes:
-            yield "", "one pass after estimates how far the components are from those of the kernel matrix"
+            yield "", "one more pass after the fit estimates how far its components are from those of the kernel matrix"
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         if self.integer_units != "none":
             yield "", f"whole numbers are multiplied exactly, on integer units ({self.integer_units})"
         yield "time", f"about {format_seconds(self.seconds)}"
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)
-        yield "memory", f"{needed} of {allowed} allowed ({self.budget_source})"
+        yield "memory", f"{needed} planned, {allowed} allowed ({self.budget_source})"
 
     @property
     def side(self) -> str:
@@ -310,21 +313,15 @@ class Plan:
         """Describe the schedule in words."""
         p = self.problem.n_features
         if self.schedule == "em":
-            each = "all features" if self.product_features >= p else f"{self.product_features} features a pass"
-            return f"regressions of {each} on {self.width} latent variables, pass after pass"
+            each = "all features" if self.product_features >= p else f"{self.product_features} features"
+            return f"each pass regresses {each} on {self.width} latent variables"
+        products = f"each pass multiplies by {self.width} vectors along {self.side}; a basis of at most {self.columns}"
         if self.schedule in ("lanczos", "products"):
-            return f"{self._products()}, pass after pass; a basis of at most {self.columns}"
-        where = "the collection, copied in that order" if self.schedule == "scratch" else "the collection"
+            return products
+        where = "a scratch copy" if self.schedule == "scratch" else "the collection"
         if self.block_features >= p:
-            read = f"all samples of {where}, in memory together and kept"
+            read = f"all samples of {where} are in memory at once, and stay there"
         else:
-            read = f"{_count(-(-p // self.block_features), 'range')} of {self.block_features} features of {where}"
-            read += ", all samples of each together"
-        return f"{self._products()}, of {read}; a basis of at most {self.columns}" if self.width else read
-
-    def _products(self) -> str:
-        return f"products with {self.width} vectors along {self.side}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+            ranges = counted(-(-p // self.block_features), "range")
+            read = f"all samples of {where} are read in {ranges} of {self.block_features} features"
+        return f"{read}; {products}" if self.width else read

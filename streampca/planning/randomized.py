@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from ..units import MIB, format_shape
+from ..units import MIB, counted_passes, format_shape
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits, precision_of
 from .by_features import WORTH_CHANGING, ByFeatures, ways
@@ -152,11 +152,11 @@ class Basis(NamedTuple):
     def reason(self, made: str, problem: Problem, request: Request, late: int) -> str:
         """Say why the method is chosen, and which memory or passes it lacks."""
         n, p = problem.n_samples, problem.n_features
-        why = f"{made} neither {format_shape((p, p))} nor {format_shape((n, n))}"
+        why = f"{made} neither the {format_shape((p, p))} scatter matrix nor the {format_shape((n, n))} Gram matrix"
         if self.restarting:
-            why += f"; {self.restarting} more than with a larger basis, which does not fit"
+            why += f"; {self.restarting} fewer would do with a larger basis, which does not fit the budget"
         if late:
-            why += f"; a residual of {request.tol:g} would take about {self.passes}"
+            why += f"; a residual of {request.tol:g} would take about {counted_passes(self.passes)}"
         return why
 
 
@@ -318,8 +318,7 @@ class AlongFeatures(BySamples):
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
         cost = self.cost
-        passes = "1 pass" if cost.passes == 1 else f"{cost.passes} passes"
-        made = f"{passes} with {self.basis.width} vectors need{'s' if cost.passes == 1 else ''}"
+        made = f"{counted_passes(cost.passes)} with {self.basis.width} vectors need{'s' if cost.passes == 1 else ''}"
         why = self.basis.reason(made, self.problem, self.request, cost.late)
         return replace(
             self.planned("randomized", why, precision=self.precision, solver="lanczos"),
@@ -491,8 +490,8 @@ class AlongSamples(ByFeatures):
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
         cost, basis = self.cost, self.basis
-        number = cost.passes
-        made = f"{'1 product' if number == 1 else f'{number} products'} with {basis.width} vectors along samples need"
+        number = "1 product" if cost.passes == 1 else f"{cost.passes:g} products"
+        made = f"{number} with {basis.width} vectors along samples need{'s' if cost.passes == 1 else ''}"
         why = basis.reason(made, self.problem, self.request, cost.late)
         vectors = {"width": basis.width, "columns": basis.columns}
         plan = self.planned("randomized", why, solver="lanczos", room=self.k, **vectors)

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from ..errors import RequestError
-from ..units import MIB, format_shape
+from ..units import MIB, counted_passes, format_shape
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits
 from .by_samples import BySamples, concurrencies
@@ -86,12 +86,12 @@ def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     if held is not None and not slow:
         yield Candidate("symmetric (dense)", held.plan(memory))
         if streamed is not None:
-            yield Candidate("symmetric (products)", None, "finds the leading eigenvalues, where all are found")
+            yield Candidate("symmetric (products)", None, "finds the leading eigenvalues only; dense finds all")
         return
     if streamed is not None:
         yield Candidate("symmetric (products)", streamed.plan())
     elif request.is_open or request.n_components is None:
-        asked = f"n_components={request.n_components!r} needs all eigenvalues, for which the matrix is held in memory"
+        asked = f"finds the leading eigenvalues only, and n_components={request.n_components!r} needs all"
         yield Candidate("symmetric (products)", None, asked)
     if held is not None:
         yield Candidate("symmetric (dense)", held.plan(memory))
@@ -209,11 +209,10 @@ class _Streamed(_Rows):
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
         problem, cost, basis = self.problem, self.cost, self.basis
-        passes = "1 pass" if cost.passes == 1 else f"{cost.passes:g} passes"
-        why = f"{passes} with {basis.width} vectors, where {format_shape((problem.n_samples,) * 2)} "
-        why += "does not fit or takes much longer"
+        passes, matrix = counted_passes(cost.passes), format_shape((problem.n_samples,) * 2)
+        why = f"{passes} with {basis.width} vectors; the {matrix} matrix does not fit the budget, or takes far longer"
         if basis.restarting:
-            why += f"; {basis.restarting} more than with a larger basis, which does not fit"
+            why += f"; {basis.restarting} fewer would do with a larger basis, which does not fit the budget"
         return replace(
             self.planned("symmetric", why, precision="double", solver="lanczos"),
             schedule="products",

@@ -27,7 +27,7 @@ ROUNDING = 1e-12  # of the first variance: what lies below is no variance, and w
 
 
 def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
-    """Draw the share of the variance of each component, and of the first so many together.
+    """Draw the share of the variance of each component, and the cumulative share.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _single(ax: Axes, ratios: Array, kept: int) -> None:
         ax.yaxis.set_major_formatter("{x:g}")
     else:
         ax.set_ylim(0, 1.05 * max(greatest, 1.0))
-    ax.set_ylabel("variance, each (%)", color=BLUE)
+    ax.set_ylabel("variance (%)", color=BLUE)
 
 
 def _rules(ax: Axes, known: _Known) -> None:
@@ -160,7 +160,7 @@ def _sums(ax: Axes, sums: Array, marks: dict[int, float]) -> None:
     """Draw the cumulative curve on axes of its own and mark where it reaches each share people ask for."""
     right = ax.twinx()
     right.plot(np.arange(1, len(sums) + 1), 100 * sums, color=RED, linewidth=1.5, marker="." if len(sums) == 1 else "")
-    right.set_ylabel("variance, together (%)", color=RED)
+    right.set_ylabel("cumulative variance (%)", color=RED)
     right.set_ylim(0, 104)
     level = np.inf
     for number, mark in reversed(marks.items()):

@@ -493,12 +493,12 @@ def data_difference(provenance: Mapping[str, Any], collection: Collection) -> st
     """Say what tells a collection from the data of a fit with this provenance; None where they are the same."""
     known, states = provenance.get("states"), collection.states()
     if known is None:
-        return f"the model is of an earlier version, which noted too little to tell if {collection.source} has changed"
+        return f"the model is of an earlier version, which recorded too little to tell if {collection.source} changed"
     either = states, growth_states(collection, states)  # models that followed a file have the latter
     if any(provenance.get("fingerprint") == fingerprint_of(collection, each) for each in either):
         return None
     changed = first_change(known, states) or collection.source
-    return f"{changed} has changed since the fit, or was opened with other options (key, select, samples ...) then"
+    return f"{changed} has changed since the fit, or is opened with other options (key, select, samples ...)"
 
 
 def states_by_name(states: Sequence[State]) -> dict[str, str]:
@@ -543,8 +543,8 @@ def unchanged(collection: Collection, states: Sequence[State] | None = None) -> 
 def _changed(what: str, collection: Collection) -> ChangedError:
     within = "" if collection.source in what else f" ({collection.source})"
     return ChangedError(
-        f"{what} was changed while it was read{within}: what was made of it is of no one state of the data, and is not "
-        "kept. Leave the data as they are, and run the same again."
+        f"{what} changed while it was read{within}; the result would mix old and new data, and is discarded. Run it "
+        "again once the data no longer change."
     )
 
 

@@ -144,7 +144,7 @@ def check_metadata(path: str, name: str, digest: str | None) -> None:
     """
     with naming_damage(path, name):
         if digest is not None and metadata_digest(os.path.join(path, name, METADATA)) != digest:
-            raise damaged(path, name, f"its {METADATA} is not the one that its digest was made of")
+            raise damaged(path, name, f"its {METADATA} does not match its checksum")
 
 
 def absent_chunk(array: Any, folder: str, box: Box | None = None) -> str | None:
@@ -294,12 +294,12 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL) -> Open
         )
     with naming_damage(path, METADATA, sort):
         if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
-            raise ValueError("its contents are not those that its digest was made of")
+            raise ValueError("its contents do not match its checksum")
         opened = OpenModel(path, zarr.open_group(path, mode="r", zarr_format=3), about, sort)
         # Looked for in a scalar: the index of a shard has had one all along.
         has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
     if has_checksums and not opened.is_sealed:  # the one is never written without the other
-        raise damaged(path, METADATA, "its digests are missing", sort)
+        raise damaged(path, METADATA, "its checksums are missing", sort)
     return opened
 
 
@@ -309,7 +309,9 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
     A replacement takes two renamings, between which there is no model at the path, and what is read before and after
     is of two models. Each has a root of its own, as it names the components by an identity.
     """
-    problem = ModelError(f"{path} was replaced whenever it was read; stop what replaces it, or load a copy.")
+    problem = ModelError(
+        f"{path} was replaced each time it was read; stop the program that replaces it, or load a copy."
+    )
     for wait in WAITS:
         before = _root_bytes(path)
         try:

@@ -42,13 +42,14 @@ from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
 
 LOST = {
-    "single": "components of less than a thousandth of the first variance were left out: made of products in single "
-    "precision and written at once they are not orthogonal to the others. Use precision='double' for them.",
-    "double": "components of less than a billionth of the first variance were left out: written as they are made they "
-    "are not orthogonal to the others. Give more memory, in which they all fit, for them.",
+    "single": "components with less than a thousandth of the first variance were left out: computed in single "
+    "precision and written at once, they are not orthogonal to the others. Use --precision double "
+    "(precision='double') to keep them.",
+    "double": "components with less than a billionth of the first variance were left out: written as they are "
+    "computed, they are not orthogonal to the others. Set more memory, so that all fit, to keep them.",
 }
 
-GONE = "the components that were written before are not there as they were: they are made again."
+GONE = "the components written before the run was stopped are missing or changed; they are computed again."
 
 COMPONENTS = "components"  # the stage of making them
 

@@ -32,7 +32,7 @@ from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.em import sample_rows
 from ...planning.sizes import SOLVED_FEATURES
-from ...units import counted
+from ...units import counted, counted_passes
 from .data_checks import check_variance
 from .job import Array, Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import chosen_of, wanted_of
@@ -247,7 +247,7 @@ def _initial(job: Job) -> EMIteration:
     state, plan, source = job.saved(STAGE), job.plan, job.collection.source
     if state is not None:
         return EMIteration.from_state(state)
-    job.listener(Solving(f"where to start, from a sample of {source}"))
+    job.listener(Solving(f"start vectors, from a sample of {source}"))
     width, p, n = plan.width, plan.problem.n_features, plan.problem.n_samples
     rows = _sampled(job, sample_rows(n, width))
     seen = np.isfinite(rows)
@@ -312,16 +312,15 @@ def _warn(iteration: EMIteration, job: Job) -> None:
     """Warn of samples without values, of a collection without missing values, and of convergence not reached."""
     source, tol, empty = job.collection.source, job.plan.request.tol, _count_empty(iteration, job)
     if empty:
-        job.warn(
-            f"{counted(empty, 'sample')} of {source} {'has' if empty == 1 else 'have'} no value, and no part in it."
-        )
+        job.warn(f"{counted(empty, 'sample')} of {source} without any value {'is' if empty == 1 else 'are'} not used.")
     if iteration.missing == 0:
         job.warn(f"no value of {source} is missing; leave missing='em' out for exact components with error bounds.")
     if not iteration.is_settled(tol):
         reached = f"{iteration.turned:.1e}" if np.isfinite(iteration.turned) else "an unknown share"
         job.warn(
-            f"after {counted(iteration.passes, 'pass')} {reached} of the components' variance still turned in the last "
-            f"step, and tol asks for {tol:.1e}; give more passes (--max-passes, max_passes=), or a larger --tol (tol=)."
+            f"the components have not converged after {counted_passes(iteration.passes)}: {reached} of their variance "
+            f"changed direction in the last step, and tol is {tol:.1e}; allow more passes (--max-passes, max_passes=), "
+            "or a larger --tol (tol=)."
         )
 
 

@@ -126,7 +126,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
         """Have the solver make a step; where single products are in the way, the next are double, if there are any."""
-        listener(Solving(f"what is left of {product.shape[1]} products"))
+        listener(Solving(f"extending the basis by {product.shape[1]} vectors"))
         before = self.solver
         solver = before.step(product)
         if _is_full(before, solver):
@@ -188,14 +188,14 @@ class LanczosIteration(abc.ABC, Generic[A]):
         """Say that components are not what was asked for, given the bounds of their errors."""
         most, tol = float(np.max(error_bound, initial=0.0)), plan.request.tol
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        rank = "Each variance is within its bound of a true one, not for certain of that of the same rank."
-        remedy = "Allow more by --max-passes (max_passes)."
+        rank = "Each is a true one within its error bound, but larger ones may have been missed."
+        remedy = "Allow more passes by --max-passes (max_passes)."
         if self.solver.solution is not None:
-            remedy = "What is left is rounding: ask for fewer components, or for a larger tol."
+            remedy = "The rest is rounding error: ask for fewer components, or for a larger --tol (tol)."
         elif self.solver.worst <= tol:
-            return f"1 pass does not tell whether something larger was missed, which others would find. {rank} {remedy}"
+            return f"components of a single pass may not be the leading ones. {rank} {remedy}"
         return (
-            f"components are not settled to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "
+            f"components have not converged to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "
             f"variances. {rank} {remedy}"
         )
 
@@ -211,7 +211,10 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if count == len(values):
             return solution
         if self.solver.solution is None:
-            job.warn(f"{len(values) - count} components of the {len(values)} found are no more than rounding.")
+            job.warn(
+                f"{len(values) - count} of the {len(values)} components found were left out: their variances are no "
+                "larger than rounding errors."
+            )
             return solution.first(count)
         if isinstance(asked, int):
             dimensions = "1 dimension" if count == 1 else f"{count} dimensions"

@@ -23,8 +23,8 @@ RESIDUAL_COLUMNS = 64  # multiplied at a time
 MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
 PATIENCE = 3  # times the cost of a dense solve that Lanczos may take where there is no memory for one
 NOT_CONVERGED = (
-    "the spectrum is too flat for the eigensolver that fits the budget; components it could not settle were left out. "
-    "Give more memory, or ask for fewer."
+    "the eigensolver that fits the budget did not converge for all components, as their variances are close together; "
+    "the others were left out. Set more memory, or ask for fewer components."
 )
 
 
@@ -140,15 +140,16 @@ def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, list
     count = rule.count(known, trace, solution.spectrum is not None)
     reached = len(solution.values)
     if count is None or count > reached:
-        listener(Warned(f"the budget holds {reached} components, and at least as many lie above the noise."))
+        text = f"the rule asks for {reached} components or more, and memory allows {reached}. Set more memory for more."
+        listener(Warned(text))
     elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.copies, rule.n_features):
-        listener(Warned("no component lies above the edge of white noise; the first was kept."))
+        listener(Warned("no component has more variance than white noise would; the first was kept."))
 
 
 def _too_many(reached: int, wanted: float, share: float) -> str:
     return (
-        f"the budget holds {reached} components, {share:.2%} of the variance, and {wanted:.2%} were asked for; these "
-        "were kept. Give more memory for the rest."
+        f"memory allows {reached} components, which hold {share:.2%} of the variance, and {wanted:.2%} was asked for; "
+        f"these {reached} were kept. Set more memory for the rest."
     )
 
 

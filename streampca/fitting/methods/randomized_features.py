@@ -116,7 +116,7 @@ def _initial(job: Job) -> AlongFeatures:
     begin, state = beginning(job), job.saved(STAGE)
     if state is not None:
         return AlongFeatures.from_state(state, begin)
-    job.listener(Solving(f"where to start, from a sample of {job.collection.source}"))
+    job.listener(Solving(f"start vectors, from a sample of {job.collection.source}"))
     start = started(job)
     solver = start_lanczos(job.collection.n_features, start=start.block, **begin)
     hand_back()

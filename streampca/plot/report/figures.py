@@ -150,8 +150,7 @@ def _scree(model: PCAModel) -> ReportFigure:
     return ReportFigure(
         "scree",
         "How fast the variance falls",
-        f"Share of the variance along each component, in blue, and along the first so many together, in red: {text}"
-        f"{marks}.",
+        f"Share of the variance of each component, in blue, and cumulative, in red: {text}{marks}.",
         f"Curve of the variance along each component; {text}, the first alone {percent(ratios[0])}.",
         lambda: plot.scree(model),
     )

@@ -129,7 +129,7 @@ def _sections(
     )
     yield ReportSection(
         "plan",
-        "The plan, and what happened",
+        "Planned and actual",
         [sentence(text) for text in text.reasons(model)],
         table=text.plan_table(model),
     )

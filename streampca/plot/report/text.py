@@ -162,14 +162,14 @@ def plan_table(model: PCAModel) -> Table | None:
         return None
     known: list[tuple[str, str, str]] = []
 
-    def add(name: str, planned: Any, happened: Any, words: Any) -> None:
+    def add(name: str, planned: Any, actual: Any, words: Any) -> None:
         if planned is not None:
-            known.append((name, words(planned), "not recorded" if happened is None else words(happened)))
+            known.append((name, words(planned), "not recorded" if actual is None else words(actual)))
 
     add("time", plan.get("seconds"), about.get("seconds"), duration)
     add("peak memory", plan.get("bill_total"), about.get("peak_bytes"), format_bytes)
     add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
-    return Table(("", "planned", "happened"), known, _allowed(plan), words=(0,))
+    return Table(("", "planned", "actual"), known, _allowed(plan), words=(0,))
 
 
 def _allowed(plan: Mapping[str, Any]) -> str:
@@ -183,7 +183,7 @@ def reasons(model: PCAModel) -> list[str]:
     """Return why the method was chosen, and why no other."""
     plan = model.provenance.get("plan") or {}
     taken = [f"method {plan['method']}: {plan['why']}"] if {"method", "why"} <= plan.keys() else []
-    taken += [f"not {method}: {reason}" for method, reason in plan.get("rejected") or ()]
+    taken += [f"not taken, {method}: {reason}" for method, reason in plan.get("rejected") or ()]
     if {"bytes_read", "block_rows"} <= plan.keys():
         taken.append(f"to be read: {format_bytes(plan['bytes_read'])}, in blocks of {plan['block_rows']} samples")
     return taken

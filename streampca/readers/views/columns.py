@@ -67,14 +67,14 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
     is_wide = wide and values.ndim == 2 and values.shape[1] > 0 and values.dtype.kind in "biuf"
     if not (values.ndim == 1 or is_wide) or values.dtype.kind not in "biufUS":
         raise SourceError(
-            f"{subject} holds {values.dtype} values of shape {values.shape}; give one number or text a sample."
+            f"{subject} holds {values.dtype} values of shape {values.shape}; give one number or text for each sample."
         )
     values = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
     fitted = _fitted(values, collection)
     if fitted is None:
         raise RequestError(
             f"{subject} has {len(values)} values and {collection.source} has {_counts(collection)} samples; give one "
-            "value a sample, in their order."
+            "value for each sample, in their order."
         )
     return fitted
 
@@ -126,7 +126,7 @@ def cells(path: str, column: str) -> Iterator[str]:
                 if not row:  # an empty line
                     continue
                 if len(row) <= at:
-                    raise SourceError(f"{path}, line {rows.line_num} ends before column {column!r}; mend that line.")
+                    raise SourceError(f"{path}, line {rows.line_num} ends before column {column!r}; correct that line.")
                 yield row[at].strip()
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; check the path of the table.") from None
@@ -183,7 +183,7 @@ def _check_count(file: IO[bytes], subject: str, most: int) -> None:
     if header.shape and header.shape[0] > most:
         raise RequestError(
             f"column {subject} has {header.shape[0]} values, and there are at most {most} samples to give one; "
-            "give one value a sample, in their order."
+            "give one value for each sample, in their order."
         )
 
 
@@ -197,7 +197,7 @@ def _array(given: Any, subject: str) -> Array:
     try:
         return np.asarray(unmasked(given))
     except ValueError as error:
-        raise SourceError(f"{subject} is no array ({first_line(error)}); give one value a sample.") from None
+        raise SourceError(f"{subject} is not an array ({first_line(error)}); give one value for each sample.") from None
 
 
 def _numbers_or_text(path: str, column: str) -> Array:
