@@ -1,10 +1,11 @@
-"""Two processes and one checkpoint folder: the second is refused in one line that is true, whatever the first does."""
+"""Locks: a second process is refused in one line that is true, whatever the first does; with and without `flock`."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,8 @@ from streampca.errors import OutputError
 from streampca.events import Checkpoint, Resumed
 from streampca.fitting import fit as fitting
 from streampca.storage import locks as locking
-from streampca.storage.locks import alone_in
+from streampca.storage.locks import alone_at, alone_in
+from streampca.storage.outputs import staged
 
 CALLS = {
     "fit": lambda **how: streampca.fit("x.npy", output="m.zarr", n_components=2, method="covariance", **how),
@@ -71,7 +73,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(data, name):
     try:
         assert ready.wait(60)
         before = {path: path.read_bytes() for path in Path("ck").iterdir()}
-        with pytest.raises(OutputError, match=rf"^ck holds the checkpoints of process {first.pid} on \S+.*end it"):
+        with pytest.raises(OutputError, match=rf"^(ck|m.zarr) is being written by process {first.pid} on \S+; wait"):
             call(name, heard.append)
         assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"
     finally:
@@ -109,8 +111,9 @@ def test_a_file_removed_by_its_holder_is_not_taken_for_the_lock(tmp_path, monkey
     flock, path = fcntl.flock, tmp_path / locking.LOCK
 
     def removed_first(handle, how):
-        monkeypatch.setattr(fcntl, "flock", flock)
-        path.unlink()
+        if path.exists():  # else it is the file that shows whether there are locks
+            monkeypatch.setattr(fcntl, "flock", flock)
+            path.unlink()
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", removed_first)
@@ -140,19 +143,90 @@ def test_of_a_holder_that_could_not_sign_nothing_is_made_up(tmp_path, monkeypatc
         pass
 
 
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
-def test_without_locks_work_goes_on(data, monkeypatch, code):
-    """On file systems that have none, and where the system has none (Windows)."""
+@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
+def without_flock(request, monkeypatch):
+    """A file system without locks, or a system without them (Windows)."""
 
     class NoLocks:
         LOCK_EX = LOCK_NB = 0
 
         def flock(self, handle, how):
-            raise OSError(code, os.strerror(code))
+            raise OSError(request.param, os.strerror(request.param))
 
-    monkeypatch.setattr(locking, "fcntl", NoLocks() if code else None)
+    monkeypatch.setattr(locking, "fcntl", NoLocks() if request.param else None)
+
+
+def grown_old(path):
+    """Let a lock be as if it had not been refreshed for longer than its holder can live."""
+    then = time.time() - locking.STALE - 1
+    os.utime(path, (then, then))
+
+
+def test_without_flock_a_lock_is_a_file_that_grows_stale(data, without_flock):
     streampca.fit(np.load("x.npy", mmap_mode="r")[:200], n_components=2, checkpoint="ck")
     assert not Path("ck").exists()
+    with alone_in("ck"):
+        with pytest.raises(OutputError, match=f"process {os.getpid()} on "), alone_in("ck"):
+            pass
+        grown_old(f"ck/{locking.LOCK}")
+        with alone_in("ck"):
+            assert os.listdir("ck") == [locking.LOCK]
+    assert not Path("ck").exists()
+
+
+def test_a_lock_that_is_held_is_refreshed(tmp_path, without_flock, monkeypatch):
+    monkeypatch.setattr(locking, "REFRESHED", 0.01)
+    with alone_in(str(tmp_path)):
+        path = tmp_path / locking.LOCK
+        grown_old(path)
+        deadline = time.monotonic() + 20
+        while path.stat().st_mtime < time.time() - locking.STALE:
+            assert time.monotonic() < deadline
+
+
+def test_who_lost_its_lock_while_suspended_replaces_nothing(tmp_path, without_flock):
+    path, has_begun, may_end = tmp_path / "x.npy", threading.Event(), threading.Event()
+
+    def other():
+        with staged(str(path)) as partial:
+            Path(partial).write_text("theirs")
+            has_begun.set()
+            assert may_end.wait(20)
+
+    thread = threading.Thread(target=other)
+
+    def suspended():
+        with staged(str(path)) as partial:
+            Path(partial).write_text("ours")
+            grown_old(f"{path}{locking.BESIDE}")
+            thread.start()
+            assert has_begun.wait(20)
+
+    with pytest.raises(OutputError, match=f"{path} is being written by process"):
+        suspended()
+    may_end.set()
+    thread.join()
+    assert path.read_text() == "theirs"
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+def test_an_output_is_locked_again_by_the_call_that_has_it_and_by_no_other_thread(tmp_path):
+    path, errors = str(tmp_path / "deep" / "x.npy"), []
+
+    def other():
+        try:
+            with alone_at(path):
+                pass
+        except OutputError as error:
+            errors.append(str(error))
+
+    with alone_at(path), alone_at(os.path.relpath(path)):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(errors) == 1
+    assert errors[0].startswith(f"{path} is being written by process {os.getpid()} on ")
+    assert os.listdir(tmp_path) == [], "folders made for it are gone, too"
 
 
 def test_a_run_killed_before_it_saved_leaves_nothing_in_the_way(data):

@@ -30,6 +30,7 @@ from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.models.export import export_components
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import paths_of
+from streampca.storage.locks import BESIDE
 from streampca.storage.outputs import PARTIAL, REPLACED
 
 RUN = """
@@ -54,7 +55,7 @@ COMMANDS = {
 }
 
 
-BEGUN = re.compile(rf"({re.escape(PARTIAL)}|/[^/]*\.streampca-checkpoint)(/|$)")
+BEGUN = re.compile(rf"({re.escape(PARTIAL)}|/[^/]*\.streampca-checkpoint|{re.escape(BESIDE)})(/|$)")
 
 
 def words_of(name, *more, disk="."):

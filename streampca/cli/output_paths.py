@@ -15,7 +15,7 @@ from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
 from .options import Run
-from .run_record import LISTING, PICTURES, RECORDS, REPORT, check_directory
+from .run_record import LISTING, PICTURES, RECORDS, REPORT, SUMMARY, check_directory
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,12 @@ class OutputPaths:
     def files(self) -> list[str]:
         """Outputs written in one piece each, in the order in which they are written."""
         return [path for path in (self.model, self.collection, self.scores, self.images, self.graph) if path]
+
+    @property
+    def claimed(self) -> list[str]:
+        """Outputs that no other process may write during the run; the record stands for the directory."""
+        record = os.path.join(self.directory, SUMMARY) if self.directory else None
+        return [*self.files, *filter(None, (self.report, self.pictures, record))]
 
     @property
     def recorded(self) -> dict[str, str]:

@@ -40,6 +40,7 @@ from ..readers import Collection, open_collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents
+from ..storage.locks import alone_at
 from ..storage.outputs import recover
 from ..units import parse_bytes
 from .earlier_model import load_earlier
@@ -115,6 +116,14 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     _check_embedding(run)
     if run.follow.enabled:
         return _followed(run, outputs, listener)
+    with ExitStack() as stack:
+        for path in outputs.claimed:
+            stack.enter_context(alone_at(path))
+        return _carried_out(run, outputs, listener, switch)
+
+
+def _carried_out(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) -> Result:
+    """Carry out a run whose outputs no other process writes; see `execute`."""
     for path in outputs.files:
         recover(path.rstrip("/"))
         clear_finished(path)

@@ -41,7 +41,7 @@ from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import Opening, check_apart, open_collection, open_column, paths_of
 from ..readers.collection import data_difference, digest, states_by_name, unchanged
 from ..storage.disk import expanded
-from ..storage.locks import alone_in
+from ..storage.locks import alone_at, alone_in
 from ..units import MIB, parse_bytes
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
@@ -229,7 +229,7 @@ def embed_collection(
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     request, found, labels = completed(request, collection, graph, actions)
-    with alone_in(checkpoint.folder if checkpoint else None):
+    with alone_at(place.path if place else None), alone_in(checkpoint.folder if checkpoint else None):
         told = one_at_a_time(listener)
         work = _Work(collection, request, place, executor, told, missing, labels, found)
         return work.carried_out(checkpoint)

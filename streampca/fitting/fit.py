@@ -33,7 +33,7 @@ from ..readers.target import Target, check_target, digest_of, target_of
 from ..readers.weights import total_of, weights_digest, weights_of
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
-from ..storage.locks import alone_in
+from ..storage.locks import alone_at, alone_in
 from ..units import parse_bytes
 from .build_model import data_of, dims_of, model_of, provenance_of
 from .executor import resumable_scratch_name, scratch_name, suited
@@ -310,7 +310,8 @@ def fit_collection(
     """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
-    with alone_in(None if checkpoint is None else checkpoint.folder):
+    place_alone = alone_at(None if place is None else place.path)
+    with place_alone, alone_in(None if checkpoint is None else checkpoint.folder):
         return _fitted(
             collection,
             request,
@@ -336,7 +337,7 @@ def _fitted(
     checkpoint: Checkpointing | None,
     listener: Listener,
 ) -> PCAModel:
-    """See `fit_collection`; no other process works in the folder of the checkpoint."""
+    """See `fit_collection`; no other process writes the model, or works in the folder of the checkpoint."""
     began, states = time.perf_counter(), collection.states()
     saved = None
     if checkpoint is not None:

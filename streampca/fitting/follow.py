@@ -17,7 +17,6 @@ from typing import Any, Unpack
 
 from ..errors import ChangedError, DataError, ModelError, RequestError, SourceError, Stopped
 from ..events import Finished, Listener, Planned, Stored, Warned, check_listener, logged, one_at_a_time
-from ..execution.checkpoint import FOLDER
 from ..machine import hand_back
 from ..models.pca import PCAModel, load_model
 from ..models.store import check_model_output
@@ -28,7 +27,7 @@ from ..readers.collection import file_and_key
 from ..readers.views.beginning import Beginning
 from ..readers.views.chosen import Chosen
 from ..storage.disk import expanded
-from ..storage.locks import alone_in
+from ..storage.locks import alone_at
 from ..units import parse_bytes, parse_seconds, whole_number
 from .build_model import data_of
 from .incremental import IncrementalFit, Running
@@ -152,9 +151,9 @@ def follow_source(
     listener: Listener,
 ) -> PCAModel:
     """Follow what a function opens; see `follow`."""
-    check_model_output(path, overwrite=True)
     began, listener = time.perf_counter(), one_at_a_time(listener)
-    with alone_in(path.rstrip("/") + FOLDER):
+    with alone_at(path):
+        check_model_output(path, overwrite=True)
         following = _Following(opened, path, request, preparation, pace, listener)
         try:
             following.run()

@@ -44,6 +44,7 @@ from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
+from ..storage.locks import alone_at
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
 from .identity import check_adds, described
@@ -114,27 +115,28 @@ def merge(
     check_listener(listener)
     began, checked = time.perf_counter(), is_checked(coordinates)
     path, given = None if output is None else expanded(output), _given(parts)
-    if path is not None:
-        _check_output(path, given, overwrite=overwrite)
-    pieces = [_Piece.of(item, number, approximate=approximate) for number, item in enumerate(given, 1)]
-    any_of = {"n_components": n_components is not None, "seed": any(piece.kind != Scatter.kind for piece in pieces)}
-    pieces = _ordered(pieces, [name for name, holds in any_of.items() if holds])
-    if not approximate:
-        _check_kinds(pieces)
-    along = _common_coordinates(pieces, checked=checked)
-    data, problem, request = _whole(pieces)
-    wanted = request.n_components if n_components is None else n_components
-    how: dict[str, Any] = {"memory": parse_bytes(memory), "output": path is not None, "scratch": None}
-    plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
-    listener(Planned(plan))
-    meter = PeakMeter()
-    found = _solved(pieces, data["source"], plan, listener)
-    first = pieces[0].load()
-    provenance = provenance_of(data, plan, found, seconds=time.perf_counter() - began, peak=meter.peak())
-    numbers = numbers_of(found, first.sample_shape, first.mask, found.components)
-    model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
-    if path is not None:
-        model.save(path, overwrite=overwrite)
+    with alone_at(path):
+        if path is not None:
+            _check_output(path, given, overwrite=overwrite)
+        pieces = [_Piece.of(item, number, approximate=approximate) for number, item in enumerate(given, 1)]
+        any_of = {"n_components": n_components is not None, "seed": any(piece.kind != Scatter.kind for piece in pieces)}
+        pieces = _ordered(pieces, [name for name, holds in any_of.items() if holds])
+        if not approximate:
+            _check_kinds(pieces)
+        along = _common_coordinates(pieces, checked=checked)
+        data, problem, request = _whole(pieces)
+        wanted = request.n_components if n_components is None else n_components
+        how: dict[str, Any] = {"memory": parse_bytes(memory), "output": path is not None, "scratch": None}
+        plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
+        listener(Planned(plan))
+        meter = PeakMeter()
+        found = _solved(pieces, data["source"], plan, listener)
+        first = pieces[0].load()
+        provenance = provenance_of(data, plan, found, seconds=time.perf_counter() - began, peak=meter.peak())
+        numbers = numbers_of(found, first.sample_shape, first.mask, found.components)
+        model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
+        if path is not None:
+            model.save(path, overwrite=overwrite)
     listener(Finished("merge", time.perf_counter() - began))
     return model
 

@@ -59,7 +59,7 @@ from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Opening, check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
 from ..storage.disk import expanded
-from ..storage.locks import alone_in
+from ..storage.locks import alone_at, alone_in
 from ..units import counted, parse_bytes
 from .build_model import data_of
 from .identity import check_beside
@@ -172,11 +172,11 @@ def graph_of(
     listener: Listener = silent,
 ) -> NeighborGraph:
     """Plan and make the graph of an opened collection, and write it where there is an output; see `neighbors`."""
-    if output is not None:
-        check_graph_output(output, overwrite=overwrite)
     if checkpoint is not None:
         check_beside(checkpoint.folder, output)
-    with alone_in(None if checkpoint is None else checkpoint.folder):
+    with alone_at(output), alone_in(None if checkpoint is None else checkpoint.folder):
+        if output is not None:
+            check_graph_output(output, overwrite=overwrite)
         plan = plan_neighbors(problem_of(collection), request, collection.source)
         if plan.method == "hnsw":
             load_faiss()

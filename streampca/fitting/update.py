@@ -32,7 +32,7 @@ from ..readers.collection import encoded_states, first_change, growth_states, pl
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
 from ..storage.disk import expanded
-from ..storage.locks import alone_in
+from ..storage.locks import alone_at, alone_in
 from ..units import parse_bytes
 from .build_model import data_of
 from .executor import suited
@@ -189,7 +189,9 @@ def update_model(
     first, now = 0 if before is None else before.n_samples, Seen.of(whole)
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
-    with alone_in(None if checkpoint is None else checkpoint.folder), ExitStack() as stack:
+    with ExitStack() as stack:
+        stack.enter_context(alone_at(None if place is None else place.path))
+        stack.enter_context(alone_in(None if checkpoint is None else checkpoint.folder))
         if first < whole.n_samples:
             new = Chosen(raw, range(first, raw.n_samples)) if first else raw
             weights = weights_of_batch(sample_weight, raw)

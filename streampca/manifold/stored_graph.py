@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import RequestError
 from ..storage.disk import expanded
 from ..storage.integrity import FORMAT, GRAPH, OpenModel, read_model
+from ..storage.locks import alone_at
 from ..storage.outputs import check_existing, group_attribute
 from ..storage.stored_arrays import Stored, write_group
 from .neighbor_graph import Array, NeighborGraph
@@ -33,7 +34,6 @@ def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite:
         If something is there already (and `overwrite` is false, or it is no graph), or it cannot be written.
     """
     path = expanded(path)
-    check_graph_output(path, overwrite=overwrite)
     n, k = graph.indices.shape
     arrays = {
         "indptr": Stored(("row_start",), np.arange(n + 1, dtype=np.int64) * k),
@@ -41,7 +41,9 @@ def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite:
         "data": Stored(("edge",), graph.distances.reshape(-1)),
         "n_samples": Stored((), np.int64(n)),
     }
-    write_group(path, arrays, {"format": FORMAT, "kind": KIND, "provenance": dict(graph.provenance)})
+    with alone_at(path):
+        check_graph_output(path, overwrite=overwrite)
+        write_group(path, arrays, {"format": FORMAT, "kind": KIND, "provenance": dict(graph.provenance)})
 
 
 def check_graph_output(path: str, *, overwrite: bool) -> None:

@@ -19,6 +19,7 @@ from ..errors import RequestError
 from ..readers import check_apart, fitted_on
 from ..readers.stored.layout import is_colour
 from ..storage.disk import expanded
+from ..storage.locks import alone_at
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
 from ..storage.writers import OutputArray
 from ..units import GIB, MIB, format_shape
@@ -68,19 +69,20 @@ def export_components(
         If the path holds no complete model.
     """
     path = expanded(path)
-    suffix = _checked(path, overwrite)
-    model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
-    if n_components is not None and not 1 <= n_components <= model.n_components:
-        raise RequestError(
-            f"n_components={n_components} is not between 1 and {model.n_components}, what {model.name} has."
-        )
-    check_apart([path], [model.name])
-    check_apart([path], fitted_on(model.provenance), "the model was fitted on")
-    found = _Pictures(model, n_components or model.n_components, mean)
-    if suffix == ".npy":
-        _write_npy(found, path, overwrite)
-    else:
-        _write_tiff(found, path)
+    with alone_at(path):
+        suffix = _checked(path, overwrite)
+        model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
+        if n_components is not None and not 1 <= n_components <= model.n_components:
+            raise RequestError(
+                f"n_components={n_components} is not between 1 and {model.n_components}, what {model.name} has."
+            )
+        check_apart([path], [model.name])
+        check_apart([path], fitted_on(model.provenance), "the model was fitted on")
+        found = _Pictures(model, n_components or model.n_components, mean)
+        if suffix == ".npy":
+            _write_npy(found, path, overwrite)
+        else:
+            _write_tiff(found, path)
 
 
 def _checked(path: str, overwrite: bool) -> str:

@@ -45,6 +45,7 @@ from ..storage.integrity import (
     read_model,
     seal,
 )
+from ..storage.locks import alone_at
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.stored_arrays import Stored, write_array
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
@@ -129,13 +130,14 @@ class ModelWriter:
     """
 
     def __init__(self, path: str, *, overwrite: bool = False, keeps: bool = False) -> None:
-        check_model_output(path, overwrite=overwrite)
-        self._path, self._keeps = path, keeps
+        self._path, self._overwrite, self._keeps = path, overwrite, keeps
         self._sink: ComponentWriter | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> ModelWriter:
         with self._stack as stack:  # what fails here too leaves nothing
+            stack.enter_context(alone_at(self._path))
+            check_model_output(self._path, overwrite=self._overwrite)
             if not self._keeps:
                 self._open(stack, None)
             self._stack = stack.pop_all()

@@ -28,6 +28,7 @@ from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
 from ..storage.disk import expanded
+from ..storage.locks import alone_at
 from ..storage.outputs import check_output, staged
 from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
 from ..units import parse_bytes
@@ -90,8 +91,15 @@ def copy_collection(
     check_listener(listener)
     path = expanded(path)
     runner = executor or LocalExecutor()
-    source, plan = foresee_copy(collection, path, memory=memory or runner.memory, overwrite=overwrite)
     began = time.perf_counter()
+    with alone_at(path):
+        source, plan = foresee_copy(collection, path, memory=memory or runner.memory, overwrite=overwrite)
+        _copy_to(path, source, plan, runner, listener)
+    listener(Finished("copy", time.perf_counter() - began))
+
+
+def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, listener: Listener) -> None:
+    """Fold the tiles of a collection into its copy."""
     with staged(path) as partial:
         writer = ZarrWriter(partial, _table(source, plan))
         task = _Tiles(source, tuple(tiles_of(source.shape, plan.tile)), writer)
@@ -101,7 +109,6 @@ def copy_collection(
             runner.fold(task, spans, _Copied.absorb, ahead=plan.ahead, listener=listener)
         writer.close()
         check_array(partial, path, "images", source.shape, source.dtype)
-    listener(Finished("copy", time.perf_counter() - began))
 
 
 def foresee_copy(

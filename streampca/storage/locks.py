@@ -1,6 +1,9 @@
-"""Locks on folders of checkpoints: a second process would resume from them and remove what the first is writing.
+"""Locks on outputs and on folders of checkpoints: two processes that write one of them would mix what they write.
 
-The lock is the system's (`flock`), which ends with the process that holds it, however that ends; the file names it.
+A lock is a file that names its holder. Where the file system has locks (`flock`), the file is locked, which ends with
+the process that holds it, however that ends. Elsewhere, the file is created exclusively and refreshed as long as it is
+held; one that was not refreshed for two minutes was left by a process that died, perhaps on another host, and is taken
+over.
 """
 
 from __future__ import annotations
@@ -8,68 +11,238 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 
-from ..errors import OutputError
+from ..errors import OutputError, readable
 
 try:
     import fcntl
-except ImportError:  # not on Windows: no locks there
+except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-LOCK = "at-work.lock"
-TURNS = 100  # tries to lock a file that others create and remove meanwhile
+LOCK = "at-work.lock"  # name of the lock's file in a folder of checkpoints
+BESIDE = ".streampca-lock"  # ending of its name beside an output
+TURNS = 100  # tries to lock a file that others create and remove meanwhile, or have not signed yet ...
+UNSIGNED = 0.01  # ... which they do next, unless the disk is full: seconds between two tries
+REFRESHED = 30.0  # seconds between refreshing a lock that is no `flock`
+STALE = 120.0  # seconds without that after which its holder is dead
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock that this process holds.
+
+    Attributes
+    ----------
+    path : str
+        Path of its file.
+    subject : str
+        What is locked, for messages.
+    handle : int or None
+        The open file; None where none could be made.
+    """
+
+    path: str
+    subject: str
+    handle: int | None
+
+    @property
+    def is_ours(self) -> bool:
+        """False where another process took it over: while this one was suspended, it was not refreshed."""
+        return self.handle is None or not os.path.lexists(self.path) or _is_at(self.handle, self.path)
+
+    def check(self) -> None:
+        """Raise OutputError unless it `is_ours`."""
+        if not self.is_ours:
+            with open(self.path, "rb") as file:
+                raise OutputError(_refusal(self.subject, file.read(200)))
+
+
+_HELD: ContextVar[tuple[Lock, ...]] = ContextVar("locks on outputs that the running call holds", default=())
 
 
 @contextmanager
-def alone_in(folder: str | None) -> Iterator[None]:
-    """Lock a folder for the block; without effect where the system or its disk has no locks.
+def alone_at(path: str | None) -> Iterator[Lock]:
+    """Lock an output for the block; a call that has it locked may lock it again.
 
     Parameters
     ----------
-    folder : str or None
-        Created if missing, and removed afterwards if empty; None needs no lock.
+    path : str or None
+        Path of the output. Folders above it are made, and removed afterwards if they are empty; None needs no lock.
 
     Raises
     ------
     OutputError
-        If another process holds it, naming that process.
+        If another process or thread holds it, naming that process.
     """
-    path = None if folder is None else os.path.join(folder, LOCK)
-    handle = None if path is None or fcntl is None else _locked(path)
-    try:
+    if path is None or "://" in path:  # nothing is written to a URL
+        yield Lock("", "", None)
+        return
+    bare = os.path.abspath(path)
+    place = os.path.join(os.path.realpath(os.path.dirname(bare)), os.path.basename(bare) + BESIDE)
+    held = next((lock for lock in _HELD.get() if lock.path == place), None)
+    if held is not None:
+        yield held
+        return
+    with _locked(place, path.rstrip("/"), _missing_above(place)) as lock:
+        before = _HELD.set((*_HELD.get(), lock))
+        try:
+            yield lock
+        finally:
+            _HELD.reset(before)
+
+
+@contextmanager
+def alone_in(folder: str | None) -> Iterator[None]:
+    """Lock a folder of checkpoints for the block.
+
+    Parameters
+    ----------
+    folder : str or None
+        Made if missing, and removed afterwards if empty; None needs no lock.
+
+    Raises
+    ------
+    OutputError
+        If it is held already, naming the process that does.
+    """
+    if folder is None:
         yield
+        return
+    place = os.path.join(os.path.abspath(folder), LOCK)
+    with _locked(place, folder, _missing_above(place) or [os.path.dirname(place)]):
+        yield
+
+
+def _missing_above(path: str) -> list[str]:
+    """Return the folders above a path that do not exist, innermost first."""
+    found, above = [], os.path.dirname(path)
+    while not os.path.lexists(above):
+        found.append(above)
+        above = os.path.dirname(above)
+    return found
+
+
+@contextmanager
+def _locked(path: str, subject: str, folders: Sequence[str]) -> Iterator[Lock]:
+    """Hold a lock for the block, then remove its file, and those of some folders that are empty."""
+    handle, is_refreshed = _taken(path, subject)
+    ended = threading.Event()
+    refresher = threading.Thread(target=_refresh, args=(handle, ended), daemon=True) if is_refreshed else None
+    try:
+        if handle is not None:
+            _sign(handle)
+        if refresher is not None:
+            refresher.start()
+        yield Lock(path, subject, handle)
     finally:
-        if path is not None and handle is not None:
-            _remove(path)  # before it is released: afterwards it may be another's
+        ended.set()
+        if refresher is not None:
+            refresher.join()
+        if handle is not None:
+            if _is_at(handle, path):
+                with suppress(OSError):
+                    os.remove(path)  # before it is released: afterwards it may be another's
             os.close(handle)
+        with suppress(OSError):
+            for folder in folders:
+                os.rmdir(folder)
 
 
-def _locked(path: str) -> int | None:
-    """Return the open file, locked; None where there are no locks."""
-    handle = None
+class _HeldError(Exception):
+    """A lock is another's, whose signature is the argument."""
+
+
+def _taken(path: str, subject: str) -> tuple[int | None, bool]:
+    """Return the open file of a lock that is ours now, and whether it is to be refreshed.
+
+    The file is None where none can be made: writing beside it says what is wrong.
+
+    Raises
+    ------
+    OutputError
+        If the lock is another's.
+    """
+    folder, signed = os.path.dirname(path), b""
     for _ in range(TURNS):
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            break
+            os.makedirs(folder, exist_ok=True)
+            is_refreshed = not _has_flock(folder)
+            handle = _created(path) if is_refreshed else _flocked(path)
+        except _HeldError as held:
+            signed = held.args[0]
+            if signed:
+                break
+            time.sleep(UNSIGNED)
+            continue
         except OSError as error:
-            if handle is None and _was_removed(os.path.dirname(path), error):
+            if _was_removed(folder, error):
                 continue
-            if handle is not None:
-                if not os.fstat(handle).st_size:  # nobody has signed it
-                    _remove(path)
-                os.close(handle)
-            return None  # saving a checkpoint there says what is wrong
+            return None, False
+        if handle is not None:
+            return handle, is_refreshed
+    raise OutputError(_refusal(subject, signed))
+
+
+def _has_flock(folder: str) -> bool:
+    """Return whether files of a folder can be locked; tried on another one, which nobody takes for the lock."""
+    if fcntl is None:
+        return False
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
+
+
+def _flocked(path: str) -> int | None:
+    """Return the open file, locked; None if its holder removed it meanwhile."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(handle, path):
-            _sign(handle)
             return handle
+    except BlockingIOError:
+        signed = os.pread(handle, 200, 0)
         os.close(handle)
-        handle = None
-    raise OutputError(_refusal(path, handle))
+        raise _HeldError(signed) from None
+    os.close(handle)
+    return None
+
+
+def _created(path: str) -> int | None:
+    """Return the open file, made by this call; None if there was one whose holder has ended, or is dead."""
+    with suppress(FileExistsError):
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        state, signed = os.fstat(file.fileno()), file.read(200)
+        with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
+            # Both times are of the file system's clock: those of two hosts may differ.
+            age = os.fstat(probe.fileno()).st_mtime - state.st_mtime
+        if age < STALE:
+            raise _HeldError(signed)
+        aside = f"{path}.{uuid.uuid4().hex[:8]}"
+        os.rename(path, aside)  # two processes that both found it stale do not both remove it
+        found = os.stat(aside)
+        if not os.path.samestat(found, state) or found.st_mtime_ns != state.st_mtime_ns:
+            os.rename(aside, path)  # it is that of a process that was faster; see `Lock.check`
+            raise _HeldError(b"")
+        os.remove(aside)
+    return None
+
+
+def _refresh(handle: int, ended: threading.Event) -> None:
+    while not ended.wait(REFRESHED):
+        with suppress(OSError):
+            os.utime(handle)
 
 
 def _was_removed(folder: str, error: OSError) -> bool:
@@ -80,13 +253,6 @@ def _was_removed(folder: str, error: OSError) -> bool:
         return stat.S_ISDIR(os.lstat(folder).st_mode)  # and is there again
     except FileNotFoundError:
         return True
-
-
-def _remove(path: str) -> None:
-    """Remove the file, and the folder if nothing else is in it."""
-    with suppress(OSError):
-        os.remove(path)
-        os.rmdir(os.path.dirname(path))
 
 
 def _is_at(handle: int, path: str) -> bool:
@@ -103,15 +269,8 @@ def _sign(handle: int) -> None:
         os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
 
 
-def _refusal(path: str, handle: int | None) -> str:
-    """Return who holds the lock, and the remedy; close the file."""
-    signed = ""
-    if handle is not None:
-        signed = os.pread(handle, 200, 0).decode(errors="replace")
-        os.close(handle)
-    pid, _, host = signed.partition(" ")
+def _refusal(subject: str, signed: bytes) -> str:
+    """Return who holds a lock, and the remedy."""
+    pid, _, host = readable(signed.decode(errors="replace")).partition(" ")
     who = f"process {pid} on {host}" if host else "another process"
-    return (
-        f"{os.path.dirname(path)} holds the checkpoints of {who}, which is running; wait until it ends, or end it, and "
-        "then run the same command again."
-    )
+    return f"{subject} is being written by {who}; wait until it ends, or end it, or choose another place."

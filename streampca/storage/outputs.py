@@ -20,6 +20,7 @@ from numpy.lib import format as npy_format
 from ..errors import ChangedError, DataError, OutputError, RequestError
 from .disk import sync_folder
 from .free_space import writing
+from .locks import alone_at
 from .writers import ATTRIBUTE, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
 
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # names that are ours alone: what has them is removed
@@ -44,22 +45,24 @@ def open_writer(
     RequestError
         If the ending is of no format that holds such an array, see `ENDINGS`.
     """
-    suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
-    with staged(path, unfinished) as partial:
-        sink = WRITERS[suffix](partial, table, unfinished)
-        try:
-            yield sink
-            sink.close()
-        except BaseException:
-            sink.abandon()
-            raise
+    with alone_at(path):
+        suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
+        with staged(path, unfinished) as partial:
+            sink = WRITERS[suffix](partial, table, unfinished)
+            try:
+                yield sink
+                sink.close()
+            except BaseException:
+                sink.abandon()
+                raise
 
 
 @contextmanager
 def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[str]:
     """Yield the partial name to write an output under; renamed when the block ends without an error, else removed.
 
-    What the output replaces stays until then. Folders above it are made.
+    What the output replaces stays until then. Folders above it are made. No other process writes it meanwhile; a caller
+    that refuses what is there already does so under the same lock (`alone_at`), or it may be there by then.
 
     Parameters
     ----------
@@ -72,20 +75,21 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
     Raises
     ------
     OutputError
-        If something cannot be written.
+        If something cannot be written, or another process is writing it.
     """
     path = path.rstrip("/")
-    with writing(path):
+    with writing(path), alone_at(path) as lock:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         partial = _partial(path, unfinished)
         try:
             yield partial
+            lock.check()
             _take_place(partial, path)
             if unfinished is not None:  # the checkpoint is removed next: the output must have its name by then
                 sync_folder(os.path.dirname(os.path.abspath(path)))
         except BaseException as error:
             is_useless = isinstance(error, DataError | ChangedError)  # whose remedy is other data
-            if unfinished is None or not unfinished.is_resumable or is_useless:
+            if lock.is_ours and (unfinished is None or not unfinished.is_resumable or is_useless):
                 wait_for_writes()
                 with suppress(OSError):
                     discard(partial)
@@ -132,9 +136,11 @@ def _take_place(partial: str, path: str) -> None:
 
 
 def recover(path: str) -> None:
-    """Restore an output that a process moved aside and was killed before replacing."""
+    """Restore an output that a process moved aside and was killed before replacing; refuse one that it does replace."""
     if os.path.lexists(path + REPLACED) and not os.path.lexists(path):
-        os.rename(path + REPLACED, path)
+        with alone_at(path):
+            if os.path.lexists(path + REPLACED) and not os.path.lexists(path):
+                os.rename(path + REPLACED, path)
 
 
 def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = None) -> str:

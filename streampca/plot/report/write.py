@@ -17,6 +17,7 @@ from ...models.pca import PCAModel, load_model
 from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
 from ...readers.collection import Collection, data_difference, file_and_key
 from ...storage.disk import expanded
+from ...storage.locks import alone_at
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
 from .figures import check_kind, picture_files
@@ -92,19 +93,20 @@ def write_report(
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
     places = ReportFiles(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
-    places.check()
-    found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
-    check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
-    check_ending(places.path, ENDINGS)
-    embeds = isinstance(found, EmbeddingModel)
-    raw, missing = _raw(found, collection, opening) if found.makes_images or embeds else (None, "")
-    seen = None
-    if raw is not None and not embeds:
-        seen = survey(found, raw, memory=memory, examine=examine, listener=listener)
-    if missing:
-        listener(Warned(LEFT_OUT.format(shown_name(missing))))
-    page = page_of(found, seen, raw, missing=missing, kind=picture_format, listener=listener)
-    written = places.write(page)
+    with alone_at(places.path), alone_at(places.pictures):
+        places.check()
+        found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+        check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
+        check_ending(places.path, ENDINGS)
+        embeds = isinstance(found, EmbeddingModel)
+        raw, missing = _raw(found, collection, opening) if found.makes_images or embeds else (None, "")
+        seen = None
+        if raw is not None and not embeds:
+            seen = survey(found, raw, memory=memory, examine=examine, listener=listener)
+        if missing:
+            listener(Warned(LEFT_OUT.format(shown_name(missing))))
+        page = page_of(found, seen, raw, missing=missing, kind=picture_format, listener=listener)
+        written = places.write(page)
     listener(Finished("report", time.perf_counter() - began))
     return written
 
