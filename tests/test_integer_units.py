@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca import machine
-from streampca.accumulators import Scatter, integer_products
+from streampca.accumulators import Gram, Scatter, integer_products
 from streampca.accumulators.integer_products import (
     SIGNED,
     IntegerProducts,
@@ -85,6 +85,27 @@ def test_blocks_are_multiplied_as_python_multiplies_them(data, dtype, rows, p, t
     np.testing.assert_array_equal(np.triu(total), np.triu((about.T @ about).astype(np.float64)))
     np.testing.assert_array_equal(sums, about.sum(axis=0).astype(np.float64))
     np.testing.assert_array_equal(squares, (about**2).sum(axis=0).astype(np.float64))
+
+
+@settings(max_examples=30)
+@given(
+    data=st.data(), dtype=st.sampled_from(DTYPES), n=st.integers(1, 12), p=st.integers(1, 30), tile=st.integers(2, 8)
+)
+def test_samples_are_multiplied_as_python_multiplies_them(data, dtype, n, p, tile):
+    """About any whole numbers among those of each feature, in tiles of any size."""
+    word = {"f4": "i2", "f8": "u2", "b1": "u1"}.get(dtype, dtype)
+    low, high = (0, 1) if dtype == "b1" else (np.iinfo(word).min, np.iinfo(word).max)
+    number = st.sampled_from([low, high]) | st.integers(low, high)
+    x = np.array(data.draw(st.lists(number, min_size=n * p, max_size=n * p))).reshape(n, p)
+    centre = x[data.draw(st.integers(0, n - 1))].astype(np.float64)
+    total = np.zeros((n, n), order="F")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(integer_products, "INTEGER_TILE", tile // 2 * 2)
+        patch.setattr(integer_products, "TURNED_COLUMNS", 7)
+        squares = IntegerProducts(EXACT).add_among(as_whole(x.astype(dtype)), centre, total)
+    about = x.astype(object) - centre.astype(int).astype(object)
+    np.testing.assert_array_equal(np.triu(total), np.triu((about @ about.T).astype(np.float64)))
+    np.testing.assert_array_equal(squares, (about**2).sum(axis=1).astype(np.float64))
 
 
 def test_70000_rows_of_extreme_values():
@@ -214,6 +235,50 @@ def test_exact_sums_that_are_wrong_leave_no_bounds(units):
     assert np.isnan(found.probe_products).any()
 
 
+def gram_of(parts, **how):
+    """Gram matrix of samples whose features come in parts."""
+    found, at = Gram(len(parts[0]), **how), 0
+    for part in parts:
+        found.update(part, at=at)
+        at += part.shape[1]
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_gram_matrices_on_units_are_exact_however_features_are_cut(units, dtype, threads):
+    bounds = np.iinfo(dtype)
+    x = np.random.default_rng(6).integers(bounds.min, bounds.max, (30, 3000), endpoint=True).astype(dtype)
+    about = x.astype(np.int64) - np.rint(x.mean(axis=0)).astype(np.int64)
+    exact = np.triu(about @ about.T)
+    for cuts in ([], [1000], [1, 700, 2000]):
+        for size in (4096, 256):
+            how = {"integer_units": "amx", "threads": threads, "product_features": size}
+            found = gram_of(np.split(x, cuts, axis=1), **how)
+            assert found.n_on_integer_units == 3000
+            assert found.sums_exactly
+            assert found.agrees
+            np.testing.assert_array_equal(np.triu(found.products()[0]), exact)
+
+
+def test_gram_matrices_resume_with_and_without_units(units):
+    x = np.random.default_rng(6).integers(0, 256, (40, 2000)).astype(np.uint8)
+    whole = gram_of([x]).centred()
+    for first, then in (("amx", "none"), ("none", "amx")):
+        half = gram_of([x[:, :900]], integer_units=first)
+        found = Gram.from_state(half.state(), integer_units=then)
+        found.update(x[:, 900:], at=900)
+        assert 0 < found.n_on_integer_units < 2000
+        assert found.agrees
+        np.testing.assert_array_equal(np.triu(found.centred().upper), np.triu(whole.upper))
+
+
+def test_wrong_sums_of_a_gram_matrix_on_units_are_noticed(units):
+    found = gram_of([np.random.default_rng(6).integers(0, 256, (40, 500)).astype(np.uint8)], integer_units="amx")
+    found._gram[3, 7] += 1
+    assert found.agrees is False
+
+
 def test_a_state_goes_on_with_other_units(units):
     x = np.random.default_rng(2).integers(0, 256, (3000, 40)).astype(np.uint8)
     whole = fed([x])
@@ -282,6 +347,19 @@ def test_fits_on_units_are_exact_and_say_so(units, monkeypatch, dtype, high):
             np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
 
 
+def test_dual_fits_on_units_are_exact_and_say_so(units, monkeypatch):
+    x = np.random.default_rng(5).integers(0, 256, (600, 6000)).astype(np.uint8)
+    how = {"n_components": 5, "method": "dual", "precision": "single"}
+    found = streampca.fit(x, **how)
+    assert found.provenance["plan"]["integer_units"] == "amx"
+    assert found.provenance["samples_on_integer_units"] == len(x)
+    assert found.provenance["exact_sums"]
+    monkeypatch.setattr(machine, "integer_units", lambda: "none")
+    other = streampca.fit(x, **how)
+    for name in ("mean", "components", "explained_variance", "total_variance"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
+
+
 def test_units_that_saturate_decline_themselves(monkeypatch):
     monkeypatch.setattr(machine, "integer_units", lambda: "amx")
     monkeypatch.setattr(integer_products, "onnxruntime_kernel", lambda **_: SATURATING)
@@ -338,6 +416,10 @@ def test_small_budgets_and_small_problems_decline_units():
     assert small.integer_units == "none"
     assert make_plan(problem(1000, 100, "u1", "amx"), Request(5, method="covariance")).integer_units == "none"
     assert make_plan(replace(large, total_weight=9.0), Request(50, method="covariance")).integer_units == "none"
+    wide = problem(1000, 250_000, "u1", "amx")
+    assert make_plan(wide, Request(50, method="dual")).integer_units == "amx"
+    least = make_plan(wide, Request(5, method="dual", memory=80 * 2**20))
+    assert least.integer_units == "none"
 
 
 def test_the_predicted_time_knows_integer_units():

@@ -21,6 +21,7 @@ from ..planning.sizes import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .gram_probes import GramProbes
+from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
 from .protocol import Accumulator
 from .sum_check import SumCheck
@@ -88,11 +89,15 @@ class Gram(Accumulator):
         Point that products are about: near the mean of the samples, or zero, for inner products of samples as they are.
     centres : int
         Number of all features, p, where that point is kept for `products`; 0 by default, where it is not.
+    integer_units : str
+        Class of integer units that blocks of whole numbers are multiplied on, about their mean, e.g. ``"amx"``.
 
     Attributes
     ----------
     n_features : int
         Features absorbed.
+    n_on_integer_units : int
+        Those that were multiplied on integer units.
 
     Notes
     -----
@@ -112,10 +117,13 @@ class Gram(Accumulator):
         seed: int = 0,
         about: str = "mean",
         centres: int = 0,
+        integer_units: str = "none",
     ) -> None:
         self.about, self._centres = about, np.zeros(centres)
         self.n_samples, self.precision, self.product_features, self.seed = n_samples, precision, product_features, seed
-        self.threads, self.n_features = threads, 0
+        self.threads, self.n_features, self.n_on_integer_units = threads, 0, 0
+        self.integer_units = integer_units if about == "mean" and precision == "single" else "none"
+        self._integers: IntegerProducts | None = None
         self._pieces = ExactProducts(precision, product_features)
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
@@ -143,7 +151,10 @@ class Gram(Accumulator):
             If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
         """
         threads = 1 if self.precision == "double" else self.threads
-        how = {"one_thread": threads > 1, "centres": self.about == "mean"}
+        if self._integers is None and self.integer_units != "none" and block.dtype.kind != "f":
+            self._integers = integer_products(self.integer_units, self.n_samples + 1)  # with their centre
+            self.integer_units = "none" if self._integers is None else self.integer_units
+        how: dict[str, Any] = {"one_thread": threads > 1, "centres": self.about == "mean", "integers": self._integers}
         while len(self._free) < threads:
             self._free.append(TileProducts(self._dtype, self.product_features, seed=self.seed, **how))
         for products in self._free:
@@ -177,7 +188,8 @@ class Gram(Accumulator):
         """Cut features into tiles, each as wide as is right when its turn comes."""
         start, whole = 0, holds_whole_numbers(block)
         while start < block.shape[1]:
-            stop = min(start + self._pieces.length(whole), block.shape[1])
+            width = self.product_features if self._integers else self._pieces.length(whole)
+            stop = min(start + width, block.shape[1])
             yield FeatureTile(block[:, start:stop], at + start, self._probes.tiles % CHECK_EVERY == 0, whole)
             self._probes.tiles += 1
             start = stop
@@ -187,7 +199,9 @@ class Gram(Accumulator):
         tile = found.tile
         if not np.isfinite(found.largest):
             raise not_finite(tile.values, 0, self.precision)
-        if self._pieces.must_halve(found.largest, tile.width, tile.whole):
+        if found.on_integer_units:
+            self.n_on_integer_units += tile.width
+        elif self._pieces.must_halve(found.largest, tile.width, tile.whole):
             for half in tile.halves():
                 self._add(products.multiply(half, self._gram, self._check if self.exact else None), products)
             return
@@ -220,6 +234,7 @@ class Gram(Accumulator):
         self._centres += other._centres  # of other features, and 0 for these
         self._probes.add(other._probes)
         self.n_features += other.n_features
+        self.n_on_integer_units += other.n_on_integer_units
         self._pieces.absorb(other._pieces)
 
     def release(self) -> None:
@@ -281,6 +296,7 @@ class Gram(Accumulator):
         gram.flags.writeable = copy
         return {
             "n_features": np.array(self.n_features),
+            "n_on_integer_units": np.array(self.n_on_integer_units),
             "product_features": np.array(self.product_features),
             "seed": np.array(self.seed),
             "double": np.array(self.precision == "double"),
@@ -294,13 +310,16 @@ class Gram(Accumulator):
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1) -> Self:
+    def from_state(
+        cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1, integer_units: str = "none"
+    ) -> Self:
         """Exact inverse of `state`; without `copy` a matrix in Fortran order is taken over, not to be used again."""
         precision = "double" if state["double"] else "single"
         features, seed = int(state["product_features"]), int(state["seed"])
         about = "zero" if state["about_zero"] else "mean"
         how: dict[str, Any] = {"precision": precision, "product_features": features, "threads": threads, "seed": seed}
-        new = cls(len(state["gram"]), about=about, **how)
+        new = cls(len(state["gram"]), about=about, integer_units=integer_units, **how)
+        new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
         new._centres = np.array(state["centres"], dtype=np.float64)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from ..planning.sizes import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
+from .exact_products import EXACT_BELOW
+from .integer_products import IntegerProducts, as_whole
 from .probes import Directions
 from .sum_check import Int64, SumCheck
 
@@ -66,6 +68,8 @@ class Multiplied(NamedTuple):
         Products with the probes, and their error where it was measured, else None.
     check : ndarray of shape (8, 8) or None
         Sums that check those of whole numbers, see `SumCheck`.
+    on_integer_units : bool
+        If true, the product is exact, however large its diagonal is.
     """
 
     tile: FeatureTile
@@ -75,6 +79,7 @@ class Multiplied(NamedTuple):
     along: Array
     rounding: Array | None
     check: Int64 | None
+    on_integer_units: bool = False
 
 
 class TileProducts:
@@ -92,12 +97,21 @@ class TileProducts:
         Whether others are at work at the same time (`streampca.execution.threads`).
     centres : bool
         If true, tiles are centred before they are multiplied.
+    integers : IntegerProducts, optional
+        Multiplies tiles of whole numbers in place of BLAS.
     """
 
     def __init__(
-        self, dtype: np.dtype[Any], most_features: int, *, seed: int, one_thread: bool = False, centres: bool = True
+        self,
+        dtype: np.dtype[Any],
+        most_features: int,
+        *,
+        seed: int,
+        one_thread: bool = False,
+        centres: bool = True,
+        integers: IntegerProducts | None = None,
     ) -> None:
-        self._centres = centres
+        self._centres, self._integers = centres, integers
         self._dtype, self._most, self._one_thread = dtype, most_features, one_thread
         self._directions = Directions(seed)
         self._work: Array = np.empty(0, dtype)
@@ -112,7 +126,7 @@ class TileProducts:
         width = min(self._most, width)
         if self._work.size < n_samples * width:
             self._work = np.empty(n_samples * width, self._dtype)
-        if self._dtype == np.float32 and self._product is None:
+        if self._dtype == np.float32 and self._product is None and self._integers is None:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
     def multiply(self, tile: FeatureTile, total: Array, check: SumCheck | None) -> Multiplied:
@@ -123,7 +137,7 @@ class TileProducts:
         tile : FeatureTile
             Tile to multiply.
         total : ndarray of shape (n, n)
-            Double precision: products are added to this at once.
+            Products in double precision, or on integer units, are added to this at once.
         check : SumCheck or None
             Multiplies whole numbers, too, as long as all products were exact.
         """
@@ -134,10 +148,16 @@ class TileProducts:
             else:
                 np.copyto(centred, tile.values, casting="unsafe")
                 centre = np.zeros(tile.width)
-            one_thread = self._one_thread
-            self._product, squares = symmetric_product(centred, total, self._product, one_thread=one_thread)
-            checked = check.products(centred.T) if check and tile.whole else None
-            return Multiplied(tile, self._product, float(squares.max()), centre, *self._probed(tile, centred), checked)
+            numbers = as_whole(tile.values) if self._integers and tile.whole else None
+            if self._integers and numbers:
+                squares = self._integers.add_among(numbers, centre, total)
+            else:
+                self._product, squares = symmetric_product(centred, total, self._product, one_thread=self._one_thread)
+            largest = float(squares.max())
+            small = numbers is None or numbers.words.itemsize == 1 or largest < EXACT_BELOW
+            checked = check.products(centred.T, small=small) if check and tile.whole else None
+            product = self._product if numbers is None else None
+            return Multiplied(tile, product, largest, centre, *self._probed(tile, centred), checked, bool(numbers))
 
     def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:
         """Rows times W, and the error of that on some features."""

@@ -15,7 +15,7 @@ from ..errors import ModelError, RequestError
 from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.blocks import Part
-from ..planning.covariance import bytes_a_number
+from ..planning.integer_units import bytes_a_number
 from ..planning.request import HOW, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import State, digest, states_by_name

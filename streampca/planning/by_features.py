@@ -68,6 +68,7 @@ class ByFeatures(Sizes):
     block_rows: int = 1
     block_features: int = 1
     product_features: int = 1
+    integer_units: str = "none"
 
     @property
     @abstractmethod
@@ -169,6 +170,7 @@ class ByFeatures(Sizes):
             dense_room=dense_room,
             width=width,
             columns=columns,
+            integer_units=self.integer_units,
         )
 
     # -- memory

@@ -11,25 +11,24 @@ from .budget import (
     BLOCK_SHARES,
     CHUNK_SHARE,
     MOST_BLOCK,
-    SMALL_PRODUCT,
     precision_of,
     smallest,
     solver_of,
     span_count,
 )
 from .decoding import read_boxes
+from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import (
     COMPONENT_COPIES,
     MemoryEstimate,
     Phase,
     block_items,
     in_threads,
-    integer_items,
     runtime,
     solve_memory,
 )
 from .plan import Candidate, Plan
-from .rates import INTEGER_RATES, RATES, Work, integer_products, products, solve_work
+from .rates import Work, integer_products, products, solve_work
 from .request import Problem, Request
 from .sizes import integer_rows, scatter_bytes, thread_count
 
@@ -51,7 +50,7 @@ def reason_against(problem: Problem) -> str:
 
 def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the plan if it fits."""
-    yield Candidate.of(covariance_plan(problem, request, integer_units=worthwhile_units(problem, request)))
+    yield Candidate.of(covariance_plan(problem, request, integer_units=_units(problem, request)))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
@@ -60,26 +59,15 @@ def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     return budget, covariance_plan(problem, request).memory_estimate
 
 
-def worthwhile_units(problem: Problem, request: Request) -> str:
-    """Return the integer units that multiply samples faster than floating point does, or "none".
-
-    Samples of a floating-point dtype may turn out to hold whole numbers of 16 bits.
-    """
-    units, multiplications = problem.machine.integer_units, problem.n_samples * problem.n_features**2
-    if units not in INTEGER_RATES or problem.weighted or multiplications <= SMALL_PRODUCT:
-        return "none"
-    if problem.kind != "f" and problem.itemsize > 2:
-        return "none"
+def _units(problem: Problem, request: Request) -> str:
+    """Return the integer units that multiply samples faster than floating point does, or "none"."""
+    multiplications = problem.n_samples * problem.n_features**2
     precision = precision_of(problem, request, multiplications)
+    if problem.weighted:
+        return "none"  # roots of weights make fractions of them
     if problem.kind == "f" and not _takes_threads(problem, precision):
         return "none"  # most are fractions, which threads of their own do not suit
-    rate = RATES.double if precision == "double" else RATES.single
-    return units if INTEGER_RATES[units] > rate * bytes_a_number(problem) ** 2 else "none"
-
-
-def bytes_a_number(problem: Problem) -> int:
-    """Bytes of the whole numbers that samples hold, or may hold."""
-    return 2 if problem.kind == "f" else problem.itemsize
+    return worthwhile_units(problem, multiplications, precision)
 
 
 def covariance_plan(
@@ -132,7 +120,8 @@ def _covariance_plan(
     threads = min(threads, len(spans))
     blocks = block_items(problem, rows, threads, ahead)
     if units != "none":
-        blocks |= integer_items(p, bytes_a_number(problem), rows, threads)
+        at_once = min(rows, integer_rows(p * bytes_a_number(problem)))
+        blocks |= integer_items(p, bytes_a_number(problem), at_once, threads)
     phases = [
         _pass_memory(problem, request, precision, product_rows, blocks, threads),
         _solve_memory(problem, request, solver, room),

@@ -19,9 +19,10 @@ from itertools import product
 from ..units import format_shape
 from .budget import most_that_fits, solver_of
 from .by_features import SCHEDULES, WORTH_CHANGING, ByFeatures, against, places
+from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import MemoryEstimate, Phase, smallest_of, solve_memory
 from .plan import Candidate, Cost, Plan
-from .rates import Work, products, solve_work
+from .rates import Work, integer_products, products, solve_work
 from .request import Problem, Request
 from .sizes import PROBES
 
@@ -78,9 +79,15 @@ def dual_plan(problem: Problem, request: Request, schedule: str) -> Plan | None:
 
 
 def _tried(problem: Problem, request: Request, schedule: str, k: int, rooms: tuple[bool, ...]) -> Iterator[Dual]:
-    """Yield sizes with room for a dense solve or without, components in memory or stored; the preferred come first."""
+    """Yield sizes with room for a dense solve or without, components in memory or stored; the preferred come first.
+
+    Each with integer units first, where they are worthwhile.
+    """
     for dense, stored in product(rooms, places(request)):
-        yield Dual(problem=problem, request=request, schedule=schedule, k=k, stored=stored, dense=dense)
+        sizes = Dual(problem=problem, request=request, schedule=schedule, k=k, stored=stored, dense=dense)
+        if (units := sizes.worthwhile_units()) != "none":
+            yield replace(sizes, integer_units=units)
+        yield sizes
 
 
 def _components_counted_on(problem: Problem, request: Request) -> list[int]:
@@ -107,6 +114,12 @@ class Dual(ByFeatures):
     def solver(self) -> str:
         """Solver of the n x n problem."""
         return solver_of(self.problem.n_samples, self.request, self.problem.most_components)
+
+    def worthwhile_units(self) -> str:
+        """Return the integer units that multiply samples faster than floating point does, or "none"."""
+        if self.precision == "double" or self.problem.kind == "f" or self.request.workers > 1:
+            return "none"
+        return worthwhile_units(self.problem, self.multiplications, self.precision)
 
     def plan(self, memory: int) -> Plan:
         """Return the plan with these sizes, and room for the components asked for, or all that there is memory for."""
@@ -139,6 +152,8 @@ class Dual(ByFeatures):
         items["tile of it, centred"] = self.threads * n * tile * self.itemsize
         if self.precision == "single":  # in double precision products are added up at once
             items["product of a tile"] = self.threads * 4 * n * n
+        if self.integer_units != "none":
+            items |= integer_items(n + 1, bytes_a_number(self.problem), tile, self.threads)
         items["mean"] = 16 * p
         items["probes"] = PROBES * (2 * 8 * n + self.threads * 12 * tile)
         if self.problem.weighted:
@@ -158,8 +173,11 @@ class Dual(ByFeatures):
         """Passes, bytes and work."""
         n, p = self.problem.n_samples, self.problem.n_features
         work, bytes_read, again = self.reading(1)
-        work += Work(centring=2.0 * n * p) + products(float(n) * n * p + 2.0 * n * p * self.k, self.precision)
-        work += solve_work(n, self.solver)
+        work += Work(centring=2.0 * n * p) + products(2.0 * n * p * self.k, self.precision) + solve_work(n, self.solver)
+        if self.integer_units == "none":
+            work += products(float(n) * n * p, self.precision)
+        else:
+            work += integer_products(float(n) * n * p * bytes_a_number(self.problem) ** 2, self.integer_units)
         if self.precision == "single":
             work += Work(adding=float(n) * n * -(-p // self.product_features))
         return Cost(round(1 + (self.schedule == "scratch") + again / p, 2), bytes_read, work)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..units import MIB, format_bytes, format_shape
 from .request import Problem
-from .sizes import INTEGER_LIBRARY, dense_bytes, integer_bytes, lanczos_bytes
+from .sizes import dense_bytes, lanczos_bytes
 
 HELD = "means, trends and deviations of features, or landmarks"
 COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
@@ -96,12 +96,6 @@ def runtime(threads: int = 1, more: int = 0) -> dict[str, int]:
 def in_threads(items: Mapping[str, int], threads: int) -> dict[str, int]:
     """Return what each of so many threads holds, for all of them."""
     return dict(items) if threads == 1 else {f"{name}, {threads} times": threads * size for name, size in items.items()}
-
-
-def integer_items(n_features: int, bytes_a_number: int, rows: int, threads: int) -> dict[str, int]:
-    """Bytes by name of products on integer units: the library, and what each of so many threads holds."""
-    library = {"library for integer units": INTEGER_LIBRARY}
-    return library | in_threads(integer_bytes(n_features, bytes_a_number, rows), threads)
 
 
 def block_items(problem: Problem, rows: int, threads: int, ahead: int) -> dict[str, int]:

@@ -61,11 +61,11 @@ def integer_rows(width: int) -> int:
     return max(LEAST_INTEGER_ROWS, INTEGER_BYTES // width)
 
 
-def integer_bytes(n_features: int, bytes_a_number: int, rows: int) -> dict[str, int]:
-    """Bytes by name that products of blocks of so many rows on integer units take beside a scatter matrix."""
-    width = n_features * bytes_a_number
+def integer_bytes(n_columns: int, bytes_a_number: int, rows: int) -> dict[str, int]:
+    """Bytes by name that products of columns on integer units take beside their sum, so many rows at a time."""
+    width = n_columns * bytes_a_number
     return {
-        "pieces of whole numbers, as bytes": 4 * min(rows, integer_rows(width)) * width,
+        "pieces of whole numbers, as bytes": 4 * rows * width,
         "tile of their products": 16 * min(INTEGER_TILE, width) * width,
     }
 

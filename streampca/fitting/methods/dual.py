@@ -135,8 +135,9 @@ class Reads:
         plan = self._plan
         how: dict[str, Any] = {"precision": plan.precision, "product_features": plan.product_features}
         how |= {"about": about, "centres": centres}
-        new = partial(Gram, self._n, threads=self.threads, seed=plan.request.seed, **how)
-        restored = partial(Gram.from_state, copy=False, threads=self.threads)
+        where: dict[str, Any] = {"threads": self.threads, "integer_units": plan.integer_units}
+        new = partial(Gram, self._n, seed=plan.request.seed, **how, **where)
+        restored = partial(Gram.from_state, copy=False, **where)
         with self.told("Gram matrix", 1):
             return FeaturesTask(new, restored, self.features, plan.precision).fold(
                 self._job, self._job.checkpoint("gram")
@@ -202,4 +203,5 @@ def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
         total_weight=weight,
         exact=pairs.exact,
         variance_bound=bounds,
+        measured={"samples_on_integer_units": n} if pairs.on_integer_units else {},
     )

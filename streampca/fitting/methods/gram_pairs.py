@@ -96,6 +96,8 @@ class Pairs:
         Whether components were left out that are no rounding, but are not orthogonal to the others as they are made.
     bounds : ndarray of shape (k,) or None
         How far each of `sizes` may be from a true one, where that is known.
+    on_integer_units : bool
+        Whether the matrix was made on integer units.
     """
 
     trace: float
@@ -110,6 +112,7 @@ class Pairs:
     polishes: bool
     lost: bool
     bounds: Float64 | None = None
+    on_integer_units: bool = False
 
     def factors(self, job: Job, *, one_thread: bool) -> Factors:
         """Return the vectors to multiply samples with: as they are, where mixing comes later, or scaled.
@@ -175,4 +178,5 @@ def solved(gram: Gram, job: Job) -> Pairs:
         polishes=polishes,
         lost=lost,
         bounds=residual_bounds(centred, solution.values, solution.vectors) if agrees and job.weights is None else None,
+        on_integer_units=gram.n_on_integer_units > 0,
     )

@@ -1,0 +1,34 @@
+"""Whether products of whole numbers are worth making on integer units, and the memory that they take."""
+
+from __future__ import annotations
+
+from .budget import SMALL_PRODUCT
+from .memory import in_threads
+from .rates import INTEGER_RATES, RATES
+from .request import Problem
+from .sizes import INTEGER_LIBRARY, integer_bytes
+
+
+def worthwhile_units(problem: Problem, multiplications: int, precision: str) -> str:
+    """Return the integer units that make so many products faster than floating point does, or "none".
+
+    Samples of a floating-point dtype may turn out to hold whole numbers of 16 bits.
+    """
+    units = problem.machine.integer_units
+    if units not in INTEGER_RATES or multiplications <= SMALL_PRODUCT:
+        return "none"
+    if problem.kind != "f" and problem.itemsize > 2:
+        return "none"
+    rate = RATES.double if precision == "double" else RATES.single
+    return units if INTEGER_RATES[units] > rate * bytes_a_number(problem) ** 2 else "none"
+
+
+def bytes_a_number(problem: Problem) -> int:
+    """Bytes of the whole numbers that samples hold, or may hold."""
+    return 2 if problem.kind == "f" else problem.itemsize
+
+
+def integer_items(n_columns: int, bytes_a_number: int, rows: int, threads: int) -> dict[str, int]:
+    """Bytes by name of products of columns on integer units: the library, and what each of so many threads holds."""
+    library = {"library for integer units": INTEGER_LIBRARY}
+    return library | in_threads(integer_bytes(n_columns, bytes_a_number, rows), threads)
