@@ -27,7 +27,7 @@ from streampca.eigensolvers import (
     value_bounds,
 )
 from streampca.eigensolvers.error_bounds import angle_bounds, gaps_around
-from streampca.models.accuracy import digits_of, digits_trusted, sentences, trust_of
+from streampca.models.accuracy import bound_text, digits_of, sentences, trust_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -557,7 +557,7 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
     assert back.outside == known.outside
     np.testing.assert_array_equal(back.variance_bound, known.variance_bound)
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.zarr")]).output
-    assert [line.split()[5] for line in shown.splitlines()[2:6]] == ["8", "9", "4", "7"]
+    assert [line.split()[3] for line in shown.splitlines()[2:6]] == ["1e-08", "1e-09", "1e-04", "1e-07"]
     assert shown.count("so components 1-2 are certain to be the leading ones\n") == 1
     told = json.loads(CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.zarr"), "--json"]).output)["trust"]
     assert (told["digits"], told["leading"]) == ([8, 9, 4, 7], 2)
@@ -566,8 +566,8 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
 
 def test_digits():
     assert [digits_of(bound) for bound in (3e-7, 0.05, 7.0, 0.0, np.nan, np.inf)] == [6, 1, 0, 15, None, None]
-    words = [digits_trusted(bound) for bound in (3e-7, 0.05, 0.5, 7.0, 0.0, np.nan)]
-    assert words == ["6 digits", "1 digit", "no digits", "no digits", "15 digits", ""]
+    texts = [bound_text(bound) for bound in (3.01e-7, 3e-7, 9.2e-5, 0.051, 0.5, 7.0, 0.0, np.nan)]
+    assert texts == ["1e-06", "1e-06", "1e-04", "0.06", "0.5", "7", "1e-15", ""], "rounded up"
     sharper = model([20, 10], bound=1e-4, variance_bound=np.array([1e-7, np.nan]))
     assert trust_of(sharper).digits == (7, 4)
 

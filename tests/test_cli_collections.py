@@ -307,7 +307,8 @@ def test_next_command_opens_the_collection_alike(tmp_path):
     opened = ("--key", "raw", "--select", "1=0", "--samples", "0:19", "--labels", tmp_path / "label.npy",
               "--where", "label=1")  # fmt: skip
     said = succeeded("fit", tmp_path / "x.h5", *opened, "-k", 2, "-o", tmp_path / "m.zarr", "-q")
-    words = shlex.split(said.splitlines()[-1].removeprefix("next: streampca "))
+    report, words = (shlex.split(line.removeprefix("next: streampca ")) for line in said.splitlines()[-2:])
+    assert report == ["report", str(tmp_path / "m.zarr"), "--labels", str(tmp_path / "label.npy"), "-o", "report.html"]
     assert words[-2:] == ["-o", "scores.zarr"]
     succeeded(*words[:-1], tmp_path / "s.npy", "-q")
     assert np.load(tmp_path / "s.npy").shape == (9, 2)

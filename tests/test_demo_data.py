@@ -174,7 +174,7 @@ def test_the_demonstration_takes_little_memory_and_time(here):
     assert "not taken   dual: no gain" in done.stdout
     assert "streampca fit path/to/images" in done.stdout
     making = [json.loads(line) for line in done.stderr.splitlines() if line == "null" or line.isdecimal()]
-    fitting = re.findall(r"peak memory (.*?) of (.*?) allowed, for (.*?) of data", done.stdout)
+    fitting = re.findall(r"planned, (.*?) actual, (.*?) allowed\ndata +(.*)", done.stdout)
     assert len(making) == 2
     if None in making:
         pytest.skip("this system does not let the high-water mark be reset")

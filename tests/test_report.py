@@ -97,7 +97,7 @@ def test_sections_and_facts(page, folder, model):
     for fact in (
         f"Principal components of {folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
         f"6, holding {100 * model.explained_variance_ratio.sum():.3g} % of the variance",
-        "By North's rule of thumb (sampling error of 48 independent samples)", "digits", "64.0 MiB (as asked)",
+        "By North's rule of thumb (sampling error of 48 independent samples)", "error bound", "64.0 MiB (as asked)",
         "passes over the collection", "n components", "uint8", "can be, 255.", np.__version__,
         model.provenance["fingerprint"],
     ):  # fmt: skip

@@ -260,12 +260,12 @@ def test_the_table_of_components_says_what_is_trusted():
     console = log()
     console.print(components_table(model))
     assert [line.split() for line in lines(console)[1:]] == [
-        ["1", "50", "%", "50", "%", "6", "digits", "0.001°"],
-        ["2", "25", "%", "75", "%", "2", "digits", "2°"],
-        ["3", "12.5", "%", "87.5", "%", "not", "measured", "not", "measured"],
+        ["1", "50.00", "50.00", "1e-06", "0.001°"],
+        ["2", "25.00", "75.00", "0.002", "2°"],
+        ["3", "12.50", "87.50", "not", "measured", "not", "measured"],
     ]
     assert components_table(model, count=2).row_count == 2
     model.variance_bound = np.array([1e-6, 2e-7, np.nan])
     console = log()
     console.print(components_table(model))
-    assert [line.split()[5] for line in lines(console)[1:]] == ["6", "6", "not"]
+    assert [line.split()[3] for line in lines(console)[1:]] == ["1e-06", "1e-06", "not"]

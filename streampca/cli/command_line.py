@@ -89,12 +89,12 @@ def run_of(given: dict[str, Any]) -> Run:
     return make_run(data, COMMAND)
 
 
-def words_of(section: str) -> list[str]:
-    """Return the words of the current command that concern a section of its run, as they were typed."""
+def words_of(section: str, only: str | None = None) -> list[str]:
+    """Return the words of the current command that give a section of its run, or one key of it, as they were typed."""
     context, words = click.get_current_context(), []
     for parameter in context.command.params:
         name = parameter.name or ""
-        if not name.startswith(section + _SEPARATOR) or context.get_parameter_source(name) is not _TYPED:
+        if not name.startswith(section + _SEPARATOR + (only or "")) or context.get_parameter_source(name) is not _TYPED:
             continue
         value = context.params[name]
         if isinstance(parameter, click.Argument):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,6 +73,13 @@ def _print_graph(graph: NeighborGraph) -> None:
         click.echo(sentence)
 
 
+def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print headings and texts, wrapped at the width of the terminal, or 80 columns."""
+    from ..units import facts_as_text
+
+    click.echo(facts_as_text(facts, shutil.get_terminal_size().columns))
+
+
 def _console() -> Console:
     from rich.console import Console
 
@@ -103,8 +111,7 @@ def info(run: Run, as_json: bool) -> None:
     found = open_run(run.collection)
     facts = found.facts()
     if not as_json:
-        for name, text in facts.items():
-            click.echo(f"{name:<12}{text}")
+        _print_facts(facts.items())
         _list_left_out("skipped", found.skipped, len(found.skipped))
         return
     plain = {
@@ -149,7 +156,10 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
     if bool(run.collection.source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
     chosen = plan_run(run, shape=shape, dtype=dtype, workers=workers)
-    click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
+    if as_json:
+        click.echo(json.dumps(chosen.to_json(), indent=1))
+    else:
+        _print_facts(chosen.lines())
 
 
 @cli.command()
@@ -176,7 +186,10 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
     if run.fit.part is not None:
         click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
-    click.echo(f"next: {as_typed('transform', str(run.output.model), *words_of('collection'), '-o', 'scores.zarr')}")
+    model = str(run.output.model)
+    labels = words_of("collection", only="labels")
+    click.echo(f"next: {as_typed('report', model, *labels, '-o', 'report.html')}")
+    click.echo(f"next: {as_typed('transform', model, *words_of('collection'), '-o', 'scores.zarr')}")
 
 
 @cli.command()
@@ -202,13 +215,14 @@ def embed(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
     if plan:
         from .from_config import plan_embedding
 
-        click.echo(str(plan_embedding(run)))
+        _print_facts(plan_embedding(run).lines())
         return
     if run.output.model is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if _carry_out(run, quiet=quiet, print_config=print_config):
-        words = ["NEW", "-o", "places.zarr"]
-        click.echo(f"next: {as_typed('transform', str(run.output.model), *words)}")
+        model = str(run.output.model)
+        click.echo(f"next: {as_typed('report', model, '-o', 'report.html')}")
+        click.echo(f"next: {as_typed('transform', model, 'NEW', '-o', 'places.zarr')}")
 
 
 @cli.command()
@@ -299,7 +313,7 @@ def neighbors(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
     if plan:
         from .from_config import plan_graph
 
-        click.echo(str(plan_graph(run)))
+        _print_facts(plan_graph(run).lines())
         return
     if run.output.graph is None:
         raise click.UsageError("Missing option '-o' / '--output'.")

@@ -13,19 +13,17 @@ from .. import plot
 from ..errors import OutputError
 from ..fitting.fit import fit
 from ..fitting.plan import plan
-from ..models.pca import PCAModel
 from ..plot.report import overview, survey
 from ..readers import open_collection
 from ..storage.disk import expanded
-from ..units import format_bytes, format_seconds
+from ..units import HEADING, facts_as_text, format_bytes, format_seconds
 from .demo_data import labels_path, make_digits, make_patches
-from .terminal import Progress, components_table, draw_images
+from .terminal import Progress, components_table, draw_leading, planned_and_actual
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 COMPONENTS = 16
-DRAWN = 7  # components drawn after the mean: two rows of four on 80 columns
 LISTED = 6
 EXAMINED = 20_000  # samples whose scores are drawn
 
@@ -76,24 +74,17 @@ def _check_folder(folder: str) -> None:
 
 def _show(console: Console, title: str, source: str, memory: str) -> None:
     console.rule(f"[bold]{title}")
-    console.print(str(plan(source, n_components=COMPONENTS, memory=memory)), soft_wrap=True)
+    made = plan(source, n_components=COMPONENTS, memory=memory)
+    console.print(facts_as_text(made.lines(), console.width), markup=False, soft_wrap=True)
     stem = source.removesuffix(".zarr")
     with Progress() as listener:
         output = f"{stem}-model.zarr"
         model = fit(source, n_components=COMPONENTS, memory=memory, output=output, overwrite=True, listener=listener)
-    collection, peak = open_collection(source), model.provenance["peak_bytes"]
-    if peak is not None:
-        console.print(
-            f"peak memory {format_bytes(peak)} of {memory} allowed, for {format_bytes(collection.nbytes)} of data"
-        )
+    collection = open_collection(source)
+    for line in planned_and_actual(made, model):
+        console.print(line)
+    console.print(f"{'data':<{HEADING}}{format_bytes(collection.nbytes)}")
+    draw_leading(console, model)
     console.print(components_table(model, LISTED))
-    _draw(console, model)
     plot.save(overview(survey(model, collection, examine=EXAMINED)), f"{stem}.png")
     console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)
-
-
-def _draw(console: Console, model: PCAModel) -> None:
-    images = [model.mean, *model.components[:DRAWN]]
-    ratios = model.explained_variance_ratio
-    titles = ["mean", *(f"{j + 1}: {100 * ratios[j]:.3g} %" for j in range(DRAWN))]
-    draw_images(console, images, titles, signed=[False] + [True] * DRAWN)

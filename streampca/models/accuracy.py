@@ -178,10 +178,20 @@ def largest_outside(model: PCAModel) -> float:
 # -- in words
 
 
-def digits_trusted(bound: float) -> str:
-    """Say a bound on a relative error in words, ``"6 digits"``; an empty string where it is not known."""
-    digits = digits_of(bound)
-    return "" if digits is None else f"{digits or 'no'} digit{'' if digits == 1 else 's'}"
+COLUMNS = ("component", "variance %", "cumulative %", "error bound", "angle bound")  # of `component_rows`
+
+
+def bound_text(bound: float) -> str:
+    """Write a bound on a relative error, rounded up: ``"1e-13"``, ``"0.04"``; empty where it is not known.
+
+    Below a thousandth to a power of ten: a digit more would be that of the machine.
+    """
+    if not np.isfinite(bound):
+        return ""
+    if bound <= 1e-3:
+        return f"{10.0 ** np.ceil(np.log10(max(bound, 1e-15))):.0e}"
+    unit = 10.0 ** np.floor(np.log10(bound))
+    return f"{np.ceil(bound / unit) * unit:g}"
 
 
 def percent(share: float) -> str:
@@ -191,20 +201,32 @@ def percent(share: float) -> str:
 
 
 def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
-    """Return rows for a table of the first components: number, share, sum of shares, digits trusted, direction."""
+    """Return rows for a table of the first components, as headed by `COLUMNS`; decimals are the same in a column."""
     ratios = np.asarray(model.explained_variance_ratio)
-    columns = (ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound)
+    columns = [column[:count] for column in (ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound)]
+    places = _places(columns[0])
     return [
         (
             str(number),
-            percent(ratio),
-            percent(total),
-            digits_trusted(bound) or "not measured",
+            f"{100 * ratio:.{places}f}",
+            _cumulative(total, places),
+            bound_text(bound) or "not measured",
             _direction(angle, bound),
         )
         for number, (ratio, total, bound, angle) in enumerate(zip(*columns, strict=True), start=1)
-        if number <= count
     ]
+
+
+def _places(ratios: Float64) -> int:
+    """Return the decimals, 2 to 6, at which the smallest of some shares in per cent has two digits."""
+    least = min((100 * ratio for ratio in ratios.tolist() if ratio > 0), default=1.0)
+    return int(np.clip(1 - np.floor(np.log10(least)), 2, 6))
+
+
+def _cumulative(share: float, places: int) -> str:
+    """Return a sum of shares in per cent; as 100 only where all but rounding is reached."""
+    text = f"{100 * share:.{places}f}"
+    return f"99.{'9' * places}" if text.startswith("100") and share < 1 - 1e-9 else text
 
 
 def _direction(angle: float, bound: float) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..notebook import facts, images, numbers, view
 from ..units import format_shape
-from .accuracy import component_rows
+from .accuracy import COLUMNS, component_rows
 from .sample_images import limits_of, mean_pictures, view_of
 
 Array = npt.NDArray[Any]
@@ -35,28 +35,36 @@ def model_html(model: Any) -> str:
         ("fitted", " by streampca ".join(str(about[key]) for key in ("created", "streampca") if key in about)),
         ("components are", None if hasattr(model.components, "flags") else f"on disk, in {model.components.path}"),
     ]
-    heads = ("component", "variance", "sum so far", "good to", "direction within")
     left = model.n_components - ROWS
     more = f"<div>and {left} more</div>" if left > 0 else ""
     return view(
         type(model).__name__,
         facts(known),
         images(thumbnails_of(model)),
-        numbers(heads, component_rows(model, ROWS)),
+        numbers(COLUMNS, component_rows(model, ROWS)),
         more,
     )
 
 
 def thumbnails_of(model: Any) -> Iterator[tuple[str, bytes]]:
     """Yield name and PNG of a `PCAModel`'s mean and first components in memory; none of samples without two axes."""
+    count = COUNT if isinstance(model.components, np.ndarray) else 0
+    for number, image in enumerate(small_images(model, SIDE, count)):
+        yield str(number or "mean"), png_of(image, signed=number > 0)
+
+
+def small_images(model: Any, side: int, count: int) -> Iterator[Array]:
+    """Yield images (y, x) or (y, x, 3) of a `PCAModel`'s mean and first components; none of samples without two axes.
+
+    Their sides have at most `side` pixels. Of samples with several slices the first one is shown.
+    """
     view = view_of(model, 1)
     if view.is_line:
         return
-    small = replace(view, bin=-(-max(view.shape[axis] for axis in view.axes) // SIDE))
-    yield "mean", png_of(mean_pictures(model, small)[0])
-    if isinstance(model.components, np.ndarray):
-        for number, pictures in enumerate(small.read(model.components[:COUNT]), 1):
-            yield str(number), png_of(pictures[0], signed=True)
+    small = replace(view, bin=-(-max(view.shape[axis] for axis in view.axes) // side))
+    yield mean_pictures(model, small)[0]
+    for pictures in small.read(model.components, 0, count) if count else ():
+        yield pictures[0]
 
 
 def png_of(image: Array, *, signed: bool = False) -> bytes:

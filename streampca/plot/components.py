@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import ModelError, RequestError
-from ..models.accuracy import digits_trusted, sharpest_bounds
+from ..models.accuracy import bound_text, sharpest_bounds
 from ..models.embedding import EmbeddingModel
 from ..models.kernel_pca import KernelPCAModel
 from ..models.sample_images import (
@@ -71,9 +71,9 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     bounds = sharpest_bounds(model)
     for index, (ax, pictures) in enumerate(zip(axes[1:], view.read(model.components, 0, count), strict=True)):
         draw(ax, pictures, signed=True, captions=view.captions, x=view.along)
-        digits = digits_trusted(bounds[index])
+        bound = bound_text(bounds[index])
         share = f"{index + 1}: {100 * model.explained_variance_ratio[index]:.3g} %"
-        ax.set_title(f"{share}\ngood to {digits}" if digits else share, fontsize=SMALL)
+        ax.set_title(f"{share}\nerror bound {bound}" if bound else share, fontsize=SMALL)
     _explain(figure, axes, view)
     return axes
 

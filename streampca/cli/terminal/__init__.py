@@ -4,8 +4,17 @@ Everything goes through `rich`, which knows what the terminal can show. `progres
 `tables` draw what they are given.
 """
 
-from .pictures import draw_images
+from .pictures import draw_images, draw_leading
 from .progress import Progress
-from .tables import components_table, print_fit, print_model, print_trust
+from .tables import components_table, planned_and_actual, print_fit, print_model, print_trust
 
-__all__ = ["Progress", "components_table", "draw_images", "print_fit", "print_model", "print_trust"]
+__all__ = [
+    "Progress",
+    "components_table",
+    "draw_images",
+    "draw_leading",
+    "planned_and_actual",
+    "print_fit",
+    "print_model",
+    "print_trust",
+]

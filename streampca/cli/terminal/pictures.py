@@ -13,18 +13,37 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.text import Text
 
-from ...models.notebook import coloured
+from ...models.accuracy import percent
+from ...models.notebook import coloured, small_images
 from ...preprocessing.resize import resized
 
-GAP = 2  # blank cells between pictures
+WIDTH, GAP = 18, 2  # cells of a picture, and blank ones between pictures
+DRAWN = 2 * WIDTH  # pixels to a side that pictures are made of
 _MAGNITUDE = " .:-=+*#%@"  # from dark to bright
 _ABOVE, _BELOW = " .+*#@", " '-=oO"  # from zero away, for components
 
 Array = npt.NDArray[Any]
 
 
+def draw_leading(console: Console, model: Any) -> None:
+    """Draw a `PCAModel`'s mean and leading components in two rows; nothing of samples without two axes."""
+    count = min(2 * max(1, console.width // (WIDTH + GAP)) - 1, model.n_components)
+    images = [_grey(image) for image in small_images(model, DRAWN, count)] if model.makes_images else []
+    shares = model.explained_variance_ratio[:count].tolist()
+    titles = ["mean", *(f"{number}: {percent(share)}" for number, share in enumerate(shares, start=1))]
+    if images:
+        draw_images(console, images, titles, signed=[False, *([True] * count)])
+
+
+def _grey(image: Array) -> Array:
+    """Return an image (y, x) of one (y, x) or (y, x, 3), pixels without a value at its mean."""
+    plane = image if image.ndim == 2 else image.mean(axis=-1)
+    known = np.isfinite(plane)
+    return np.where(known, plane, plane[known].mean() if known.any() else 0.0)
+
+
 def draw_images(
-    console: Console, images: Sequence[Array], titles: Sequence[str], *, signed: Sequence[bool], width: int = 18
+    console: Console, images: Sequence[Array], titles: Sequence[str], *, signed: Sequence[bool], width: int = WIDTH
 ) -> None:
     """Draw grey images (y, x) side by side, each above its title, as many to a row as the console is wide.
 
@@ -37,7 +56,7 @@ def draw_images(
     width = max(1, min(width, console.width - GAP))
     tiles = []
     for image, of_sign, title in zip(images, signed, titles, strict=True):
-        rows = 2 * max(1, round(width * image.shape[0] / image.shape[1] / 2))
+        rows = 2 * max(1, round(width * min(2, image.shape[0] / image.shape[1]) / 2))  # what is taller is squeezed
         lines = draw(resized(image[None], (rows, width))[0], of_sign)
         tiles.append(Group(*lines, Text(title, justify="center")))
     console.print(Columns(tiles, width=width, padding=(0, GAP)))

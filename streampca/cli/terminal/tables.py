@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...models.accuracy import component_rows, sentences
+from ...models.accuracy import COLUMNS, component_rows, sentences
 from ...planning.embedding import EMBEDDING_KINDS
-from ...units import counted, format_bytes
+from ...units import HEADING, counted, format_bytes, format_seconds
+from .pictures import draw_leading
 
 if TYPE_CHECKING:
     from ...models.pca import PCAModel
@@ -21,9 +22,9 @@ SHOWN = 10  # components listed
 
 
 def components_table(model: PCAModel, count: int = SHOWN) -> Table:
-    """Lay out the first `count` components: share of the variance, the sum so far, and how far each can be trusted."""
+    """Lay out the first `count` components: shares of the variance, and bounds on their errors."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("component", "variance", "sum so far", "good to", "direction within"):
+    for heading in COLUMNS:
         table.add_column(heading, justify="right")
     for row in component_rows(model, count):
         table.add_row(*row)
@@ -31,40 +32,52 @@ def components_table(model: PCAModel, count: int = SHOWN) -> Table:
 
 
 def print_trust(console: Console, model: PCAModel) -> None:
-    """Say in a few lines which components stand alone, and whether something larger may have been left outside."""
+    """Say in a few sentences which components stand alone, and whether a larger one may have been missed."""
     for sentence in sentences(model):
-        console.print(Text(sentence), soft_wrap=True)
+        _say(console, sentence)
 
 
 def print_model(console: Console, model: PCAModel, count: int = SHOWN) -> None:
-    """Say what a model is, and list its first components."""
+    """Say what a model is, draw its leading components where that is on a terminal, and list the first ones."""
     _say(console, repr(model))
+    if console.is_terminal:
+        draw_leading(console, model)
     console.print(components_table(model, count))
     if model.n_components > count:
         _say(console, f"... and {model.n_components - count} more")
 
 
 def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, written: Sequence[str]) -> None:
-    """List the components of a fit, or what was found of an embedding, its memory, and what was written."""
-    peak = None
+    """List the components of a fit, or what was found of an embedding, its time and memory, and what was written."""
     if model is not None:
         if model.kind in EMBEDDING_KINDS:  # whose classes load the manifolds, half of scipy with them
             for line in model.notes:
                 _say(console, line)
         else:
             print_model(console, model)
-        peak = model.provenance.get("peak_bytes")
         skipped = len(model.provenance.get("skipped") or ())
         if skipped:
             _say(console, f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
         dropped = model.provenance.get("dropped")
         if dropped:
             _say(console, f"left out {counted(dropped['samples'], 'sample')} with missing values; the model lists them")
-    if plan is not None and peak is not None:
-        _say(console, f"peak {format_bytes(peak)} of {format_bytes(plan.memory)} allowed")
+        if plan is not None:
+            for line in planned_and_actual(plan, model):
+                _say(console, line)
     for path in written:
-        _say(console, f"wrote {path}")
+        console.print(Text(f"wrote {path}"), soft_wrap=True)  # a terminal that breaks a path would add to it
+
+
+def planned_and_actual(plan: Plan, model: PCAModel) -> Iterator[str]:
+    """Yield lines that compare the time and memory of a fit with its plan."""
+    seconds, peak = (model.provenance.get(name) for name in ("seconds", "peak_bytes"))
+    if seconds is not None:
+        yield f"{'time':<{HEADING}}{format_seconds(plan.seconds)} planned, {format_seconds(seconds)} actual"
+    if peak is not None:
+        planned, allowed = format_bytes(plan.memory_estimate.total), format_bytes(plan.memory)
+        yield f"{'memory':<{HEADING}}{planned} planned, {format_bytes(peak)} actual, {allowed} allowed"
 
 
 def _say(console: Console, line: str) -> None:
-    console.print(Text(line), soft_wrap=True)
+    """Print a sentence: wrapped on a terminal, and elsewhere on one line."""
+    console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import readable, without_secrets
-from ...models.accuracy import component_rows, percent
+from ...models.accuracy import COLUMNS, component_rows, percent
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...units import counted, format_bytes, format_seconds, format_shape
@@ -96,8 +96,7 @@ def components_table(model: PCAModel) -> Table:
         for row, variance in zip(component_rows(model, LISTED), model.explained_variance, strict=False)
     ]
     rest = model.n_components - len(rows)
-    headings = ("component", "share", "together", "variance", "good to", "direction within")
-    return Table(headings, rows, f"and {rest} more" if rest > 0 else "")
+    return Table((*COLUMNS[:3], "variance", *COLUMNS[3:]), rows, f"and {rest} more" if rest > 0 else "")
 
 
 def compression_table(figures: Compression) -> Table:
