@@ -59,11 +59,11 @@ def measured(work: Callable[[], T]) -> tuple[T, float, int | None]:
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # forget what importing once took
-    held = _status_bytes("VmRSS")
+    held = status_bytes("VmRSS")
     began = time.perf_counter()
     result = work()
     seconds = time.perf_counter() - began
-    return result, seconds, max(0, _status_bytes("VmHWM") - held) if held else None
+    return result, seconds, max(0, status_bytes("VmHWM") - held) if held else None
 
 
 def median_seconds(work: Callable[[], Any], rounds: int) -> float:
@@ -77,9 +77,10 @@ def median_seconds(work: Callable[[], Any], rounds: int) -> float:
     return statistics.median(times)
 
 
-def _status_bytes(key: str) -> int:
+def status_bytes(key: str, pid: int | str = "self") -> int:
+    """Return a size that the system states of a process, such as VmHWM; 0 where it does not tell."""
     try:
-        found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
+        found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), flags=re.MULTILINE)
     except OSError:
         return 0
     return int(found[1]) * 1024 if found else 0
