@@ -389,7 +389,7 @@ def sea(n=40, dtype="f8"):
 def test_valid_pixels_are_finite_in_every_sample():
     x = sea()
     for memory in (1, 5000, 2**20):
-        np.testing.assert_array_equal(valid_mask(Globe(x), memory=memory), np.isfinite(x).all(axis=0))
+        np.testing.assert_array_equal(valid_mask(Globe(x), block_bytes=memory), np.isfinite(x).all(axis=0))
     events = []
     whole = resolved(Preparation(mask="valid"), Globe(np.zeros((3, 4, 4), "u2")), events.append)
     assert whole.mask is None

@@ -252,6 +252,7 @@ class _Job:
             self.listener,
             weights=weights,
             request=request,
+            memory=parse_bytes(fit.memory),
             missing=fit.missing,
             target=target,
         )

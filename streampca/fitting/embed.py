@@ -199,7 +199,7 @@ def embed(
     how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     with executing(cluster, request.memory, listener=listener) as executor:
-        collection = prepared(raw, preparation, listener, missing=missing)
+        collection = prepared(raw, preparation, listener, memory=request.memory, missing=missing)
         return embed_collection(
             collection,
             request,

@@ -251,7 +251,14 @@ def fit(
     told = cluster is None or request.memory is not None or request.method == OF_KERNEL
     known = request if told else None  # else workers say what memory there is
     collection = prepared(
-        raw, preparation, listener, weights=weights, request=known, missing=missing, target=learned_from
+        raw,
+        preparation,
+        listener,
+        weights=weights,
+        request=known,
+        memory=request.memory,
+        missing=missing,
+        target=learned_from,
     )
     if collection.n_dropped:
         weights = weights_of(sample_weight, collection.raw, request.half_life)

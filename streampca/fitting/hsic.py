@@ -232,7 +232,12 @@ def hsic(
     request = HsicRequest(method, estimator, landmarks, features, permutations, test_samples, seed, parse_bytes(memory))
     check_options(hsic, opening)
     first = KernelSide(
-        prepared(narrowed(open_collection(x, listener=listener, **opening), preparation), preparation, listener),
+        prepared(
+            narrowed(open_collection(x, listener=listener, **opening), preparation),
+            preparation,
+            listener,
+            memory=request.memory,
+        ),
         kernel_of(kernel, gamma),
     )
     second = _second(y, target, first.collection, y_kernel, y_gamma)

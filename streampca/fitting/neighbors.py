@@ -157,7 +157,7 @@ def neighbors(
     if path is not None:
         check_apart([path], paths_of(source))
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
-    collection = prepared(raw, preparation, listener)
+    collection = prepared(raw, preparation, listener, memory=request.memory)
     how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
     return graph_of(collection, request, output=path, overwrite=overwrite, checkpoint=how, listener=listener)
 

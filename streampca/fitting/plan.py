@@ -16,6 +16,7 @@ from ..errors import BudgetError, DataError, RequestError, SourceError, nearest
 from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
+from ..planning.budget import block_limit
 from ..planning.landmarks import CHECKED_ROWS, residual_bytes
 from ..planning.registry import KINDS, MAPPING_KINDS, OF_KERNEL
 from ..planning.request import Problem, Request
@@ -24,7 +25,7 @@ from ..preprocessing import Preparation, Prepared, complete_samples, observed_fe
 from ..preprocessing.kernel_features import KernelFeatures, KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
-from ..preprocessing.sizes_for_planning import problem_of
+from ..preprocessing.sizes_for_planning import problem_of, this_machine
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
 from ..readers.target import Target, check_target, target_of
@@ -239,6 +240,7 @@ def prepared(
     *,
     weights: Float64 | None = None,
     request: Request | None = None,
+    memory: int | None = None,
     foreseen: bool = False,
     missing: str = "error",
     target: Target | None = None,
@@ -257,6 +259,8 @@ def prepared(
         How often each sample counts in what is learned.
     request : Request, optional
         Request of the fit that follows: where that does not fit the budget, it is refused before anything is learned.
+    memory : int, optional
+        Budget in bytes where no fit follows; the default as for `Request`.
     foreseen : bool, default=False
         Learn nothing: the collection is for a plan only.
     missing : str, default="error"
@@ -274,7 +278,7 @@ def prepared(
             "missing='em' estimates features that components are of, and a feature map makes others of them; leave one "
             "of the two out, or use missing='drop-samples'."
         )
-    memory, check = None, None
+    check = None
     if request is not None:
         memory = request.memory
         check = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
@@ -370,14 +374,15 @@ def _before_map(
     raw, preparation = (given.raw, given.preparation) if isinstance(given, Prepared) else (given, preparation)
     preparation, drops = preparation or Preparation(), missing == "drop-features" and raw.dtype.kind == "f"
     _check_missing(preparation, missing)
+    limit = block_limit(this_machine(raw.converted_bytes), memory)
     if not preparation.is_resolved or missing != "error":
         raw.states()  # before anything is read
-        preparation = resolved(preparation, raw, listener, drops_features=drops)
+        preparation = resolved(preparation, raw, listener, block_bytes=limit, drops_features=drops)
     if preparation.is_resolved:
         collection = Prepared(raw, preparation)
         if missing == "drop-samples":
-            return complete_samples(collection, listener)
-        return observed_features(collection, listener) if missing == "em" else collection
+            return complete_samples(collection, listener, block_bytes=limit)
+        return observed_features(collection, listener, block_bytes=limit) if missing == "em" else collection
     learn = partial(learned_for, raw, preparation, weights=weights, memory=memory)
     return _learned(learn, listener, check, foreseen=foreseen)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
-from .request import Problem, Request
+from .request import Machine, Problem, Request
 
 MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
 BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...
@@ -14,6 +14,11 @@ SPANS_A_WORKER = 4  # a task is then short enough for the last ones to end toget
 SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
 DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
+
+
+def block_limit(machine: Machine, memory: int | None) -> int:
+    """Return the most bytes of a block of a pass that multiplies nothing, by a budget as for `Request`."""
+    return min(MOST_BLOCK, machine.budget(memory)[0] // BLOCK_SHARES[0])
 
 
 def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:

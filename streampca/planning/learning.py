@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .blocks import block_rows
-from .budget import BLOCK_SHARES, MOST_BLOCK, too_small
+from .budget import block_limit, too_small
 from .memory import Phase, decoding_items, runtime
 from .request import Problem
 from .sizes import GROUP_PIECE
@@ -41,7 +41,7 @@ def plan_learning(problem: Problem, groups: int, memory: int | None) -> Learning
     """
     budget, _ = problem.machine.budget(memory)
     for ahead in (1, 0) if problem.fills else (0,):
-        rows = block_rows(problem.sample_bytes, problem.chunk_samples, min(MOST_BLOCK, budget // BLOCK_SHARES[0]))
+        rows = block_rows(problem.sample_bytes, problem.chunk_samples, block_limit(problem.machine, memory))
         found = _learning(problem, groups, min(rows, problem.n_samples), ahead)
         if found.memory_estimate.total <= budget:
             return found

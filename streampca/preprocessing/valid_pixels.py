@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassStarted, Warned, reported, silent
+from ..execution.kept import keeping
 from ..planning.blocks import Span, block_rows, blocks_of
+from ..planning.budget import MOST_BLOCK
 from ..readers.collection import Collection, Skipped
 from ..readers.coordinates import is_latitude
 from ..readers.views.compose import choose
@@ -29,23 +31,26 @@ def resolved(
     raw: Collection,
     listener: Listener = silent,
     *,
-    memory: int = 24 * MIB,
+    block_bytes: int = MOST_BLOCK,
     drops_features: bool = False,
 ) -> Preparation:
     """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection.
 
-    With `drops_features`, a mask that is an array is narrowed to the features that are finite in every sample.
+    Samples are read in blocks of at most `block_bytes`, what is made of them included. With `drops_features`, a mask
+    that is an array is narrowed to the features that are finite in every sample.
     """
     if isinstance(preparation.mask, str) or drops_features:
         given = None if isinstance(preparation.mask, str) else preparation.mask
-        mask = valid_mask(Prepared(raw, replace(preparation.of_images, mask=given)), listener, memory=memory)
+        mask = valid_mask(Prepared(raw, replace(preparation.of_images, mask=given)), listener, block_bytes=block_bytes)
         preparation = replace(preparation, mask=None if mask.all() else mask)
     if isinstance(preparation.scale, str):
         preparation = replace(preparation, scale=area_scale(Prepared(raw, preparation.of_images)))
     return preparation
 
 
-def valid_mask(collection: Collection, listener: Listener = silent, *, memory: int = 24 * MIB) -> npt.NDArray[np.bool_]:
+def valid_mask(
+    collection: Collection, listener: Listener = silent, *, block_bytes: int = MOST_BLOCK
+) -> npt.NDArray[np.bool_]:
     r"""Find the features that are finite in every sample, in one pass.
 
     Returns
@@ -54,7 +59,7 @@ def valid_mask(collection: Collection, listener: Listener = silent, *, memory: i
     """
     valid = np.ones(collection.n_features, dtype=bool)
     if collection.dtype.kind == "f":
-        for _, finite in _finite(collection, "valid pixels", listener, memory):
+        for _, finite in _finite(collection, "valid pixels", listener, block_bytes):
             valid &= finite.all(axis=0)
     if not valid.any():
         raise DataError(
@@ -65,7 +70,7 @@ def valid_mask(collection: Collection, listener: Listener = silent, *, memory: i
     return _over(collection, valid)
 
 
-def complete_samples(collection: Prepared, listener: Listener = silent, *, memory: int = 24 * MIB) -> Prepared:
+def complete_samples(collection: Prepared, listener: Listener = silent, *, block_bytes: int = MOST_BLOCK) -> Prepared:
     """Leave out the samples in which values are missing, found in one pass.
 
     Features that are missing in every sample (land, say) tell no sample from another, and are masked.
@@ -84,7 +89,7 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
         return collection
     seen = Prepared(collection.raw, collection.preparation.unnormalized)
     ever, missing = np.zeros(seen.n_features, dtype=bool), np.zeros(seen.n_samples, dtype=np.int64)
-    for block, finite in _finite(seen, "complete samples", listener, memory):
+    for block, finite in _finite(seen, "complete samples", listener, block_bytes):
         ever |= finite.any(axis=0)
         missing[slice(*block)] = seen.n_features - np.count_nonzero(finite, axis=1)
     missing -= np.count_nonzero(~ever)
@@ -117,7 +122,7 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
     return found
 
 
-def observed_features(collection: Prepared, listener: Listener = silent, *, memory: int = 24 * MIB) -> Prepared:
+def observed_features(collection: Prepared, listener: Listener = silent, *, block_bytes: int = MOST_BLOCK) -> Prepared:
     """Mask the features that are missing in every sample, found in one pass; the others are to be filled in.
 
     Raises
@@ -135,7 +140,7 @@ def observed_features(collection: Prepared, listener: Listener = silent, *, memo
             "normalize out, or use missing 'drop-features' or 'drop-samples'."
         )
     ever = np.zeros(collection.n_features, dtype=bool)
-    for _, finite in _finite(collection, "observed pixels", listener, memory):
+    for _, finite in _finite(collection, "observed pixels", listener, block_bytes):
         ever |= finite.any(axis=0)
     if not ever.any():
         raise DataError(f"{collection.source} holds no finite value; check the array that is read.")
@@ -145,13 +150,13 @@ def observed_features(collection: Prepared, listener: Listener = silent, *, memo
 
 
 def _finite(
-    collection: Collection, label: str, listener: Listener, memory: int
+    collection: Collection, label: str, listener: Listener, block_bytes: int
 ) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
     """Read a collection once; yield blocks of samples, and which of their values are finite."""
     # A value of a block takes one more byte, which says if it is finite.
     row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
-    size = block_rows(row, collection.chunks.samples, memory)
-    with reported(listener, PassStarted(label, 1, 1, collection.n_samples, collection.nbytes)):
+    size = block_rows(row, collection.chunks.samples, block_bytes)
+    with reported(listener, PassStarted(label, 1, 1, collection.n_samples, collection.nbytes)), keeping():
         for block in blocks_of(Span(0, collection.n_samples), size):
             yield block, np.isfinite(collection.read(slice(*block)))
             listener(BlockDone(block.size, block.size * collection.row_bytes))
