@@ -17,13 +17,15 @@ from .budget import too_small
 from .landmarks import landmarks_memory
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
-from .rates import products
+from .rates import Work, products
 from .registry import METHODS, OF_KERNEL, OF_PAIRS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
 QUICK = 1.0  # predicted seconds of an exact method beside which no approximate one is priced, which takes 20 ms
 FILLS_IN = "em"  # the method for missing values, and the rule that asks for it
+LONG = 10.0  # predicted seconds from which a plan says that a little more memory would make it much faster ...
+MUCH_FASTER, LITTLE_MORE = 10, 2  # ... so many times, with at most so many times the budget
 FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, or an exact method costs less
 
 
@@ -72,6 +74,12 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     """
     _check_method(request)
     _check_components(problem, request)
+    plan = _best(problem, request)
+    return replace(plan, faster=_faster(problem, request, plan))
+
+
+def _best(problem: Problem, request: Request) -> Plan:
+    """Return the plan of a request that can be met; see `make_plan`."""
     left = _left(problem, request)
     candidates = list(_all_candidates(problem, left))
     plans = [each.plan for each in candidates if each.plan is not None]
@@ -82,6 +90,26 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     estimate = chosen.memory_estimate.beside(problem)
     work = chosen.work + products(problem.n_samples * problem.following_flops, "double")
     return replace(chosen, request=request, memory_estimate=estimate, work=work, others=tuple(others))
+
+
+def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] | None:
+    """Return the least of some larger budgets with which a long plan would take a tenth of its time, and its work."""
+    given = problem.machine.memory // 2 if request.memory is None else request.memory
+    most = min(LITTLE_MORE * given, problem.machine.memory or LITTLE_MORE * given)
+    if plan.seconds < LONG or most <= given:
+        return None
+    found = None
+    low, high = given, -(-most // MIB) * MIB  # the first is not enough
+    while found is None or high - low > max(MIB, given // 16):
+        memory = high if found is None else (low + high) // 2 // MIB * MIB
+        other = _best(problem, replace(request, memory=memory))
+        if MUCH_FASTER * other.seconds <= plan.seconds:
+            found, high = (memory, other.work), memory
+        elif found is None:
+            return None
+        else:
+            low = memory
+    return found
 
 
 def _left(problem: Problem, request: Request) -> Request:

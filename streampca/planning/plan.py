@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..notebook import facts, numbers, view
-from ..units import counted, counted_passes, facts_as_text, format_bytes, format_seconds, format_shape
+from ..units import (
+    budget_size,
+    counted,
+    counted_passes,
+    facts_as_text,
+    format_bytes,
+    format_seconds,
+    format_shape,
+)
 from .blocks import Span
 from .memory import MemoryEstimate, Phase
 from .rates import RATES, Rates, Work
@@ -16,7 +24,7 @@ from .request import Problem, Request
 
 # Sizes of a problem that plans do not store where they are 0, as models without such steps never had them.
 LATER_SIZES = (
-    "held_bytes", "learning_bytes", "following_bytes", "mapping_flops", "following_flops", "target_width",
+    "keeps", "held_bytes", "learning_bytes", "following_bytes", "mapping_flops", "following_flops", "target_width",
     "target_rank", "kernel_rank", "landmark_bytes",
 )  # fmt: skip
 
@@ -138,6 +146,8 @@ class Plan:
         Candidates that were considered and not taken.
     rates : Rates
         Rates by which times are predicted.
+    faster : tuple of (int, Work) or None
+        A budget in bytes, not much larger, with which the plan would take a tenth of the time, and its work then.
     """
 
     problem: Problem
@@ -167,6 +177,7 @@ class Plan:
     columns: int = 0
     others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
     rates: Rates = field(default=RATES, compare=False, repr=False)
+    faster: tuple[int, Work] | None = field(default=None, compare=False, repr=False)
 
     @property
     def memory(self) -> int:
@@ -210,8 +221,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
-        data = asdict(replace(self, others=()))
-        for name in ("others", "rates", "memory_estimate"):
+        data = asdict(replace(self, others=(), faster=None))
+        for name in ("others", "rates", "memory_estimate", "faster"):
             del data[name]
         del data["problem"]["machine"]
         data["request"] = self.request.given
@@ -275,9 +286,17 @@ class Plan:
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         if self.integer_units != "none":
             yield "", f"whole numbers are multiplied exactly, on integer units ({self.integer_units})"
-        yield "time", f"about {format_seconds(self.seconds)}"
+        yield "time", f"about {format_seconds(self.seconds)}{self._with_more()}"
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)
         yield "memory", f"{needed} planned, {allowed} allowed ({self.budget_source})"
+
+    def _with_more(self) -> str:
+        """Say how much faster the plan would be with a little more memory, where it is so by far."""
+        if self.faster is None:
+            return ""
+        memory, work = self.faster
+        seconds = work.seconds(self.cores, self.workers, self.rates)
+        return f" (with --memory {budget_size(memory)}: {format_seconds(seconds)})"
 
     @property
     def side(self) -> str:
