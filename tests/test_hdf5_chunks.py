@@ -228,11 +228,11 @@ def test_a_chunk_of_another_length_is_no_data(tmp_path, length):
     x = values("u2")[:8]
     path = written(tmp_path / "x.h5", x, (4, *x.shape[1:]))
     decoder = array_of(path)._decoder
-    np.testing.assert_array_equal(decoder.decoded(zlib.compress(x[:4].tobytes()), 0), x[:4])
+    np.testing.assert_array_equal(decoder.decoded([zlib.compress(x[:4].tobytes())], 0), x[:4])
     other = bytes(length if length >= 0 else decoder.chunk_bytes + 1)
     for encoded, skipped in ((zlib.compress(other), 0), (other, 1)):
         with pytest.raises((ValueError, RuntimeError)):
-            decoder.decoded(encoded, skipped)
+            decoder.decoded([encoded], skipped)
 
 
 def test_the_memory_estimate_counts_two_chunks_a_thread(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Zarr chunks of which no piece holds two are read in threads of their own: the same values, and none left behind."""
+"""Chunks of which no piece holds two: read in threads of their own (Zarr), and kept for the next block of a fold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import multiprocessing
 import threading
 import warnings
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -16,8 +17,11 @@ from numcodecs import Delta, Zstd
 from zarr.codecs import GzipCodec, TransposeCodec
 
 from streampca.errors import SourceError
-from streampca.readers import open_collection
+from streampca.execution.kept import keeping, kept_here
+from streampca.planning.blocks import Span, blocks_of
+from streampca.readers import hdf5, hdf5_chunks, open_collection
 from streampca.readers import zarr as zarr_reader
+from streampca.readers.stored.kept_chunk import KeptChunk
 
 LAYOUTS = {
     "compressed": {},
@@ -33,10 +37,34 @@ LAYOUTS = {
 }
 
 
+HDF5 = {
+    "deflated": {"compression": "gzip", "shuffle": True},
+    "by HDF5": {"compression": "lzf"},
+}
+
+
 @pytest.fixture
 def alone(monkeypatch):
     """Small chunks count as large."""
     monkeypatch.setattr(zarr_reader, "_PIECE", 4)
+    monkeypatch.setattr(hdf5, "_PIECE", 4)
+    monkeypatch.setattr(hdf5_chunks, "_LEAST", 1)
+
+
+@pytest.fixture
+def chunks_decoded(monkeypatch):
+    """Chunks that were decoded to be kept, in order."""
+    found, read_into = [], KeptChunk.read_into
+
+    def noted(self, part, chunk_shape, shape, out, decode):
+        def decode_noted(chunk):
+            found.append(tuple(side.start for side in chunk))
+            return decode(chunk)
+
+        read_into(self, part, chunk_shape, shape, out, decode_noted)
+
+    monkeypatch.setattr(KeptChunk, "read_into", noted)
+    return found
 
 
 def values():
@@ -44,7 +72,7 @@ def values():
 
 
 def written(folder, **options):
-    made = zarr.create_array(folder / "x.zarr", shape=(60, 9, 10), chunks=(30, 4, 5), **{"dtype": "f4", **options})
+    made = zarr.create_array(folder / "x.zarr", shape=(60, 9, 10), **{"chunks": (30, 4, 5), "dtype": "f4", **options})
     made[...] = values()
     return open_collection(folder / "x.zarr")
 
@@ -61,6 +89,74 @@ def laid_out(options):
 @over({name: laid_out(options) for name, options in LAYOUTS.items()})
 class TestLargeChunks(WholeContract):
     cuts = 1
+
+
+def in_hdf5(folder, chunks, **options):
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("x", data=values(), chunks=chunks, **options)
+    return open_collection(folder / "x.h5")
+
+
+def opened(folder, kind, chunks):
+    if kind in HDF5:
+        return in_hdf5(folder, chunks, **HDF5[kind])
+    shards = {"shards": (60, 9, 10)} if "shards" in LAYOUTS[kind] else {}
+    return written(folder, chunks=chunks, **{**LAYOUTS[kind], **shards})
+
+
+KINDS = [*HDF5, "compressed", "not compressed", "gzip", "sharded", "transposed", "big-endian", "format 2"]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_smaller_than_a_chunk_decode_it_once(tmp_path, chunks_decoded, kind):
+    """Whatever the blocks: smaller, across the edges of chunks, or larger than one."""
+    found = opened(tmp_path, kind, (30, 9, 10))
+    assert found.keeps
+    for rows, several in ((1, [0, 30]), (7, [0, 30]), (40, [30])):  # a chunk of one block is read where it is wanted
+        chunks_decoded.clear()
+        with keeping():
+            blocks = [found.read(slice(*block)) for block in blocks_of(Span(0, 60), rows)]
+            assert kept_here() == {}  # the last entry was read
+        np.testing.assert_array_equal(np.concatenate(blocks), values().reshape(60, -1))
+        assert chunks_decoded == [(start, 0, 0) for start in several]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", ["deflated", "compressed"])
+def test_ranges_of_features_decode_a_chunk_of_all_samples_once(tmp_path, chunks_decoded, kind):
+    found = opened(tmp_path, kind, (60, 9, 10))
+    with keeping():
+        ranges = [found.read(slice(0, 60), slice(*block)) for block in blocks_of(Span(0, 90), 25)]
+    np.testing.assert_array_equal(np.concatenate(ranges, axis=1), values().reshape(60, -1))
+    assert chunks_decoded == [(0, 0, 0)]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", ["deflated", "compressed"])
+def test_nothing_is_kept_outside_folds(tmp_path, chunks_decoded, kind):
+    found = opened(tmp_path, kind, (30, 9, 10))
+    for at in (3, 4):
+        np.testing.assert_array_equal(found[at], values()[at])
+    assert chunks_decoded == [(0, 0, 0)] * 2
+    with keeping():
+        found.read(slice(0, 2))
+        assert len(kept_here()) == 1
+        found.read(slice(30, 32))  # another chunk takes the place of the first
+        [(chunk, _)] = kept_here().values()
+        assert chunk[0] == slice(30, 60)
+    assert kept_here() is None
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_chunk_never_written_is_kept_as_its_fill_value(tmp_path):
+    made = zarr.create_array(tmp_path / "x.zarr", shape=(8, 4, 4), chunks=(4, 4, 4), dtype="f4", fill_value=7)
+    made[:4] = np.arange(64).reshape(4, 4, 4)
+    found = open_collection(tmp_path / "x.zarr")
+    with keeping():
+        np.testing.assert_array_equal(
+            np.concatenate([found.read(slice(at, at + 1)) for at in range(8)]), made[...].reshape(8, -1)
+        )
 
 
 def test_read_by_two_threads(tmp_path, alone):

@@ -34,7 +34,7 @@ from streampca.planning.rates import Rates
 from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
-from streampca.units import GIB, MIB, budget_size, parse_bytes
+from streampca.units import GIB, MIB, budget_size, format_seconds, parse_bytes
 
 
 def in_short(plan: Plan) -> str:
@@ -248,6 +248,28 @@ def test_chunks_decoded_again_are_counted_and_said():
     whole = make_plan(PROBLEMS["large chunks"], Request(20, memory=2 * GIB))
     assert whole.block_rows % 50_000 == 0
     assert whole.bytes_read == 200_000 * 2048
+
+
+def test_a_chunk_that_is_kept_is_decoded_once_whatever_the_block():
+    plan = make_plan(replace(PROBLEMS["large chunks"], keeps=True), Request(20, memory=256 * MIB))
+    assert plan.block_rows < 50_000
+    assert plan.bytes_read == 200_000 * 2048
+    assert "decoded about" not in str(plan)
+
+
+def test_a_plan_says_what_a_little_more_memory_would_do():
+    """One chunk of all samples, decoded for every block of a few: with memory for it, ten times faster and more."""
+    layout = problem(3000, (64, 64), "f4", chunk_samples=3000, encoded=True, decode_bytes=145 * MIB)
+    request = Request(20, memory=154 * MIB, output=True)
+    plan = make_plan(layout, request)
+    more, seconds = re.search(r"time +about .+ \(with --memory (\w+): (.+?)\)", unwrapped(str(plan))).groups()
+    better = make_plan(layout, replace(request, memory=parse_bytes(more)))
+    assert parse_bytes(more) <= 2 * request.memory
+    assert 10 * better.seconds <= plan.seconds
+    assert seconds == format_seconds(better.seconds)
+    assert better.faster is None
+    assert plan.to_json().keys() == better.to_json().keys()
+    assert "faster" not in plan.to_json()
 
 
 def test_precision_follows_the_dtype():

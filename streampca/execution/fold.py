@@ -10,6 +10,7 @@ from typing import Generic
 from ..errors import Stopped
 from ..events import Listener, Resumed
 from ..planning.blocks import Span
+from .kept import keeping
 from .prefetch import prefetched
 from .task import A, Checkpointer, Task
 
@@ -117,7 +118,7 @@ def fold_partial(
         Called after every block; what it raises ends the work.
     """
     left = Span(partial.at, spans[partial.last].stop)
-    with closing(prefetched(task, left, ahead)) as blocks:
+    with keeping(), closing(prefetched(task, left, ahead)) as blocks:
         for block, fetched in blocks:
             task.feed(partial.accumulator, block, fetched)
             del fetched  # before the next is taken

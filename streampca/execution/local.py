@@ -12,6 +12,7 @@ from ..errors import Stopped
 from ..events import Listener, one_at_a_time
 from ..planning.blocks import Span
 from .fold import Merged, Partial, fold_partial, partials_of
+from .kept import keeping
 from .task import A, Checkpointer, Task
 from .threads import share_blas_threads
 
@@ -64,8 +65,9 @@ class LocalExecutor:
         try:
             with share_blas_threads(threads):
                 if min(threads, len(spans)) < 2:
-                    for partial in partials:
-                        merged.add(partial, folded(partial))
+                    with keeping():  # from span to span
+                        for partial in partials:
+                            merged.add(partial, folded(partial))
                 else:
                     with ThreadPoolExecutor(threads) as pool, _setting(over):
                         for partial in partials:

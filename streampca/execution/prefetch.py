@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..planning.blocks import Span
+from .kept import keep_in_thread
 from .task import A, Task
 
 
@@ -17,7 +18,7 @@ def prefetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, A
         for block in task.blocks(span):
             yield block, task.fetch(block)
         return
-    with ThreadPoolExecutor(1) as reader:
+    with ThreadPoolExecutor(1, initializer=keep_in_thread) as reader:
         waiting: deque[tuple[Span, Future[Any]]] = deque()
         for block in task.blocks(span):
             waiting.append((block, reader.submit(task.fetch, block)))

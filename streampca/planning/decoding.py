@@ -1,6 +1,8 @@
 """Exact counts of what is decoded when a collection is read in boxes that its storage is not cut by.
 
-A read that touches a chunk decodes all of it, and nothing is kept from one read to the next.
+A read that touches a chunk decodes all of it. Some readers keep the chunk that they decoded last, for the next read in
+order (`Problem.keeps`), which is counted on where chunks hold whole samples, or all samples. A chunk that lies in two
+spans, which are read apart, is counted once all the same.
 """
 
 from __future__ import annotations
@@ -79,8 +81,15 @@ def read_boxes(problem: Problem, rows: int, features: int, *, width: int | None 
         Read so many leading features only; all by default.
     """
     n, p, chunk = problem.n_samples, problem.n_features, problem.chunk_samples
-    samples, pieces = decoded(n, rows, chunk)
-    across, cuts = decoded(p, features, problem.chunk_features, width)
+    wide, alone = problem.chunk_features >= p, chunk >= n  # chunks hold all features of a sample, or all samples
+    in_order_down = problem.keeps and wide
+    in_order_across = problem.keeps and alone and (wide or rows >= n)
+    samples, pieces = decoded(n, chunk if in_order_down else rows, chunk)
+    if in_order_across:
+        step = problem.chunk_features
+        across, cuts = decoded(p, step, step, None if width is None else -(-width // step) * step)
+    else:
+        across, cuts = decoded(p, features, problem.chunk_features, width)
     blocks, ranges = -(-n // rows), -(-(p if width is None else width) // features)
     if not problem.encoded and problem.chunk_features * problem.itemsize <= PAGE:  # plain values, one after another
         pieces, cuts = blocks if features >= p else n, ranges

@@ -87,6 +87,8 @@ class Problem:
         Features to a storage chunk; p where a sample is always read whole.
     encoded : bool
         Whether reading decodes (compressed chunks, picture files), rather than copies bytes.
+    keeps : bool
+        Whether a chunk that was decoded for some of its samples is kept for reads of those after them.
     fills : bool
         Whether reading fills memory that is there, and can go on in another thread without keeping any of its own.
     held_bytes : int
@@ -123,6 +125,7 @@ class Problem:
     total_weight: float | None = None
     chunk_features: int = 0
     encoded: bool = False
+    keeps: bool = False
     fills: bool = True
     held_bytes: int = 0
     learning_bytes: int = 0

@@ -29,6 +29,7 @@ def problem_of(collection: Collection) -> Problem:
         chunk_samples=collection.chunks.samples,
         chunk_features=collection.chunks.features,
         encoded=collection.encoded,
+        keeps=collection.keeps,
         fills=collection.fills,
         decode_bytes=collection.decode_bytes,
         machine=this_machine(collection.converted_bytes),

@@ -252,6 +252,11 @@ class Collection(abc.ABC):
         return False
 
     @property
+    def keeps(self) -> bool:
+        """True where a chunk that was decoded for some of its samples is kept for reads of those after them."""
+        return False
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """Plain data the format keeps with the array."""
         return {}

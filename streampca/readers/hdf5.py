@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 import h5py
@@ -21,7 +22,7 @@ from ..errors import SourceError, StreampcaError, first_line
 from ..storage.coordinate import Coordinate
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, check_shape
-from .hdf5_chunks import ChunkDecoder, chunk_decoder, whole_chunks
+from .hdf5_chunks import chunk_decoder, whole_chunks
 from .hdf5_content import (
     attributes_of,
     axis_names,
@@ -42,6 +43,7 @@ from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
 from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
+from .stored.kept_chunk import KeptChunk
 from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
 from .threads import for_each
@@ -53,7 +55,7 @@ _CHUNKS = 256
 _PLAN = _CHUNKS * 8192
 # HDF5's cache of where chunks lie, as it counts itself and as measured; by default it grows to some 30 MiB.
 _INDEX, _INDEX_HELD = MIB // 4, 3 * MIB
-# Chunks kept decoded for reads that begin or end inside one; HDF5's own size of cache, or one chunk.
+# HDF5's own size of cache, for reads that begin or end inside chunks; `KeptChunk` holds larger chunks.
 _CACHE = MIB
 # Decoded, as stored, and between two filters: 2 to 3.5 chunks were measured for deflate, shuffled or not, and zstd.
 _COPIES = 3
@@ -97,6 +99,7 @@ class Hdf5Array(Reopening, StoredArray):
         self._files = FileStates([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
         self.grows = not held and bool(dataset.file.swmr_mode)
         self._first: dict[int, list[State]] = {}
+        self._kept = KeptChunk()
         self._measure(dataset, elsewhere)
         self._forget()
         self._dataset = dataset if held else None
@@ -112,13 +115,21 @@ class Hdf5Array(Reopening, StoredArray):
             chunk = elsewhere
         self.encoded = chunk > 0
         # Chunks stored as they are are read where they lie, and the sources of virtual datasets would have one each.
-        self._cache = max(chunk, _CACHE) if chunk and not dataset.is_virtual else 0
+        caches = chunk > 0 and not dataset.is_virtual
+        # No piece holds two; and nobody writes to what is kept.
+        self.keeps = caches and 2 * chunk > _PIECE and self._files is not None and not self.grows
+        self._cache = max(chunk, _CACHE) if caches and not self.keeps else 0
         self._most = max(1, min(_PIECE // size, _CHUNKS * math.prod(self.chunk_shape)))
-        if self._flat is None:
-            piece = largest_piece(self.shape, self.chunk_shape, self._most) * size
-            # Chunks that threads cannot decode go through HDF5, while the others go on.
-            held = max(piece, machine.cores() * self._decoder.held_bytes) if self._decoder is not None else piece
-            self.decode_bytes = self._cache + _COPIES * chunk + held + (_PLAN + _INDEX_HELD if dataset.chunks else 0)
+        if self._flat is not None:
+            return
+        index = _INDEX_HELD if dataset.chunks else 0
+        threads = machine.cores() * self._decoder.held_bytes if self._decoder is not None else 0
+        if self.keeps:
+            self.decode_bytes = index + (threads or _COPIES * chunk)
+            return
+        piece = largest_piece(self.shape, self.chunk_shape, self._most) * size
+        # Chunks that threads cannot decode go through HDF5, while the others go on.
+        self.decode_bytes = self._cache + _COPIES * chunk + max(piece, threads) + index + (_PLAN if index else 0)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -147,18 +158,38 @@ class Hdf5Array(Reopening, StoredArray):
             self._flat.read_into(box, out)
             return
         dataset = self._open()
-        if self._decoder is None:
+        if self._decoder is None and not self.keeps:
             self._read_by_hdf5(dataset, box, out)
             return
-        for part, whole in whole_chunks(box, self.chunk_shape, self.shape):
+        # In the order of storage: the last part is of the chunk that the next read begins in.
+        for part, whole in sorted(whole_chunks(box, self.chunk_shape, self.shape), key=_first_corner):
             inside = out[_within(part, box)]
             if whole:
-                self._read_chunks(dataset, self._decoder, part, inside)
+                self._kept.drop()
+                self._read_chunks(dataset, part, inside)
+            elif self.keeps:
+                for piece, within in pieces_of(part, self.chunk_shape, self._most):
+                    decode = partial(self._chunk, dataset)
+                    self._kept.read_into(piece, self.chunk_shape, self.shape, inside[within], decode)
             else:  # through HDF5's cache: the rest of these chunks may be asked for next
                 self._read_by_hdf5(dataset, part, inside)
 
-    def _read_chunks(self, dataset: Any, decoder: ChunkDecoder, box: Box, out: Array) -> None:
+    def _chunk(self, dataset: Any, chunk: Box) -> Array:
+        """Return a whole chunk, as far as the array reaches."""
+        values = None
+        if self._decoder is not None:
+            values = self._decoder.read(dataset, tuple(part.start for part in chunk))
+        if values is None:
+            values = np.empty(lengths(chunk), self.dtype)
+            self._read_by_hdf5(dataset, chunk, values)
+        return values[tuple(slice(0, length) for length in lengths(chunk))]
+
+    def _read_chunks(self, dataset: Any, box: Box, out: Array) -> None:
         """Read a box of whole chunks, each into its own part of `out`, in threads."""
+        decoder = self._decoder
+        if decoder is None:
+            self._read_by_hdf5(dataset, box, out)
+            return
         counts = tuple(-(-length // side) for length, side in zip(lengths(box), decoder.shape, strict=True))
 
         def read_chunk(number: int) -> None:
@@ -167,8 +198,11 @@ class Hdf5Array(Reopening, StoredArray):
                 for part, at, side in zip(box, np.unravel_index(number, counts), decoder.shape, strict=True)
             )
             target = out[_within(chunk, box)]
-            if not decoder.read_into(dataset, tuple(part.start for part in chunk), target):
+            values = decoder.read(dataset, tuple(part.start for part in chunk))
+            if values is None:
                 self._read_by_hdf5(dataset, chunk, target)
+            else:
+                target[...] = values[tuple(slice(0, length) for length in target.shape)]
 
         for_each(read_chunk, math.prod(counts), decoder.chunk_bytes)
 
@@ -281,6 +315,10 @@ def _flat(dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], label: str
     if dataset.file.driver not in ("sec2", "stdio") or not math.prod(shape):
         return None
     return FlatArray(PlainFile(str(dataset.file.filename), dataset.id.get_offset(), label), shape, dtype)
+
+
+def _first_corner(part: tuple[Box, bool]) -> list[int]:
+    return [side.start for side in part[0]]
 
 
 def _within(part: Box, box: Box) -> Box:

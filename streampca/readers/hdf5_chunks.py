@@ -61,26 +61,26 @@ class ChunkDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """Most bytes that one thread holds: a chunk as stored, which filters do not lengthen, inflated and in order."""
-        return (3 if _SHUFFLE in self.filters else 2) * (self.chunk_bytes + _CHECKSUM)
+        """Most bytes that one thread holds: a chunk before and after a filter, none of which lengthens it."""
+        return 2 * (self.chunk_bytes + _CHECKSUM)
 
-    def read_into(self, dataset: Any, at: tuple[int, ...], out: Array) -> bool:
-        """Read the chunk whose first corner is at `at`, as much of it as `out` has room for, from that corner on.
+    def read(self, dataset: Any, at: tuple[int, ...]) -> Array | None:
+        """Read the whole chunk whose first corner is at `at`.
 
         Returns
         -------
-        bool
-            False for a chunk that was never written, is damaged, or is not what the dataset's filters say: HDF5 has to
+        ndarray or None
+            None for a chunk that was never written, is damaged, or is not what the dataset's filters say: HDF5 has to
             say what there is.
         """
         try:
             skipped, stored = dataset.id.read_direct_chunk(at)
-            values = self.decoded(stored, skipped)
+            held = [stored]
+            del stored  # so that `decoded` can let go of it once it is inflated
+            return self.decoded(held, skipped)
         except (ValueError, RuntimeError, OSError):  # the codecs' errors are RuntimeErrors
             self._check_size(dataset, at)
-            return False
-        out[...] = values[tuple(slice(0, length) for length in out.shape)]
-        return True
+            return None
 
     def _check_size(self, dataset: Any, at: tuple[int, ...]) -> None:
         """Refuse a chunk that inflates to more than its values.
@@ -98,9 +98,9 @@ class ChunkDecoder:
                     "to more; write the file again."
                 )
 
-    def decoded(self, stored: bytes, skipped: int) -> Array:
-        """Undo the filters of one chunk, those left out whose bits are set in `skipped`."""
-        data = np.frombuffer(stored, np.uint8)
+    def decoded(self, stored: list[bytes], skipped: int) -> Array:
+        """Undo the filters of one chunk, taken out of a list, those left out whose bits are set in `skipped`."""
+        data = np.frombuffer(stored.pop(), np.uint8)
         for position, number in reversed(list(enumerate(self.filters))):
             if skipped >> position & 1:
                 continue

@@ -28,6 +28,7 @@ from .silence_decoders import quiet
 from .stored import cf
 from .stored.array import MOST_COUNTED, ArrayCollection, StoredArray, check_written, dims_of
 from .stored.array_boxes import Box, largest_piece, pieces_of
+from .stored.kept_chunk import KeptChunk, chunk_of
 from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
 from .zarr_groups import ArrayPath, broken, check_codecs, choose, is_model, member, text_array, variables_called
@@ -37,9 +38,9 @@ from .zarr_threads import OneChunkReader
 _PIECE = 4 * MIB
 # Bytes that the memory pools of Zarr's decoding threads keep, as measured with chunks of 0.1 to 16 MiB.
 _POOLS = 6 * MIB
-# Chunks in memory while one is decoded, measured with values that do not compress: 2.0 with zstd, 2.8 with Blosc, 3.0
-# with zlib and with filters, which make one out of another, 3.9 with gzip, which puts its output together.
-_COPIES, _MOST_COPIES = {"zstd": 2, "blosc": 3}, 4
+# Chunks in memory while one is decoded, measured with values that do not compress: 2.0 with zstd and gzip, 2.8 with
+# Blosc, 3.0 with filters, which make one out of another.
+_COPIES, _MOST_COPIES = {"zstd": 2, "gzip": 2, "zlib": 2, "blosc": 3}, 4
 # Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
 _REQUESTS, _REQUESTED = 16, 32 * MIB
 
@@ -89,7 +90,8 @@ class ZarrArray(StoredArray):
         self.encoded = bool(getattr(handle, "compressors", ()) or getattr(handle, "filters", ()))
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
         self._alone: OneChunkReader | None = None
-        self._is_alone = 2 * chunk > _PIECE  # no piece holds two
+        self._is_alone = self.keeps = 2 * chunk > _PIECE  # no piece holds two
+        self._kept = KeptChunk()
         # Zarr decodes ten chunks at once by default: no faster than one a core, and 3 times the memory.
         self._at_once = 1 if self._is_alone else machine.cores()
         if remote.is_url(path) and not self._is_alone:
@@ -151,7 +153,11 @@ class ZarrArray(StoredArray):
             return
         if self._alone is None or not self._alone.is_here:
             self._alone = OneChunkReader(handle)
-        self._alone.read_into(piece, out)
+        if piece == chunk_of(piece, self.chunk_shape, self.shape):
+            self._kept.drop()
+            self._alone.read_into(piece, out)
+        else:
+            self._kept.read_into(piece, self.chunk_shape, self.shape, out, self._alone.read)
 
     def _unreadable(self, piece: Box, error: Exception) -> SourceError:
         where = ", ".join(f"{part.start}:{part.stop}" for part in piece)

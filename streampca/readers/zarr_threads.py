@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import zarr
 from zarr.buffer.cpu import NDBuffer
 
@@ -38,20 +39,39 @@ class OneChunkReader:
         """True where the threads are of this process: a fork of it has none of them."""
         return self._process == os.getpid()
 
+    def read(self, piece: Box) -> Array:
+        """Return a piece that lies in one chunk as it was decoded, which is not copied."""
+        taken = _Taken(tuple(part.stop - part.start for part in piece), self._array.dtype)
+        self._looping.submit(self._read, piece, taken).result()
+        return taken.values
+
     def read_into(self, piece: Box, out: Array) -> None:
         """Read a piece into an array of its shape, of any strides; threads that call it take turns."""
-        self._looping.submit(self._read, piece, out).result()
-
-    def _read(self, piece: Box, out: Array) -> None:
         target: Any = out  # a protocol of Zarr's, which names arguments otherwise than numpy
+        self._looping.submit(self._read, piece, NDBuffer.from_ndarray_like(target)).result()
+
+    def _read(self, piece: Box, out: NDBuffer) -> None:
         # A loop a piece (0.1 ms): one that was kept would be shared with forks, and break when they close it.
         loop = asyncio.new_event_loop()
         try:
             loop.set_default_executor(_Handing(self._decoding))
-            work = self._array.get_orthogonal_selection(piece, out=NDBuffer.from_ndarray_like(target))
-            loop.run_until_complete(work)
+            loop.run_until_complete(self._array.get_orthogonal_selection(piece, out=out))
         finally:
             loop.close()
+
+
+class _Taken(NDBuffer):
+    """A buffer that takes over what is put into it, all at once, where others copy."""
+
+    values: Array
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        none: Any = np.broadcast_to(np.zeros((), dtype), shape)  # takes no memory
+        super().__init__(none)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        values = value.as_numpy_array() if isinstance(value, NDBuffer) else value  # a number for a chunk never written
+        self.values = np.broadcast_to(np.asarray(values, self.dtype), self.shape)
 
 
 class _Handing(ThreadPoolExecutor):

@@ -64,6 +64,8 @@ class StoredArray(abc.ABC):
         Bytes held from the first read on.
     encoded : bool
         Whether `read_into` decodes, rather than copies bytes.
+    keeps : bool
+        See `Collection`.
     attributes : mapping
         Plain data the format keeps with the array.
     dims : tuple of str or None
@@ -80,6 +82,7 @@ class StoredArray(abc.ABC):
     decode_bytes: int = 0
     converted_bytes: int = 0
     encoded: bool = False
+    keeps: bool = False
     attributes: Mapping[str, Any] = MappingProxyType({})
     dims: tuple[str, ...] | None = None
     files: FileStates
@@ -299,6 +302,11 @@ class ArrayCollection(Collection):
     def encoded(self) -> bool:
         """True where reads decode: of an object, where its library cuts it into chunks."""
         return self.array.encoded
+
+    @property
+    def keeps(self) -> bool:
+        """True where the array keeps the chunk that it decoded last."""
+        return self.array.keeps
 
     @property
     def fills(self) -> bool:

@@ -99,6 +99,7 @@ class Unpacked(StoredArray):
         self.shape, self.dtype, self.chunk_shape = stored.shape, packing.dtype, stored.chunk_shape
         self.attributes = {name: value for name, value in stored.attributes.items() if name not in PACKING}
         self.dims, self.encoded, self.grows = stored.dims, stored.encoded, stored.grows
+        self.keeps = stored.keeps
         # A piece as stored, and which of it is missing.
         piece = largest_piece(self.shape, self.chunk_shape, self._most)
         self.decode_bytes = stored.decode_bytes + piece * (stored.dtype.itemsize + 1)

@@ -57,6 +57,11 @@ class Chosen(View):
         pieces = (1 if apart else 0) if self._ascends else 2
         return self.base.decode_bytes + pieces * piece_bytes(self.base)
 
+    @property
+    def keeps(self) -> bool:
+        """True where the base keeps chunks, and is read in order."""
+        return self._ascends and self.base.keeps
+
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the chosen samples."""
         key = _key(self.places)

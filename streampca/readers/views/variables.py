@@ -95,6 +95,11 @@ class Variables(Filled, View):
         return Chunks(samples, features * len(self.parts))
 
     @property
+    def keeps(self) -> bool:
+        """True where all parts keep chunks."""
+        return all(part.keeps for part in self.parts)
+
+    @property
     def decode_bytes(self) -> int:
         """Bytes that the parts hold while reading, and a piece of one."""
         return sum(part.decode_bytes for part in self.parts) + max(map(piece_bytes, self.parts))

@@ -39,6 +39,11 @@ class View(Collection):
         return self.base.encoded
 
     @property
+    def keeps(self) -> bool:
+        """Return that of the base."""
+        return self.base.keeps
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """Return that of the base."""
         return self.base.attributes

@@ -1,0 +1,39 @@
+"""`keeping`, within which readers may keep what they decoded for one block until the next one is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class _Kept(threading.local):
+    """By thread, what is kept, by who keeps it; None where nothing may be."""
+
+    things: dict[object, Any] | None = None
+
+
+_kept = _Kept()
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Let readers that are called in this thread keep things until the end of the (outermost) block."""
+    outer = _kept.things
+    if outer is None:
+        _kept.things = {}
+    try:
+        yield
+    finally:
+        _kept.things = outer
+
+
+def keep_in_thread() -> None:
+    """Let readers keep things until this thread ends: the initializer of one that reads blocks."""
+    _kept.things = {}
+
+
+def kept_here() -> dict[object, Any] | None:
+    """Return what is kept in this thread, to be added to; None where nothing may be."""
+    return _kept.things
