@@ -23,6 +23,9 @@ def readable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+RESUMABLE = 75  # exit code of a run that ended before it was complete, and that the same command resumes
+
+
 class StreampcaError(Exception):
     """Base of every error raised on purpose; `exit_code` is what the command line ends with."""
 
@@ -83,9 +86,14 @@ class ClusterLostError(ClusterError):
 
 
 class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
-    """A run was told to stop, and resumes when it is started again."""
+    """A run was told to stop; `exit_code` is `RESUMABLE` where the same command resumes it."""
 
-    exit_code = 75
+    exit_code = 130
+
+    def __init__(self, *args: object, resumable: bool = False) -> None:
+        super().__init__(*args)
+        if resumable:
+            self.exit_code = RESUMABLE
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 from dataclasses import replace
 from functools import cache
 
@@ -16,7 +18,6 @@ import streampca
 from streampca.errors import Stopped
 from streampca.events import BlockDone, Checkpoint
 from streampca.execution.checkpoint import Checkpointing
-from streampca.execution.signals import Switch
 from streampca.fitting import fit as fitting
 from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.fitting.plan import prepared
@@ -26,6 +27,7 @@ from streampca.planning.request import Request
 from streampca.preprocessing.kernel_features import KernelFeatures
 from streampca.preprocessing.kernels import Kernel
 from streampca.readers.target import Target
+from streampca.signals import stopping_on_signals
 
 TALL, WIDE = (500, 12, 12), (90, 20, 30)  # shapes of the two collections
 ROWS, RANGE = 128, 150  # samples to a block of the first, features to a range of the second
@@ -102,7 +104,7 @@ def source_of(folder, kind):
 _PLANS = {}
 
 
-def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=None, overwrite=False, **more):
+def run(path, kind, output, folder=None, *, listener=lambda event: None, overwrite=False, **more):
     """A fit to an output, saved after every block where there is a folder to save it in."""
     words, sizes = KINDS[kind]
     whole = fitting.plan_collection
@@ -125,7 +127,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=
         n = collection.n_samples
         weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
         place = fitting.Place(str(output), overwrite=overwrite)
-        how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
+        how = None if folder is None else Checkpointing(str(folder), 0)
         target = Target(np.arange(n) % 4, np.arange(4)) if kind in ("supervised", "discriminant") else None
         target = Target(np.sin(np.arange(n))[:, None]) if kind == "screening" else target
         about = {"weights": weights, "target": target, "checkpoint": how, "place": place, "listener": listener}
@@ -175,14 +177,17 @@ def ended(again, events, output, folder, ends):
     """
     seen, deaths = [], 0
     for end in [*ends, None]:
-        last, switch = [], Switch() if end and end[2] == "stops" else None
+        last = []
         try:
-            found = again(listener=_ending(end, events, last, switch), switch=switch)
+            with stopping_on_signals(owns_process=True):
+                found = again(listener=_ending(end, events, last))
             break
         except Died:
             deaths += 1
         except Stopped as error:
-            if str(error) != f"stopped by SIGTERM; progress is saved in {folder}.":
+            if not re.fullmatch(
+                rf"stopped by SIGTERM; progress (up to the last checkpoint )?is saved in {folder}\.", str(error)
+            ):
                 raise
         finally:
             seen += last
@@ -191,17 +196,17 @@ def ended(again, events, output, folder, ends):
     return found, last
 
 
-def _ending(end, events, seen, switch):
+def _ending(end, events, seen):
     """A listener that ends a run so: it dies, or is told to stop."""
-    moment, share, _ = end or (None, 0, None)
+    moment, share, how = end or (None, 0, None)
     most = number(BlockDone if moment is Checkpoint else moment, events) if end else 0
 
     def listen(event):
         seen.append(event)
         if end and isinstance(event, moment) and number(moment, seen) == 1 + int(share * (most - 1)):
-            if switch is None:
+            if how == "dies":
                 raise Died
-            switch.asked = "SIGTERM"
+            signal.raise_signal(signal.SIGTERM)
 
     return listen
 

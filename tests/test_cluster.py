@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -25,12 +26,11 @@ import streampca
 from streampca.accumulators import ClassScatter, CrossScatter, Gram, GramBlock, GroupScatter, Scatter, ScatterBlock
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
-from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
+from streampca.errors import RESUMABLE, ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, PassStarted, Planned, Resumed, Warned, silent
 from streampca.execution import ClusterOptions, LocalExecutor
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.executor import executing
-from streampca.execution.signals import Switch
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.features_task import FeatureRanges, FeaturesTask
@@ -41,6 +41,7 @@ from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import open_collection
+from streampca.signals import stopping_on_signals
 from streampca.units import MIB, parse_bytes
 
 distributed = pytest.importorskip("distributed")
@@ -274,17 +275,16 @@ def test_what_is_wrong_with_a_sample_is_said_as_ever(client, folder):
 def test_a_fit_that_is_told_to_stop_goes_on_later(client, folder, images):
     """Without waiting for the spans that workers are in."""
     collection = prepared(Slow(open_collection(images), 0.1), None)
-    request, switch = Request(3, "covariance", 16 * MIB), Switch()
-    how = {"checkpoint": Checkpointing(str(folder / "stopped"), switch=switch), "executor": DaskExecutor(client)}
+    request = Request(3, "covariance", 16 * MIB)
+    how = {"checkpoint": Checkpointing(str(folder / "stopped")), "executor": DaskExecutor(client)}
 
     def stop(event):
         if isinstance(event, BlockDone):
-            switch.asked = "SIGTERM"
+            signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Stopped, match="stopped by SIGTERM"):
-        fit_collection(collection, request, **how, listener=switch.watched(stop))
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="stopped by SIGTERM"):
+        fit_collection(collection, request, **how, listener=stop)
     wait_until(lambda: not any(client.processing().values()), 5)
-    switch.asked = None
     model = fit_collection(collection, request, **how)
     expected = fit_collection(collection, request, executor=DaskExecutor(client))
     np.testing.assert_array_equal(model.components, expected.components)
@@ -490,7 +490,7 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
         return error.value.exit_code
 
     with scheduler(folder, address) as process, worker(folder, address):
-        assert lost(process, kept) == Stopped.exit_code, "stopped, and resumable"
+        assert lost(process, kept) == RESUMABLE, "stopped, and resumable"
     assert (folder / "kept").exists()
     with scheduler(folder, address) as process, worker(folder, address):
         model = fitted(heard.append, kept)

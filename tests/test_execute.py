@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from dataclasses import dataclass, field
 
@@ -14,8 +15,8 @@ from streampca.errors import Stopped
 from streampca.events import BlockDone, Resumed, silent
 from streampca.execution import LocalExecutor, SavedPartial
 from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
-from streampca.execution.signals import Switch
 from streampca.planning.blocks import Span, blocks_of, spans_of
+from streampca.signals import stopping_on_signals
 
 
 class Words:
@@ -208,10 +209,10 @@ class Summing(Task):
 def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
     """Not what is merged, nor what other threads have done, though saves were not due."""
     spans, fed = spans_of(60, 6, 2), []
-    switch, stopped = Switch(), False
+    stopped = False
 
     def folded():
-        folder = CheckpointFolder(Checkpointing(str(tmp_path / "ck"), every=1000, switch=switch), {}, listener=silent)
+        folder = CheckpointFolder(Checkpointing(str(tmp_path / "ck"), every=1000), {}, listener=silent)
         with folder.running():
             folder.begin({})
             task = Summing(fed=fed)
@@ -220,11 +221,11 @@ def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
 
     def heard(event):
         if isinstance(event, BlockDone) and len(fed) >= block and not stopped:
-            switch.asked = "SIGTERM"
+            signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Stopped, match="what was done is kept"):
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="progress is saved"):
         folded()
-    stopped, switch.asked = True, None
+    stopped = True
     assert folded() == sum(range(0, 60, 2))
     assert sorted(fed) == sorted(set(fed))
     assert len(fed) == 30

@@ -36,6 +36,7 @@ planning
 notebook
 events
 machine
+signals
 units
 errors
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import replace
 
@@ -20,7 +21,6 @@ import streampca
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Planned
 from streampca.execution.checkpoint import Checkpointing
-from streampca.execution.signals import Switch
 from streampca.fitting import neighbors as making
 from streampca.fitting.plan import prepared
 from streampca.manifold import graph_components
@@ -30,6 +30,7 @@ from streampca.manifold.neighbor_graph import NeighborGraph
 from streampca.manifold.neighbors import NeighborSearch
 from streampca.manifold.stored_graph import save_graph
 from streampca.planning.neighbors import NeighborsRequest, plan_neighbors, way_of
+from streampca.signals import stopping_on_signals
 from streampca.units import GIB, MIB
 
 
@@ -329,14 +330,14 @@ def test_a_killed_search_does_no_finished_block_again(here, monkeypatch, method)
 def test_other_work_is_refused_by_its_checkpoint(here, monkeypatch):
     np.save("x.npy", NORMAL)
     cut_to(monkeypatch, 20)
-    how, switch = Checkpointing("saved", 0), Switch()
+    how = Checkpointing("saved", 0)
     with pytest.raises(Died):
         making.graph_of(collection_of("x.npy"), NeighborsRequest(5), checkpoint=how, listener=dying(5))
     with pytest.raises(OutputError, match="unfinished run with n_neighbors 5"):
         making.graph_of(collection_of("x.npy"), NeighborsRequest(6), checkpoint=how)
-    switch.asked = "SIGTERM"
-    with pytest.raises(Stopped, match="progress is saved in saved"):
-        making.graph_of(collection_of("x.npy"), NeighborsRequest(5), checkpoint=replace(how, switch=switch))
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="progress is saved in saved"):  # noqa: PT012
+        signal.raise_signal(signal.SIGTERM)
+        making.graph_of(collection_of("x.npy"), NeighborsRequest(5), checkpoint=how)
 
 
 # -- on disk, and the command

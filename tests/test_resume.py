@@ -26,11 +26,11 @@ from streampca.errors import DataError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed
 from streampca.execution import checkpoint
 from streampca.execution.checkpoint import Checkpointing
-from streampca.execution.signals import Switch
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
 from streampca.planning.request import Request
+from streampca.signals import stopping_on_signals
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -253,12 +253,10 @@ def test_told_to_stop_without_time_to_save(begun, monkeypatch, patience):
     """The last checkpoint is kept, and the message says how much is lost."""
     kept = {path.name: path.read_bytes() for path in begun.folder.iterdir()}
     monkeypatch.setattr(checkpoint, "PATIENCE", patience)
-    switch = Switch()
-    switch.asked = "SIGINT"
-    with pytest.raises(
-        Stopped, match=r"stopped by SIGINT; the last .* of work are lost, as saving them would take too long\.$"
-    ):
-        begun.again(switch=switch)
+    late = r"stopped by SIGINT; the last .* of work are lost, as saving them would take too long\.$"
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match=late):  # noqa: PT012 - raised before
+        signal.raise_signal(signal.SIGINT)
+        begun.again()
     assert {path.name: path.read_bytes() for path in begun.folder.iterdir()} == kept
 
 
@@ -397,14 +395,13 @@ def test_a_stop_between_passes_is_heeded(files, tmp_path):
     """Also in a pass after a fit that was kept."""
     data = {"collection": {"source": str(files / "wide.npy")}, "fit": {"n_components": 3, "method": "dual"}}
     data |= {"output": {"directory": str(tmp_path / "run"), "transform": True}}
-    switch = Switch()
 
     def listen(event):
         if isinstance(event, PassStarted) and event.label == "scores":
-            switch.asked = "SIGTERM"
+            signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Stopped):
-        execute(make_run(data, "test"), listen, switch)
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped):
+        execute(make_run(data, "test"), listen)
     execute(make_run(data, "test"))
 
 

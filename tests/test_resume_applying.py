@@ -210,9 +210,8 @@ def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, e
     """However often it ended, bytes and errors are the same, recorded rows are not repeated, and nothing is left."""
     what, output, plan = case
 
-    def again(listener, switch):
-        how = Checkpointing("ck", 0.0) if switch is None else Checkpointing("ck", 1000.0, switch)
-        return write(what, output, plan, checkpoint=how, listener=listener)
+    def again(listener):
+        return write(what, output, plan, checkpoint=Checkpointing("ck", 0.0), listener=listener)
 
     with working(made, tmp_path_factory.mktemp("ends")):
         expected, whole, events = unbroken(*case)

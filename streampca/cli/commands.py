@@ -53,7 +53,7 @@ def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
     from .terminal import Progress, print_fit
 
     with Progress(quiet=quiet) as listener:
-        result = execute(run, listener, click.get_current_context().obj)
+        result = execute(run, listener)
     fits = (
         result.plan is not None or run.embed.kind or run.output.directory
     )  # a model that is only applied is not shown

@@ -10,19 +10,15 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
 from .. import __version__
-from ..errors import Stopped, StreampcaError, first_line
+from ..errors import RESUMABLE, Stopped, StreampcaError, first_line
+from ..signals import safe_point, stopping_on_signals
 
-if TYPE_CHECKING:
-    from ..execution.signals import Switch
-
-STOPPED = 75  # stopped, and the same command may be run again
+UNFINISHED = "Nothing is left to resume; unfinished outputs were removed or marked as unfinished."
 
 # First sentences of the commands' docstrings, in the order in which people need the commands.
 SUMMARIES = {
@@ -81,20 +77,16 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         return
-    if context.obj is not None:  # as `main` gives it; who calls this group from a program keeps its own signals
-        context.obj = context.with_resource(context.obj())
+    if context.obj is not None:  # as `main` gives it; a program that calls this group keeps its own settings
+        context.obj()
+    safe_point()  # loading the commands took a second
 
 
-@contextmanager
-def _owning_process() -> Iterator[Switch]:
-    """Set up a process that is a command's own: one pool of memory, and a switch that signals turn."""
-    from ..execution.signals import Switch, stopping_on_signals
+def _own_process() -> None:
+    """Set up a process that is a command's own: one pool of memory for all threads."""
     from ..machine import share_pools
 
     share_pools()
-    switch = Switch()
-    with stopping_on_signals(switch):
-        yield switch
 
 
 def main() -> NoReturn:
@@ -102,17 +94,21 @@ def main() -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
     try:
-        sys.exit(cli.main(standalone_mode=False, obj=_owning_process))  # entered once a command is called
+        with stopping_on_signals(owns_process=True):
+            code = cli.main(standalone_mode=False, obj=_own_process)
+            safe_point()
+        sys.exit(code)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         remedy = f" See: {context.command_path} --help" if context else ""
         _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
     except Stopped as error:
-        _fail(f"{error} Resume with: {as_typed(*sys.argv[1:])}", error.exit_code)
+        resumes = error.exit_code == RESUMABLE
+        _fail(f"{error} {f'Resume with: {as_typed(*sys.argv[1:])}' if resumes else UNFINISHED}", error.exit_code)
     except StreampcaError as error:
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail("stopped; unfinished outputs were removed or marked as unfinished. Run the same command again.", STOPPED)
+        _fail(f"stopped by SIGINT. {UNFINISHED}", Stopped.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
         sys.exit(1)

@@ -18,7 +18,6 @@ from ..events import Event, FileSkipped, Listener, Planned, Warned, silent
 from ..execution import Executor
 from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
 from ..execution.executor import executing
-from ..execution.signals import Switch
 from ..fitting.fit import Place, fit_collection
 from ..fitting.follow import Pace, follow_source
 from ..fitting.plan import narrowed, plan_collection, prepared
@@ -87,7 +86,7 @@ class Result:
     graph: NeighborGraph | None = None
 
 
-def execute(run: Run, listener: Listener = silent, switch: Switch | None = None) -> Result:
+def execute(run: Run, listener: Listener = silent) -> Result:
     """Carry out a run.
 
     Parameters
@@ -97,8 +96,6 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
         its directory: they are used again.
     listener : callable
         Called with each event.
-    switch : Switch, optional
-        Ends the run when it is turned, at the end of a block; the same run then resumes.
 
     Returns
     -------
@@ -109,8 +106,6 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     StreampcaError
         One line saying what is wrong; outputs finished before stay.
     """
-    switch = switch or Switch()
-    listener = switch.watched(listener)
     outputs = OutputPaths.of(run)
     cluster_of(run)  # refuses settings of a cluster that do not go together
     _check_embedding(run)
@@ -119,17 +114,17 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     with ExitStack() as stack:
         for path in outputs.claimed:
             stack.enter_context(alone_at(path))
-        return _carried_out(run, outputs, listener, switch)
+        return _carried_out(run, outputs, listener)
 
 
-def _carried_out(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) -> Result:
+def _carried_out(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
     """Carry out a run whose outputs no other process writes; see `execute`."""
     for path in outputs.files:
         recover(path.rstrip("/"))
         clear_finished(path)
     if run.model is None and run.fit.update is None:
         check_target(run.fit.target, request_of(run).kind)
-    job = _open(run, outputs, listener, switch)
+    job = _open(run, outputs, listener)
     scores = outputs.scores
     record = Record(outputs.directory, run, outputs.recorded)
     earlier = _earlier(job)
@@ -229,7 +224,6 @@ class _Job:
     raw: Collection
     preparation: Preparation
     listener: Listener
-    switch: Switch
     model: PCAModel | None
     updated: PCAModel | None = None
     stack: ExitStack = field(default_factory=ExitStack)
@@ -291,10 +285,10 @@ class _Job:
     def checkpoint(self, output: str | None) -> Checkpointing | None:
         """Return where and how often an output's checkpoints are saved: in a folder beside it."""
         how = self.run.checkpoint
-        return Checkpointing(output.rstrip("/") + FOLDER, how.every, self.switch) if output and how.enabled else None
+        return Checkpointing(output.rstrip("/") + FOLDER, how.every) if output and how.enabled else None
 
 
-def _open(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) -> _Job:
+def _open(run: Run, outputs: OutputPaths, listener: Listener) -> _Job:
     """Open the model to apply, if there is one, and the collection as it takes it."""
     try:
         model = load_model(run.model, memory=run.fit.memory) if run.model else None
@@ -306,7 +300,7 @@ def _open(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) ->
     preparation = preparation_of(run.prepare, run.fit) if updated is None else _preparation_of(updated, run)
     if model is None and updated is None:
         raw = narrowed(raw, preparation)
-    return _Job(run, outputs, raw, preparation, listener, switch, model, updated)
+    return _Job(run, outputs, raw, preparation, listener, model, updated)
 
 
 def _preparation_of(updated: PCAModel, run: Run) -> Preparation:

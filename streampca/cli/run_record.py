@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, OutputError, first_line
+from ..errors import ConfigError, OutputError, Stopped, first_line
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
 from ..storage.free_space import writing
@@ -135,7 +135,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
         try:
             yield record
         except BaseException as error:
-            note("stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {first_line(error)}")
+            note("stopped" if isinstance(error, Stopped) else f"failed: {first_line(error)}")
             raise
         note("finished")
 

@@ -24,6 +24,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from ..errors import BudgetError
 from ..planning.embedding import PART_ROWS
+from ..signals import safe_point
 from ..units import format_bytes
 from .signs import fix_signs
 
@@ -115,7 +116,8 @@ def largest_pairs(matrix: sp.csr_array, count: int, *, seed: int, bound: float, 
     if fill is None or fill.bytes_at(n) > min(room, THIN * FACTOR_BYTES * matrix.nnz):
         how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
         with suppress(ArpackNoConvergence):
-            values, vectors = eigsh(matrix, count, which="LA", maxiter=RESTARTS, **how)
+            products = LinearOperator((n, n), matvec=_stoppable(matrix.dot), dtype=np.float64)
+            values, vectors = eigsh(products, count, which="LA", maxiter=RESTARTS, **how)
             order = np.argsort(values)[::-1]
             return _checked(matrix, values[order], vectors[:, order], "products")
     found = smallest_pairs(left, count, seed=seed, room=room, fill=fill)
@@ -151,7 +153,7 @@ def smallest_pairs(
         raise FactorsTooLargeError(n, fill, room)
     shift = SHIFT * float(matrix.diagonal().max())
     solve = _factored(matrix, shift)
-    inverse = LinearOperator((n, n), matvec=solve, dtype=np.float64)
+    inverse = LinearOperator((n, n), matvec=_stoppable(solve), dtype=np.float64)
     how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
     values, vectors = eigsh(matrix, count, sigma=-shift, OPinv=inverse, which="LM", **how)
     order = np.argsort(values)
@@ -166,6 +168,16 @@ def pairs_above(matrix: sp.csc_array, count: int, bound: float, *, seed: int) ->
     values, vectors = eigsh(matrix, k=count, sigma=bound, v0=_start(matrix.shape[0], seed))
     order = np.argsort(values)
     return values[order], vectors[:, order]
+
+
+def _stoppable(product: Callable[[Float64], Float64]) -> Callable[[Float64], Float64]:
+    """Return a product with a vector that is a safe point: ARPACK asks for thousands."""
+
+    def multiply(vector: Float64) -> Float64:
+        safe_point()
+        return product(vector)
+
+    return multiply
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,20 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from ..errors import ChangedError, ClusterLostError, DataError, OutputError, Stopped
+from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, OutputError, Stopped, first_line
 from ..events import Checkpoint, Listener, Warned
+from ..signals import stop_asked
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..storage.outputs import check_place, discard
 from ..units import MIB, format_seconds
 from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference
-from .signals import Switch
 from .task import SavedPartial, Stateful
 
 Array = npt.NDArray[Any]
@@ -50,13 +50,10 @@ class Checkpointing:
         Made when something is saved, removed when the run is complete.
     every : float
         Least seconds between saves; 0 saves after every block.
-    switch : Switch
-        When it is turned, all is saved and the run ends.
     """
 
     folder: str
     every: float = EVERY
-    switch: Switch = field(default_factory=Switch)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", expanded(self.folder))
@@ -173,7 +170,6 @@ class CheckpointFolder:
 
     def stage(self, name: str) -> StageCheckpoint:
         """Return the checkpoint of one fold."""
-        self._how.switch.has_checkpoint = True
         return self._stages.setdefault(name, StageCheckpoint(self, name))
 
     @contextmanager
@@ -186,10 +182,13 @@ class CheckpointFolder:
                 self.clear()
             raise
         except ClusterLostError as error:
-            error.exit_code = Stopped.exit_code
+            error.exit_code = RESUMABLE
             raise
-        finally:
-            self._how.switch.has_checkpoint = False
+        except Stopped as error:
+            if not self.is_recorded or error.exit_code == RESUMABLE:
+                raise
+            kept = f"progress up to the last checkpoint is saved in {self.folder}."
+            raise Stopped(f"{first_line(error)}; {kept}", resumable=True) from None
         self.clear()
 
     def clear(self) -> None:
@@ -210,20 +209,21 @@ class CheckpointFolder:
         Stopped
             If the run was told to stop.
         """
-        signal, began = self._how.switch.asked, time.monotonic()
+        signal, began = stop_asked(), time.monotonic()
         again = f"the last {format_seconds(began - since)} of work are lost, as saving them would take too long."
         if signal and cost > PATIENCE:
-            raise Stopped(f"stopped by {signal}; {again}")
+            raise Stopped(f"stopped by {signal}; {again}", resumable=self.is_recorded)
         states = [(each, each.stateful.state(copy=False)) for each in saves]
         count = sum(array.nbytes for _, state in states for array in state.values())
         if signal and count / self._rate > PATIENCE:
-            raise Stopped(f"stopped by {signal}; {again}")
+            raise Stopped(f"stopped by {signal}; {again}", resumable=self.is_recorded)
         try:
             for each, state in states:
                 self._save(each.file, each.position, state)
         except OutputError as error:
             if signal:
-                raise Stopped(f"stopped by {signal}; work since the last checkpoint is lost: {error}") from None
+                lost = f"work since the last checkpoint is lost: {error}"
+                raise Stopped(f"stopped by {signal}; {lost}", resumable=self.is_recorded) from None
             self._listener(
                 Warned(f"{error} The run continues; if it is stopped now, it resumes from an earlier checkpoint.")
             )
@@ -231,7 +231,7 @@ class CheckpointFolder:
         if count > MIB:
             self._rate = count / max(self.last - began, 1e-3)
         if signal:
-            raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.")
+            raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.", resumable=True)
         return self.last - began
 
     def _save(self, file: CheckpointFile, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
@@ -244,7 +244,7 @@ class CheckpointFolder:
     def is_due(self, since: float, cost: float) -> bool:
         """Return whether to save: told to stop, or so long after the last save that its cost does not matter."""
         waited, every = time.monotonic() - since, self._how.every
-        return bool(self._how.switch.asked) or every == 0 or waited >= max(every, cost / SHARE)
+        return bool(stop_asked()) or every == 0 or waited >= max(every, cost / SHARE)
 
 
 class StageCheckpoint:

@@ -23,6 +23,7 @@ from distributed import Client, Future, KilledWorker
 from ..errors import ClusterError, ClusterLostError
 from ..events import Listener
 from ..planning.blocks import Span
+from ..signals import safe_point, stop_asked
 from ..units import format_seconds
 from .cluster_options import PATIENCE
 from .fold import Merged, Partial, partials_of
@@ -166,6 +167,9 @@ class _Fold(Generic[A]):
     def run(self, merged: Merged[A]) -> None:
         """Add up all parts, in order."""
         while self._send() or self._waiting:
+            if stop_asked():
+                self.save_if_due(merged)
+            safe_point()
             if self._waiting and self._waiting[0].status == "finished":
                 self._take(merged)
             else:

@@ -10,6 +10,7 @@ from typing import Generic
 from ..errors import Stopped
 from ..events import Listener, Resumed
 from ..planning.blocks import Span
+from ..signals import safe_point
 from .kept import keeping
 from .prefetch import prefetched
 from .task import A, Checkpointer, Task
@@ -124,6 +125,7 @@ def fold_partial(
             del fetched  # before the next is taken
             partial.at = block.stop
             _offer(partial, checkpoint)
+            safe_point()
             listener(task.counts(block))
             if go_on is not None:
                 go_on()

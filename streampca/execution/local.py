@@ -6,11 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from ..errors import Stopped
 from ..events import Listener, one_at_a_time
 from ..planning.blocks import Span
+from ..signals import stops_delayed
 from .fold import Merged, Partial, fold_partial, partials_of
 from .kept import keeping
 from .task import A, Checkpointer, Task
@@ -63,7 +64,7 @@ class LocalExecutor:
 
         partials = partials_of(task, spans, checkpoint, tell)
         try:
-            with share_blas_threads(threads):
+            with nullcontext() if checkpoint is None else stops_delayed(), share_blas_threads(threads):
                 if min(threads, len(spans)) < 2:
                     with keeping():  # from span to span
                         for partial in partials:

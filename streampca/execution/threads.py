@@ -17,6 +17,7 @@ from typing import TypeVar
 from threadpoolctl import ThreadpoolController
 
 from .. import machine
+from ..signals import safe_point
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,16 +62,19 @@ def ordered_in_threads(
     with more of them taken no thread waits for a slow one that is first. The first error, in order, is raised.
     """
     if count < 2:
-        yield from map(function, items)
+        for item in items:
+            safe_point()
+            yield function(item)
         return
     left, pending = iter(items), deque[Future[Result]]()
     with ThreadPoolExecutor(count) as pool:
         try:
             while True:
-                while len(pending) < (taken or count) and (item := next(left, None)) is not None:
-                    pending.append(pool.submit(function, item))
+                while len(pending) < (taken or count) and (each := next(left, None)) is not None:
+                    pending.append(pool.submit(function, each))
                 if not pending:
                     return
+                safe_point()
                 yield pending.popleft().result()
         finally:
             for future in pending:

@@ -40,6 +40,7 @@ from ..preprocessing import Preparation, Prepared
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import Opening, check_apart, open_collection, open_column, paths_of
 from ..readers.collection import data_difference, digest, states_by_name, unchanged
+from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at, alone_in
 from ..units import MIB, parse_bytes
@@ -59,6 +60,7 @@ SCORES_FILE = "scores.npy"
 STAGES = "stages"  # folder of finished stages, in that of the checkpoint
 
 
+@stopping_on_signals()
 def embed(
     source: Any,
     *,
@@ -213,6 +215,7 @@ def embed(
         )
 
 
+@stopping_on_signals()
 def embed_collection(
     collection: Prepared,
     request: EmbeddingRequest,
@@ -421,7 +424,7 @@ class _Work:
                 self.collection.raw,
                 path,
                 memory=self.request.memory,
-                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
                 cluster=self.executor,
                 listener=self.listener,
             )
@@ -484,7 +487,7 @@ class _Work:
                 components_request(self.collection, self.request, self.missing),
                 place=Place(path),
                 executor=self.executor,
-                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
                 listener=self.listener,
             )
         return load_model(path, memory=self.request.memory)
@@ -497,7 +500,7 @@ class _Work:
                 compared,
                 search_request(self.request),
                 output=path,
-                checkpoint=None if how is None else Checkpointing(f"{path}-checkpoint", how.every, how.switch),
+                checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
                 listener=self.listener,
             )
         return load_graph(path)

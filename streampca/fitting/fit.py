@@ -31,6 +31,7 @@ from ..preprocessing.preparation import with_features
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
 from ..readers.target import Target, check_target, digest_of, target_of
 from ..readers.weights import total_of, weights_digest, weights_of
+from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from ..storage.locks import alone_at, alone_in
@@ -47,6 +48,7 @@ Float64 = npt.NDArray[np.float64]
 ONE_THREAD_SECONDS = 1.0  # predicted work of one core up to which BLAS has one thread
 
 
+@stopping_on_signals()
 def fit(
     source: Any,
     *,
@@ -302,6 +304,7 @@ class Place:
         check_model_output(self.path, overwrite=self.overwrite)
 
 
+@stopping_on_signals()
 def fit_collection(
     collection: Prepared,
     request: Request,

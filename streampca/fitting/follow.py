@@ -26,6 +26,7 @@ from ..readers import Collection, Opening, check_apart, open_collection, paths_o
 from ..readers.collection import file_and_key
 from ..readers.views.beginning import Beginning
 from ..readers.views.chosen import Chosen
+from ..signals import heed_stop, safe_point, stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at
 from ..units import parse_bytes, parse_seconds, whole_number
@@ -40,6 +41,7 @@ LOOK = 1.0  # seconds between two looks at the source, or a fifth of `settle` wh
 TRIES = 3  # looks after which a sample that cannot be read is no longer taken to be still written
 
 
+@stopping_on_signals()
 def follow(
     source: Any,
     output: PathLike,
@@ -158,6 +160,7 @@ def follow_source(
         try:
             following.run()
         except (KeyboardInterrupt, Stopped):
+            heed_stop()
             following.end()
         except (SourceError, DataError):
             following.store()  # the model of the samples before
@@ -227,6 +230,7 @@ class _Following:
         came = time.monotonic()
         due = came + self.pace.interval / 2  # how long the first solution takes is not known
         while self.pace.until is None or self.count < self.pace.until:
+            safe_point()
             begun = self._looks[-1][1]
             is_added = self._look()
             if is_added or self._looks[-1][1] > begun:

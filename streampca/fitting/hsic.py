@@ -34,6 +34,7 @@ from ..preprocessing import Preparation
 from ..preprocessing.kernels import AUTO, Kernel
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import states_by_name, unchanged
+from ..signals import stopping_on_signals
 from ..storage.locks import alone_in
 from ..units import counted, parse_bytes
 from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
@@ -128,6 +129,7 @@ class HSIC:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
+@stopping_on_signals()
 def hsic(
     x: Any,
     y: Any = None,

@@ -25,7 +25,6 @@ from ..events import Listener, Warned
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
 from ..execution.executor import as_of
-from ..execution.signals import signals_wait
 from ..execution.threads import one_blas_thread
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
@@ -47,6 +46,7 @@ from ..preprocessing.sizes_for_planning import problem_of, this_machine
 from ..readers import Collection, open_collection
 from ..readers.collection import digest
 from ..readers.weights import faded, weights_digest, weights_of_batch
+from ..signals import stopping_on_signals, stops_delayed
 from .build_model import model_of, numbers_of, provenance_of
 from .methods import Decomposition, Job, check_variance, decompose, decompose_sketch
 from .methods.covariance import accumulate
@@ -339,9 +339,9 @@ class IncrementalFit:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Change the statistic inside, while Ctrl-C waits: where that fails, nobody knows what the sums hold."""
+        """Change the statistic inside as a whole: where that fails, nobody knows what the sums hold."""
         self._check_whole()
-        with signals_wait():
+        with stopping_on_signals(), stops_delayed():
             self._changing = True
             yield
             self._changing = False

@@ -28,6 +28,7 @@ from ..preprocessing.kernels import MEDIAN_OF, Kernel
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers.collection import Array, unchanged
 from ..readers.views.chosen import Chosen
+from ..signals import safe_point
 
 Float64 = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
@@ -159,6 +160,7 @@ def _far_apart(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
     own = kernel.diagonal(rows)
     chosen, nearest = [int(random.integers(len(rows)))], np.full(len(rows), np.inf)
     while len(chosen) < count:
+        safe_point()
         last = chosen[-1]
         distances: Float64 = own + own[last] - 2 * kernel.between(rows[last : last + 1], rows)[0]
         np.minimum(nearest, np.maximum(distances, 0), out=nearest)

@@ -42,6 +42,7 @@ from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading
 from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
+from ..signals import safe_point, stopping_on_signals
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..storage.locks import alone_at
@@ -56,6 +57,7 @@ COMPONENTS = "components"  # in place of the kind of a statistic: they stand for
 KIND = "kind of fingerprint"  # 1 of versions that kept no states of the data, 2 of a digest of these
 
 
+@stopping_on_signals()
 def merge(
     parts: PathLike | Iterable[PathLike | PCAModel],
     output: PathLike | None = None,
@@ -438,6 +440,7 @@ def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -
         size = 8 * p * p
     with reported(listener, PassStarted("parts", 1, 1, plan.problem.n_samples, size * len(pieces))):
         for piece in pieces:
+            safe_point()
             whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
             hand_back()
             listener(BlockDone(piece.data["n_samples"], size))

@@ -58,6 +58,7 @@ from ..preprocessing import Preparation, Prepared
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Opening, check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
+from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at, alone_in
 from ..units import counted, parse_bytes
@@ -72,6 +73,7 @@ Ints = npt.NDArray[np.intp]
 Float64 = npt.NDArray[np.float64]
 
 
+@stopping_on_signals()
 def neighbors(
     source: Any,
     *,
@@ -162,6 +164,7 @@ def neighbors(
     return graph_of(collection, request, output=path, overwrite=overwrite, checkpoint=how, listener=listener)
 
 
+@stopping_on_signals()
 def graph_of(
     collection: Prepared,
     request: NeighborsRequest,

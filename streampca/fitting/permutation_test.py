@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..signals import safe_point
+
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
@@ -41,6 +43,7 @@ def permuted_kernels(matrices: Float64, count: int, estimator: str, random: np.r
     rows, whole = np.empty_like(second), np.empty_like(second)
 
     def value(places: npt.NDArray[np.intp]) -> float:
+        safe_point()
         np.take(second, places, axis=0, out=rows, mode="clip")
         np.take(rows, places, axis=1, out=whole, mode="clip")
         return float(np.vdot(first, whole)) / divisor
@@ -81,6 +84,7 @@ def permuted_features(
     traces, paired = float(a.sum()) * float(b.sum()) / ((n - 1) * (n - 2)), np.empty_like(others)
 
     def value(places: npt.NDArray[np.intp]) -> float:
+        safe_point()
         np.take(others, places, axis=0, out=paired, mode="clip")
         products = features.T @ paired
         norm = float(np.vdot(products, products))

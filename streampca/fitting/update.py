@@ -31,6 +31,7 @@ from ..readers import Collection, Opening, check_apart, column_paths, open_colle
 from ..readers.collection import encoded_states, first_change, growth_states, place_of
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
+from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at, alone_in
 from ..units import parse_bytes
@@ -48,6 +49,7 @@ PathLike = str | os.PathLike[str]
 SEEN = "seen"  # in provenance: what a model was fitted on, an entry a source
 
 
+@stopping_on_signals()
 def update(
     model: PathLike | PCAModel,
     source: Any,

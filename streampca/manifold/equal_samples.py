@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..signals import safe_point
+
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 
@@ -52,6 +54,7 @@ def searched_samples(samples: Array, most: int) -> tuple[Ints, Ints] | None:
     rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
     step = max(1, PIECE // samples.shape[1])
     for at in range(0, len(samples), step):
+        safe_point()
         some = slice(at, at + step)
         differs = (samples[some] != samples[first[some]]).any(axis=1)
         numbers = at + np.flatnonzero(differs)  # whose digest is another's by chance
@@ -67,6 +70,7 @@ def _digests(samples: Array) -> npt.NDArray[np.uint64]:
     digests = np.empty(len(samples), np.uint64)
     step = max(1, PIECE // samples.shape[1])
     for at in range(0, len(samples), step):
+        safe_point()
         words = (samples[at : at + step] + samples.dtype.type(0)).view(word)  # -0.0 is 0.0
         mixed = words.astype(np.uint64)
         mixed ^= mixed >> np.uint64(29)

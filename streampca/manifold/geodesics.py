@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import dijkstra
 
 from ..planning.embedding import SOURCES
+from ..signals import safe_point
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -46,6 +47,7 @@ def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt
     chosen = [int(random.integers(n))]
     nearest = np.full(n, np.inf)
     for _ in range(count - 1):
+        safe_point()
         np.minimum(nearest, dijkstra(graph, directed=False, indices=chosen[-1]), out=nearest)
         chosen.append(int(np.argmax(nearest)))
     return np.sort(np.array(chosen))
@@ -81,6 +83,7 @@ def geodesic_distances(
     found = np.empty((len(sources), graph.shape[0]), dtype)
 
     for start in range(0, len(sources), SOURCES):
+        safe_point()
         some = slice(start, start + SOURCES)
         found[some] = dijkstra(graph, directed=False, indices=sources[some])
         progress(len(found[some]))

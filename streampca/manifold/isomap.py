@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 
 from ..eigensolvers import solve_dense
 from ..planning.embedding import EXPLAINED, SCALED_BLOCK
+from ..signals import safe_point
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -67,6 +68,7 @@ class Scaling:
         placed = np.empty((len(distances), len(self.weights)))
         rows = max(1, SCALED_BLOCK // (8 * max(1, distances.shape[1])))
         for start in range(0, len(distances), rows):
+            safe_point()
             some = distances[start : start + rows].astype(np.float64)
             some *= some
             some *= -0.5

@@ -24,6 +24,7 @@ from scipy.sparse.linalg import ArpackError, eigsh, splu
 
 from ..eigensolvers import fix_signs, solve_dense
 from ..eigensolvers.sparse import pairs_above
+from ..signals import safe_point
 
 Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -161,6 +162,7 @@ def _smooth_kernel(smooth: Float64, edges: Integers, lengths: Float64) -> Float6
     kernel = _matrix_of(unknowns / unit, v)
     barrier = float(np.trace(kernel)) / v
     for _ in range(_NEWTON_STEPS):
+        safe_point()
         inverse = np.linalg.inv(kernel)
         gradient = linear - quadratic @ unknowns + barrier * inverse[rows, columns] * unit
         curvature = inverse[np.ix_(rows, rows)] * inverse[np.ix_(columns, columns)]
@@ -218,6 +220,7 @@ class _Lagrangian:
         weights = stiffness / self.lengths
 
         def value(flat: Float64) -> tuple[float, Float64]:
+            safe_point()
             coordinates = flat.reshape(start.shape)
             differences = self.along @ coordinates
             excess = np.square(differences).sum(axis=1) - self.lengths

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ..eigensolvers.sparse import smallest_pairs
+from ..signals import safe_point
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -45,6 +46,7 @@ def barycentric_weights(rows: Array, references: Array, indices: Array, reg: flo
     weights = np.empty((n, k))
     step = max(1, BLOCK // max(1, k * max(rows.shape[1], k)))
     for start in range(0, n, step):
+        safe_point()
         some = slice(start, start + step)
         apart = references[indices[some]].astype(np.float64)
         apart -= rows[some, None]

@@ -30,6 +30,7 @@ from .. import machine
 from ..errors import RequestError
 from ..execution.threads import map_in_threads
 from ..planning.neighbors import EF_CONSTRUCTION, LINKS, MARGIN, PIECE, candidates_at_once
+from ..signals import safe_point
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -262,6 +263,7 @@ def _squared_distances(rows: Float64, references: Array, places: Ints) -> Float6
     columns = min(places.shape[1], max(1, PIECE // (8 * features)))
     step = max(1, PIECE // (8 * features * columns))
     for row in range(0, len(rows), step):
+        safe_point()
         for column in range(0, places.shape[1], columns):
             some = slice(row, row + step), slice(column, column + columns)
             differences = np.subtract(references[places[some]], rows[some[0], None], dtype=np.float64)

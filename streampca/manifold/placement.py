@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.neighbors import way_of
+from ..signals import safe_point
 from .isomap import Scaling
 from .laplacian import edge_weights
 from .locally_linear import barycentric_weights
@@ -61,6 +62,7 @@ class Placement:
         known = np.flatnonzero(np.isfinite(scores).all(axis=1))
         rows = max(1, BLOCK // max(1, self._row_numbers))
         for start in range(0, len(known), rows):
+            safe_point()
             some = known[start : start + rows]
             indices, distances = self._search.query(scores[some], self.n_neighbors)
             placed[some] = self._placed(scores[some], indices, distances)

@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 from ..eigensolvers.dense import solve_dense
 from ..planning.blocks import Span, block_rows, blocks_of
 from ..planning.embedding import COMPARED_BLOCK, MOST_COMPARED
+from ..signals import safe_point
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -93,6 +94,7 @@ def _ranks_of_nearest(samples: Float64, embedded: list[Array], most: int) -> dic
     }
     tables = {name: np.empty((m, most), np.int64) for name in pairs}
     for block in blocks_of(Span(0, m), block_rows(8 * m, 1, COMPARED_BLOCK)):
+        safe_point()
         nearest, ranks = [], []
         for points in (samples, *embedded):
             distances = cdist(points[slice(*block)], points)

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_solve, lapack
 
+from ..signals import safe_point
+
 Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -146,6 +148,7 @@ def maximize_trace(constraints: DistanceConstraints, *, tol: float = 1e-5, max_i
     problem = _Problem(scaled)
     now, iterations, converged = problem.start(), 0, False
     while not converged and iterations < max_iter:
+        safe_point()
         step = problem.step(now)
         if step is None:
             break

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, dijkstra
 
+from ..signals import safe_point
+
 Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -82,6 +84,7 @@ def _bridging(edges: Integers, lengths: Float64, n: int) -> Flags:
 
 def _ways_round(graph: sp.csr_array, sample: int) -> Float64:
     """Return ways between the neighbours of a sample that avoid it, relative to those through it, (k, k)."""
+    safe_point()
     own = slice(graph.indptr[sample], graph.indptr[sample + 1])
     neighbours, lengths = graph.indices[own], graph.data[own].copy()
     through = lengths[:, None] + lengths

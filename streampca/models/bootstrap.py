@@ -21,6 +21,7 @@ from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import unflatten
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import open_collection
+from ..signals import safe_point, stopping_on_signals
 from ..units import format_shape, parse_bytes, whole_number
 from .accuracy import check_variances
 from .data_arrays import COMPONENT, NamedSamples, dataset_of, is_data_array
@@ -118,6 +119,7 @@ class Bootstrap:
         return made.assign(found).assign_attrs(title="bootstrap of principal components", level=self.level)
 
 
+@stopping_on_signals()
 def bootstrap(
     model: PCAModel,
     scores: Any,
@@ -190,6 +192,7 @@ def bootstrap(
     rows = _centred(model, scores, count)
     variances, turns = np.empty((draws, count)), np.empty((draws, count, count))
     for number in range(draws):
+        safe_point()
         starts = rng.integers(0, n, -(-n // length))
         drawn = ((starts[:, None] + np.arange(length)) % n).ravel()[:n]
         times = np.bincount(drawn, minlength=n).astype(np.float64)

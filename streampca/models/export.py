@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..errors import RequestError
 from ..readers import check_apart, fitted_on
 from ..readers.stored.layout import is_colour
+from ..signals import safe_point, stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
@@ -33,6 +34,7 @@ ENDINGS = (".tif", ".tiff", ".npy")
 COLOURS = ("red", "green", "blue", "alpha")
 
 
+@stopping_on_signals()
 def export_components(
     model: PCAModel | str | os.PathLike[str],
     path: str | os.PathLike[str],
@@ -163,6 +165,7 @@ class _Pictures:
         # Chunks on disk hold several components, which are decoded together.
         some = max(1, READ // (8 * math.prod(self.shape[1:])))
         for start in range(0, self.first, some):
+            safe_point()
             yield from self.model.components[start : min(start + some, self.first)]
 
     def pages(self) -> Iterator[Array]:

@@ -25,6 +25,7 @@ from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import unflatten
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
+from ..signals import safe_point
 from ..storage.components import StoredRows
 from ..units import counted, parse_bytes, whole_number
 from .accuracy import check_variances
@@ -215,6 +216,7 @@ def _varimax(model: PCAModel, count: int, max_iterations: int) -> Float64:
         inner += normalized.T @ normalized
     turned = np.eye(count)
     for _ in range(most):
+        safe_point()
         cubes, squares = np.zeros((count, count)), np.zeros(count)
         for normalized in _normalized(model, count):
             rotated = normalized @ turned

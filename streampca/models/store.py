@@ -29,6 +29,7 @@ from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation, unflatten
 from ..preprocessing.landmark_rows import LandmarkRows
 from ..preprocessing.learned import Learned
+from ..signals import safe_point
 from ..storage.components import NAME as COMPONENTS
 from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from ..storage.coordinate import Coordinate
@@ -254,6 +255,7 @@ def _by_columns(array: Any) -> Array:
     whole = np.empty(array.shape, array.dtype, order="F")
     rows = max(1, array.chunks[0])
     for start in range(0, len(whole), rows):
+        safe_point()
         whole[start : start + rows] = array[start : start + rows]
     return whole
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from ..planning.blocks import Span, blocks_of
+from ..signals import safe_point
 from ..storage.components import StoredRows
 from .least_squares import NormalEquations, groups
 
@@ -136,6 +137,7 @@ class Subspace:
             yield Span(0, self.n_features), self
         else:
             for features in self.components.ranges():
+                safe_point()
                 yield features, self.piece(features)
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:

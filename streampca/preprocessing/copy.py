@@ -27,6 +27,7 @@ from ..planning.component_chunks import Cut
 from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
+from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at
 from ..storage.outputs import check_output, staged
@@ -47,6 +48,7 @@ NOT_KEPT = (
 )
 
 
+@stopping_on_signals()
 def copy_collection(
     collection: Collection,
     path: str | os.PathLike[str],

@@ -13,6 +13,7 @@ from .. import machine
 from ..errors import ModelError, RequestError, SourceError
 from ..readers.collection import Array, Chunks, Collection, Skipped, State, digest, with_ends, with_nan
 from ..readers.views.view import View
+from ..signals import safe_point
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
@@ -178,6 +179,7 @@ class Prepared(View):
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read raw samples and prepare them; see `Collection.read`."""
+        safe_point()
         if self.unmapped is not None:
             mapped = self.frame.mapped(self.unmapped.read(rows))
             return mapped if features is None else np.ascontiguousarray(mapped[:, features])

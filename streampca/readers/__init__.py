@@ -21,6 +21,7 @@ from typing import Any, TypedDict
 
 from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
+from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
@@ -70,6 +71,7 @@ class Opening(TypedDict, total=False):
     listing: str | os.PathLike[str] | None
 
 
+@stopping_on_signals()
 def open_collection(
     source: Any,
     *,

@@ -28,6 +28,7 @@ from ..planning import component_chunks
 from ..planning.blocks import Span, blocks_of
 from ..planning.boxes import Box, box_of
 from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
+from ..signals import safe_point
 from .disk import UnsyncedFiles
 from .integrity import (
     CHECKED,
@@ -195,6 +196,7 @@ class ComponentWriter:
         `WRITE_COPIES` tiles are in memory meanwhile.
         """
         for tile in self._tiling.within(features):
+            safe_point()
             part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
             self._put(tile.box, tile.filled(part))
 

@@ -26,8 +26,9 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from ..errors import ModelError
+from ..errors import ModelError, Stopped
 from ..planning.boxes import Box, tiles_of
+from ..signals import safe_point
 from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
@@ -218,7 +219,11 @@ class OpenModel:
             raise self.damaged(name, "there is no such array")
         check_metadata(self.path, name, self.digest(name))
         with self.naming_damage(name):
-            return sum(np.asarray(array[box]).nbytes for box in tiles_of(array.shape, array.shards or array.chunks))
+            nbytes = 0
+            for box in tiles_of(array.shape, array.shards or array.chunks):
+                safe_point()
+                nbytes += np.asarray(array[box]).nbytes
+            return nbytes
 
     def digest(self, name: str) -> str | None:
         """Return the digest that the metadata beside an array or group must have; None where the model has none."""
@@ -239,7 +244,7 @@ def naming_damage(path: str, name: str, sort: Sort = MODEL) -> Iterator[None]:
     """Raise what reading a part of a model raises as damage to that part; see `reason_of`."""
     try:
         yield
-    except (ModelError, MemoryError):
+    except (ModelError, MemoryError, Stopped):
         raise
     except Exception as error:
         raise damaged(path, name, reason_of(error), sort) from None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from ..signals import safe_point
 from ..units import MIB
 from .integrity import CHECKED, seal
 from .outputs import staged
@@ -70,6 +71,7 @@ def write_array(group: zarr.Group, name: str, array: Stored) -> None:
         made[...] = values
     rows = max(1, (shards or chunks or (1,))[0])
     for start in range(0, values.shape[0] if values.shape else 0, rows):
+        safe_point()
         made[start : start + rows] = values[start : start + rows]
 
 

@@ -32,6 +32,7 @@ from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.em import sample_rows
 from ...planning.sizes import SOLVED_FEATURES
+from ...signals import safe_point
 from ...units import counted, counted_passes
 from .data_checks import check_variance
 from .job import Array, Decomposition, Float64, Job, stored_dtype
@@ -157,6 +158,7 @@ class EMIteration:
         width, first = found.width, found.features.start
         upper = np.triu_indices(width)
         for tile in blocks_of(found.features, SOLVED_FEATURES):
+            safe_point()
             own, into = slice(tile.start - first, tile.stop - first), slice(*tile)
             sums, sides = found.moments[own], found.products[own]
             matrix = np.zeros((tile.size, width + 1, width + 1))

@@ -16,6 +16,7 @@ from ...events import Converging, Listener, Solving
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning import Plan
+from ...signals import safe_point
 from .data_checks import check_variance
 from .gram_pairs import RANKS
 from .job import Array, Float64, Job, stored_dtype
@@ -96,6 +97,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         `multiply` makes one: it reads everything, and multiplies `block`.
         """
         while self.solver.solution is None and self.passes < most:
+            safe_point()
             # Nothing here holds what a pass found: the next one needs the memory.
             self._learn(multiply(), job, may_continue=self.passes + 1 < most)
             checkpoint = job.checkpoint(STAGE)

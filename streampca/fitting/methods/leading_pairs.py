@@ -13,6 +13,7 @@ from ...events import Listener, Solving, Warned
 from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import dense_flops
+from ...signals import safe_point
 
 Float64 = npt.NDArray[np.float64]
 
@@ -162,6 +163,7 @@ def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) 
     state = start_lanczos(matrix.size, wanted=wanted, total=matrix.trace * scale, seed=plan.request.seed)
     spent, allowed = 0.0, dense_flops(matrix.size)
     while state.solution is None:
+        safe_point()
         spent += state.flops
         if plan.dense_room and spent > allowed:
             return None

@@ -21,6 +21,7 @@ from ...planning.component_chunks import Cut
 from ...planning.transform_pieces import Piecewise
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
+from ...signals import stopping_on_signals
 from ...storage.coordinate import Coordinate
 from ...storage.locks import alone_in
 from ...storage.writers import OutputArray, Writer
@@ -35,6 +36,7 @@ from .resume import identity_of, resumable, saved_plan
 Checkpoint = str | os.PathLike[str] | Checkpointing | None
 
 
+@stopping_on_signals()
 def write_projection(
     work: Projection,
     path: str,

@@ -24,6 +24,7 @@ from ...models.accuracy import sentences
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...readers import Collection
+from ...signals import safe_point
 from . import text
 from .figures import FORMATS, DrawnFigure, ReportFigure, drawn, pictures_of_model, pictures_of_samples
 from .survey import Survey
@@ -95,6 +96,7 @@ def page_of(
     figures = model.compression() if model.makes_images else None
 
     def draw(picture: ReportFigure) -> DrawnFigure:
+        safe_point()
         listener(Drawing(picture.title.lower()))
         return drawn(picture, kind)
 

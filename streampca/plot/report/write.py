@@ -16,6 +16,7 @@ from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
 from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
 from ...readers.collection import Collection, data_difference, file_and_key
+from ...signals import stopping_on_signals
 from ...storage.disk import expanded
 from ...storage.locks import alone_at
 from ...storage.outputs import check_ending, check_file, staged
@@ -30,6 +31,7 @@ ENDINGS = (".html", ".htm")
 MOST_BEFORE_TITLE = 4096  # bytes of a report
 
 
+@stopping_on_signals()
 def write_report(
     model: PCAModel | str | os.PathLike[str],
     path: str | os.PathLike[str],

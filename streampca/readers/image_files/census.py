@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassStarted, reported
+from ...signals import safe_point
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
 from ..silence_decoders import quiet
@@ -286,6 +287,7 @@ def take_census(files: Listing, table: Mapping[str, Array] | None, listener: Lis
     decode = partial(_decoded, reading=files.reading, most=2 * usual or _LARGE)
     with reported(listener, PassStarted("checking files", 1, 1, len(left), _size(files, left))):
         for start in range(0, len(left), _AT_A_TIME):
+            safe_point()
             some = left[start : start + _AT_A_TIME]
             census.enter(some.tolist(), _each(files, some.tolist(), decode, usual))
             listener(BlockDone(len(some), _size(files, some)))

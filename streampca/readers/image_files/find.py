@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ...errors import SourceError
+from ...signals import safe_point
 from .. import remote
 from .listing import ListedFolders, Listing, settled, states_of
 from .names import FileNames, natural, natural_name
@@ -142,6 +143,7 @@ class _Search:
         """Walk depth first, each folder's files and folders in their common order, without recursion."""
         pending = self._entries("")
         while pending:
+            safe_point()
             path = pending.pop()
             if path.endswith(os.sep):
                 pending += self._entries(path)
