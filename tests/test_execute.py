@@ -209,7 +209,7 @@ class Summing(Task):
 def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
     """Not what is merged, nor what other threads have done, though saves were not due."""
     spans, fed = spans_of(60, 6, 2), []
-    stopped = False
+    signalled = []
 
     def folded():
         folder = CheckpointFolder(Checkpointing(str(tmp_path / "ck"), every=1000), {}, listener=silent)
@@ -220,12 +220,12 @@ def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
             return LocalExecutor().fold(task, spans, Sum.absorb, **how).total
 
     def heard(event):
-        if isinstance(event, BlockDone) and len(fed) >= block and not stopped:
+        if isinstance(event, BlockDone) and len(fed) >= block and not signalled:
+            signalled.append(event)  # a second signal would end this process
             signal.raise_signal(signal.SIGTERM)
 
     with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="progress is saved"):
         folded()
-    stopped = True
     assert folded() == sum(range(0, 60, 2))
     assert sorted(fed) == sorted(set(fed))
     assert len(fed) == 30

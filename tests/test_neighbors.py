@@ -335,7 +335,7 @@ def test_other_work_is_refused_by_its_checkpoint(here, monkeypatch):
         making.graph_of(collection_of("x.npy"), NeighborsRequest(5), checkpoint=how, listener=dying(5))
     with pytest.raises(OutputError, match="unfinished run with n_neighbors 5"):
         making.graph_of(collection_of("x.npy"), NeighborsRequest(6), checkpoint=how)
-    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="progress is saved in saved"):  # noqa: PT012
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="is saved in saved"):  # noqa: PT012
         signal.raise_signal(signal.SIGTERM)
         making.graph_of(collection_of("x.npy"), NeighborsRequest(5), checkpoint=how)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError, RequestError
+from ..errors import RESUMABLE, ModelError, RequestError, Stopped
 from ..events import Event, FileSkipped, Listener, Planned, Warned, silent
 from ..execution import Executor
 from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
@@ -114,7 +114,12 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     with ExitStack() as stack:
         for path in outputs.claimed:
             stack.enter_context(alone_at(path))
-        return _carried_out(run, outputs, listener)
+        try:
+            return _carried_out(run, outputs, listener)
+        except Stopped as error:
+            if outputs.directory and any(map(os.path.lexists, outputs.files)):
+                error.exit_code = RESUMABLE  # what is complete in the directory is used again
+            raise
 
 
 def _carried_out(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
