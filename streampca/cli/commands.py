@@ -328,7 +328,7 @@ def neighbors(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
 def inspect(model: str, asked: int | None, verify: bool, as_json: bool) -> None:
     """Show a model, and how far to trust it; or a graph."""
     from ..manifold.stored_graph import is_graph
-    from ..models.pca import load_model
+    from ..models.pca import load_but_components
     from ..models.store import verify_model
     from ..units import format_bytes
     from .terminal import print_model, print_trust
@@ -339,7 +339,7 @@ def inspect(model: str, asked: int | None, verify: bool, as_json: bool) -> None:
         _inspect_graph(model, verify=verify, as_json=as_json)
         return
     count = asked or SHOWN
-    found = load_model(model, memory="1B")  # its components are not shown, and stay on disk
+    found = load_but_components(model)
     verified = verify_model(found.name) if verify else None
     if as_json:
         more = {} if verified is None else {"verified": verified._asdict()}

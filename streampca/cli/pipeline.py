@@ -297,7 +297,7 @@ def _open(run: Run, outputs: OutputPaths, listener: Listener) -> _Job:
     """Open the model to apply, if there is one, and the collection as it takes it."""
     try:
         model = load_model(run.model, memory=run.fit.memory) if run.model else None
-        updated = load_to_update(run.fit.update) if run.fit.update else None
+        updated = load_to_update(run.fit.update, run.fit.memory) if run.fit.update else None
     except ModelError:
         open_run(run.collection)  # a problem of the source is said first: it may stand in the model's place
         raise

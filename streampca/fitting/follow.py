@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from ..errors import ChangedError, DataError, ModelError, RequestError, SourceError, Stopped
 from ..events import Finished, Listener, Planned, Stored, Warned, check_listener, logged, one_at_a_time
 from ..machine import hand_back
-from ..models.pca import PCAModel, load_model
+from ..models.pca import PCAModel, load_but_components
 from ..models.store import check_model_output
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -250,7 +250,7 @@ class _Following:
         """Go on from the model that is stored already."""
         if not os.path.lexists(self.path):
             return
-        self.model = model = load_model(self.path, statistic=True, memory="1B")
+        self.model = model = load_but_components(self.path, statistic=True, memory=self.request.memory)
         seen = seen_by(model)
         if len(seen) != 1:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")

@@ -32,7 +32,7 @@ from ..events import (
     reported,
 )
 from ..machine import PeakMeter, hand_back
-from ..models.pca import PCAModel, load_model
+from ..models.pca import PCAModel, load_but_components
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.blocks import Part
@@ -120,7 +120,10 @@ def merge(
     with alone_at(path):
         if path is not None:
             _check_output(path, given, overwrite=overwrite)
-        pieces = [_Piece.of(item, number, approximate=approximate) for number, item in enumerate(given, 1)]
+        budget = parse_bytes(memory)
+        pieces = [
+            _Piece.of(item, number, approximate=approximate, memory=budget) for number, item in enumerate(given, 1)
+        ]
         any_of = {"n_components": n_components is not None, "seed": any(piece.kind != Scatter.kind for piece in pieces)}
         pieces = _ordered(pieces, [name for name, holds in any_of.items() if holds])
         if not approximate:
@@ -128,7 +131,7 @@ def merge(
         along = _common_coordinates(pieces, checked=checked)
         data, problem, request = _whole(pieces)
         wanted = request.n_components if n_components is None else n_components
-        how: dict[str, Any] = {"memory": parse_bytes(memory), "output": path is not None, "scratch": None}
+        how: dict[str, Any] = {"memory": budget, "output": path is not None, "scratch": None}
         plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
         listener(Planned(plan))
         meter = PeakMeter()
@@ -192,6 +195,8 @@ class _Piece:
         Values that distinguish its data from those of the other models.
     grid : Grid
         Grid of its prepared samples.
+    memory : int or None
+        Most bytes to read of it at once; half of what the machine allows by default.
     """
 
     name: str
@@ -202,10 +207,11 @@ class _Piece:
     alike: Mapping[str, Any]
     data: Mapping[str, Any]
     grid: Grid
+    memory: int | None
 
     @classmethod
-    def of(cls, source: str | PCAModel, number: int, *, approximate: bool) -> _Piece:
-        model = _loaded(source)
+    def of(cls, source: str | PCAModel, number: int, *, approximate: bool, memory: int | None) -> _Piece:
+        model = _loaded(source, memory)
         name = model.name if isinstance(source, str) else f"model {number}"
         if isinstance(source, PCAModel) and source.statistic is None and os.path.isdir(source.name):
             source = source.name  # where it was loaded from, which may have its statistic
@@ -226,11 +232,11 @@ class _Piece:
             alike |= {"precision": about["plan"]["precision"]}
         data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: of_fingerprint}
         grid = Grid(model.sample_dims, model.coordinates)
-        return cls(name, source, part, kind or COMPONENTS, about, alike, data, grid)
+        return cls(name, source, part, kind or COMPONENTS, about, alike, data, grid, memory)
 
     def load(self) -> PCAModel:
         """Return the model, its components on disk."""
-        return _loaded(self.source)
+        return _loaded(self.source, self.memory)
 
     def statistic(self) -> Scatter | FrequentDirections:
         """Return the statistic stored with the model, checked against it.
@@ -241,7 +247,9 @@ class _Piece:
             If it is damaged.
         """
         model = self.load()
-        found = model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source)
+        found = (
+            model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source, memory=self.memory)
+        )
         assert isinstance(found, Scatter | FrequentDirections)  # noqa: S101 - as its kind said
         weight = model.n_samples if model.total_weight is None else model.total_weight
         expected, counts = (
@@ -264,8 +272,8 @@ class _Piece:
         return found
 
 
-def _loaded(source: str | PCAModel) -> PCAModel:
-    return source if isinstance(source, PCAModel) else load_model(source, memory="1B")
+def _loaded(source: str | PCAModel, memory: int | None) -> PCAModel:
+    return source if isinstance(source, PCAModel) else load_but_components(source, memory=memory)
 
 
 def _alike(model: PCAModel) -> dict[str, Any]:

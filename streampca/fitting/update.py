@@ -23,7 +23,7 @@ from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.executor import executing
 from ..machine import PeakMeter, hand_back
-from ..models.pca import PCAModel, load_model
+from ..models.pca import PCAModel, load_but_components
 from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
@@ -121,7 +121,7 @@ def update(
     """
     check_listener(listener)
     check_options(update, opening)
-    earlier = load_to_update(model)
+    earlier = load_to_update(model, memory)
     path = None if output is None else expanded(output)
     raw = open_collection(source, like=earlier, listener=listener, **opening)
     if path is not None:
@@ -159,11 +159,11 @@ def updating_request(
     )
 
 
-def load_to_update(model: PathLike | PCAModel) -> PCAModel:
+def load_to_update(model: PathLike | PCAModel, memory: int | str | None = None) -> PCAModel:
     """Return a model with its statistic, where it has one."""
     if isinstance(model, PCAModel) and model.statistic is None and os.path.isdir(model.name):
         model = model.name
-    return model if isinstance(model, PCAModel) else load_model(model, statistic=True, memory="1B")
+    return model if isinstance(model, PCAModel) else load_but_components(model, statistic=True, memory=memory)
 
 
 def update_model(

@@ -24,7 +24,7 @@ from ..storage.locks import alone_at
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
 from ..storage.writers import OutputArray
 from ..units import GIB, MIB, format_shape
-from .pca import PCAModel, load_model
+from .pca import PCAModel, load_but_components
 
 Array = npt.NDArray[Any]
 
@@ -73,7 +73,7 @@ def export_components(
     path = expanded(path)
     with alone_at(path):
         suffix = _checked(path, overwrite)
-        model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
+        model = model if isinstance(model, PCAModel) else load_but_components(model)
         if n_components is not None and not 1 <= n_components <= model.n_components:
             raise RequestError(
                 f"n_components={n_components} is not between 1 and {model.n_components}, what {model.name} has."

@@ -472,12 +472,28 @@ def load_model(
     ModelError
         If there is none, or it is incomplete, damaged, of an unknown kind, or of a newer format.
     """
-    place, (budget, _) = expanded(path), this_machine().budget(parse_bytes(memory))
+    budget, _ = this_machine().budget(parse_bytes(memory))
+    return _loaded(path, budget, held=budget, statistic=statistic, kernel=kernel)
+
+
+def load_but_components(
+    path: str | os.PathLike[str], *, statistic: bool = False, memory: int | str | None = None
+) -> PCAModel:
+    """Load a model as `load_model` does, but for its components, which stay on disk whatever their size."""
+    budget, _ = this_machine().budget(parse_bytes(memory))
+    return _loaded(path, budget, held=0, statistic=statistic, kernel=None)
+
+
+def _loaded(
+    path: str | os.PathLike[str], budget: int, *, held: int, statistic: bool, kernel: Callable[[Any, Any], float] | None
+) -> PCAModel:
+    """Load a model within a budget, and components into memory where they may take so much of `held` bytes."""
+    place = expanded(path)
 
     def read() -> PCAModel:
-        opened = read_model(place, MODEL_KINDS)
+        opened = read_model(place, MODEL_KINDS, memory=budget)
         kind = model_class(opened.about["kind"])
-        fields = read_fields(opened, kind.own_arrays, budget, kernel)
-        return kind(**fields, statistic=read_statistic(place) if statistic else None)
+        fields = read_fields(opened, kind.own_arrays, held, kernel)
+        return kind(**fields, statistic=read_statistic(place, memory=budget) if statistic else None)
 
     return read_unreplaced(place, read)

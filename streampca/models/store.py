@@ -274,15 +274,17 @@ def kind_of_statistic(model: str | PCAModel) -> str | None:
     return str(group.attrs.get("kind")) if isinstance(group, zarr.Group) else None
 
 
-def read_statistic(path: str) -> Scatter | FrequentDirections | None:
+def read_statistic(path: str, *, memory: int | None = None) -> Scatter | FrequentDirections | None:
     """Read the statistic to which samples, or other models, can be added; None where the model keeps none.
 
     Raises
     ------
     ModelError
         As `read_model`, and if the statistic is damaged.
+    BudgetError
+        If it takes more than `memory` bytes.
     """
-    opened = read_model(path, MODEL_KINDS)
+    opened = read_model(path, MODEL_KINDS, memory=memory)
     with naming_damage(path, STATE):
         group = opened.group.get(STATE)
     if not isinstance(group, zarr.Group):
@@ -290,7 +292,8 @@ def read_statistic(path: str) -> Scatter | FrequentDirections | None:
     empty = {each.kind: each for each in (Scatter(1), FrequentDirections(1, rows=1))}.get(str(group.attrs.get("kind")))
     if empty is None:
         raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
-    # Read are the arrays that such a statistic has, whatever else is in the group.
+    # Only the arrays of such a statistic are read, whatever else is in the group.
+    opened.check_fits(*(f"{STATE}/{name}" for name in empty.state()))
     found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in empty.state()}
     with naming_damage(path, STATE):
         state = {name: values for name, values in found.items() if values is not None}
@@ -452,6 +455,7 @@ def read_fields(
     """
     path = opened.path
     names, dims = _checked_names(opened)
+    opened.check_fits(*names)
     arrays = {name: values for name in names if (values := opened.read(name)) is not None}
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
     if not _is_finite(arrays["mean"], mask):

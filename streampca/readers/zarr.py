@@ -17,12 +17,12 @@ import zarr
 
 from .. import machine
 from ..errors import RequestError, SourceError, without_secrets
+from ..storage.bounded_zarr import bounded, codec_name, limited_store
 from ..storage.coordinate import Coordinate
 from ..storage.integrity import read_model, reason_of
 from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
 from . import remote
-from .bounded_codecs import bounded, codec_name
 from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
 from .silence_decoders import quiet
 from .stored import cf
@@ -305,7 +305,7 @@ def _stat(path: str) -> tuple[int, int] | None:
 def _open_node(source: str) -> Any:
     try:
         with quiet():
-            return zarr.open(store=_store(source) if remote.is_url(source) else source, mode="r")
+            return zarr.open(store=_store(source) if remote.is_url(source) else limited_store(source), mode="r")
     except SourceError:
         raise
     except Exception as error:  # see reason_of

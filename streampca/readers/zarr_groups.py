@@ -5,22 +5,17 @@ Pictures are found through their metadata, without listing the store: servers of
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice, takewhile
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 import zarr
-from numcodecs.compat import ensure_contiguous_ndarray
-from zarr.abc.codec import ArrayBytesCodec
-from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 
 from ..errors import RequestError, SourceError, first_line, nearest
-from ..storage.integrity import TEXT_CODECS, reason_of, refused_codec
+from ..storage.bounded_zarr import bounded
+from ..storage.integrity import reason_of, refused_codec
 from .collection import by_key
 from .ome import Multiscale, is_numbered, multiscale_of, parts_of
 from .silence_decoders import quiet
@@ -81,63 +76,6 @@ def variables_called(name: str, root: zarr.Group, folders: Iterable[str]) -> Ite
             yield cf.Variable(axes, array.shape, text, dict(array.attrs), label, read)
 
 
-class _CountedText:
-    """A codec of texts, of format 2, that refuses a chunk which announces more of them than fit in it."""
-
-    def __init__(self, codec: Any, most: int) -> None:
-        self._codec, self._most = codec, most
-
-    def decode(self, buf: Any, out: Any = None) -> Any:
-        _check_count(ensure_contiguous_ndarray(buf), self._most)
-        return self._codec.decode(buf, out)
-
-
-@dataclass(frozen=True)
-class _CountedTextV3(ArrayBytesCodec):
-    """The same for format 3."""
-
-    codec: Any
-    most: int
-    is_fixed_size = False
-
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        raise NotImplementedError
-
-    async def decode(self, chunks_and_specs: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
-        chunks_and_specs = list(chunks_and_specs)
-        for data, _ in chunks_and_specs:
-            _check_count(data.as_numpy_array() if data is not None else np.zeros(4, np.uint8), self.most)
-        return list(await self.codec.decode(chunks_and_specs))
-
-
-def _check_count(data: Any, most: int) -> None:
-    """Codecs make room for as many texts as the first four bytes say, up to 32 GiB, before they look at one."""
-    count = int.from_bytes(data.reshape(-1).view(np.uint8)[:4].tobytes(), "little")
-    fitting = min(most, data.nbytes // 4 - 1)  # each has its length, in as many bytes as their number
-    if count > fitting:
-        raise ValueError(f"a chunk announces {count} texts, and {fitting} fit in it")
-
-
-def _counting(array: Any) -> Any:
-    """Return a text array with codecs that check how many texts a chunk announces."""
-    metadata = copy.copy(array.metadata)
-    for name in ("filters", "compressor", "codecs"):
-        if getattr(metadata, name, None):
-            object.__setattr__(metadata, name, _counting_codecs(getattr(metadata, name), math.prod(array.chunks)))
-    return zarr.Array(zarr.AsyncArray(metadata, array.store_path))
-
-
-def _counting_codecs(codec: Any, most: int) -> Any:
-    if isinstance(codec, tuple):
-        return tuple(_counting_codecs(each, most) for each in codec)
-    if isinstance(codec, ShardingCodec):
-        codec = copy.copy(codec)
-        object.__setattr__(codec, "codecs", _counting_codecs(codec.codecs, most))
-    if isinstance(codec, (VLenUTF8Codec, VLenBytesCodec)):
-        return _CountedTextV3(codec, most)
-    return _CountedText(codec, most) if getattr(codec, "codec_id", None) in TEXT_CODECS else codec
-
-
 class TextArray(Sequence[str]):
     """Texts in a stored array, a chunk of which is in memory at a time: there may be one for each of 10^8 samples."""
 
@@ -180,8 +118,8 @@ def _decoded(array: Any, key: slice, subject: str) -> Any:
     check_codecs(array, subject)
     try:
         if array.dtype.kind in "TUO":
-            return np.array([str(text) for text in _counting(array)[key]], np.str_)
-        return np.asarray(array[key])
+            return np.array([str(text) for text in bounded(array)[key]], np.str_)
+        return np.asarray(bounded(array)[key])
     except Exception as error:  # see reason_of
         raise broken(subject, error) from error
 

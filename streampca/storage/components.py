@@ -29,6 +29,7 @@ from ..planning.blocks import Span, blocks_of
 from ..planning.boxes import Box, box_of
 from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
 from ..signals import safe_point
+from .bounded_zarr import bounded, limited_store
 from .disk import UnsyncedFiles
 from .integrity import (
     CHECKED,
@@ -340,13 +341,14 @@ class StoredComponents:
             If it is damaged, is no longer there, or is another one.
         """
         try:
-            array: Any = zarr.open_array(os.path.join(self.path, self.array_name), mode="r", zarr_format=3)
+            place = os.path.join(self.path, self.array_name)
+            array: Any = zarr.open_array(place if "://" in place else limited_store(place), mode="r", zarr_format=3)
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise self._another()
             check_metadata(self.path, self.array_name, self.digest)
             check_codecs(self.path, self.array_name, array)
             with chunks_at_once():
-                yield array
+                yield bounded(array)
             self._check_is_same()
         except MemoryError:
             raise

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,9 +27,12 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from ..errors import ModelError, Stopped
+from ..errors import BudgetError, ModelError, Stopped
+from ..machine import memory_limit
 from ..planning.boxes import Box, tiles_of
 from ..signals import safe_point
+from ..units import MIB, budget_size, format_bytes
+from .bounded_zarr import MOST_METADATA, TEXT_CODECS, bounded, limited_store
 from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
@@ -38,13 +42,13 @@ Result = TypeVar("Result")
 FORMAT = 1  # of models without steps that the first version would ignore, see `models/store.py` ...
 NEWEST = 2  # ... and the highest that is read
 METADATA = "zarr.json"
+SMALL = 16 * MIB  # of arrays that are read whatever memory is allowed, as importing the package takes more
 WAITS = (0.01, 0.02, 0.05, *10 * (0.1,))  # seconds before a model that is being replaced is read again
 DIGESTS = "digests"  # in the root's attribute: SHA-256 by file
 CHECKED = (ZstdCodec(), Crc32cCodec())  # compressors of every array of a model
 
 # Of the Zarr v3 specification, of Zarr itself, and of numcodecs under the names it has in Zarr v2 and v3. Left out are
 # those that decode to Python objects other than text and bytes: pickle, json2, msgpack2 and vlen-array.
-TEXT_CODECS = frozenset({"vlen-utf8", "vlen-bytes"})
 CODECS = TEXT_CODECS | {
     "adler32", "astype", "base64", "bitround", "blosc", "bytes", "bz2", "categorize", "crc32", "crc32c", "delta",
     "endian", "fixedscaleoffset", "fletcher32", "gzip", "jenkins_lookup3", "lz4", "lzma", "packbits", "pcodec",
@@ -131,8 +135,15 @@ def seal(path: str) -> None:
 
 def metadata_digest(path: str) -> str:
     """Return the digest of a file of metadata; raises what opening and parsing it does."""
+    return _digest(read_json(path))
+
+
+def read_json(path: str) -> Any:
+    """Return the contents of a file of metadata; raises ValueError if it is too long, and what parsing it does."""
+    if (size := os.path.getsize(path)) > MOST_METADATA:
+        raise ValueError(f"metadata take at most {format_bytes(MOST_METADATA)}, and it has {format_bytes(size)}")
     with open(path, encoding="utf-8") as file:
-        return _digest(json.load(file))
+        return json.load(file)
 
 
 def check_metadata(path: str, name: str, digest: str | None) -> None:
@@ -174,12 +185,15 @@ class OpenModel:
         The root's attribute.
     sort : Sort
         Noun for the group in messages.
+    memory : int
+        Most bytes of values to read into memory at once.
     """
 
     path: str
     group: zarr.Group
     about: Mapping[str, Any]
-    sort: Sort = MODEL
+    sort: Sort
+    memory: int
 
     @property
     def is_sealed(self) -> bool:
@@ -202,13 +216,32 @@ class OpenModel:
         absent = absent_chunk(found, os.path.join(self.path, name)) if self.is_sealed else None
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
-        return found
+        return bounded(found)
+
+    def check_fits(self, *names: str, nbytes: int = 0) -> None:
+        """Refuse to read arrays that together, with further bytes, take more than the memory allowed.
+
+        Raises
+        ------
+        BudgetError
+            Before anything is allocated.
+        """
+        arrays = (self.group.get(name) for name in names)
+        nbytes += sum(array.nbytes for array in arrays if isinstance(array, zarr.Array))
+        if nbytes > max(self.memory, SMALL):
+            named = f" ({', '.join(names[:3])}{', ...' * (len(names) > 3)})" if names else ""
+            raise BudgetError(
+                f"{self.path} says that its arrays{named} take {format_bytes(nbytes)}, and memory allows "
+                f"{format_bytes(self.memory)}; check where the {self.sort.noun} comes from, and set memory to at least "
+                f"{budget_size(nbytes)} if you trust it."
+            )
 
     def read(self, name: str, read: Callable[[Any], Array] = lambda array: np.asarray(array[...])) -> Array | None:
-        """Read an array into memory; None if the model has none. Raises as `array`."""
+        """Read an array into memory; None if the model has none. Raises as `array` and `check_fits`."""
         array = self.array(name)
         if array is None:
             return None
+        self.check_fits(name)
         with self.naming_damage(name):
             return read(array)
 
@@ -218,6 +251,7 @@ class OpenModel:
         if array is None:
             raise self.damaged(name, "there is no such array")
         check_metadata(self.path, name, self.digest(name))
+        self.check_fits(nbytes=math.prod(array.shards or array.chunks) * array.dtype.itemsize)
         with self.naming_damage(name):
             nbytes = 0
             for box in tiles_of(array.shape, array.shards or array.chunks):
@@ -244,7 +278,7 @@ def naming_damage(path: str, name: str, sort: Sort = MODEL) -> Iterator[None]:
     """Raise what reading a part of a model raises as damage to that part; see `reason_of`."""
     try:
         yield
-    except (ModelError, MemoryError, Stopped):
+    except (ModelError, MemoryError, Stopped):  # refusals of the budget among them
         raise
     except Exception as error:
         raise damaged(path, name, reason_of(error), sort) from None
@@ -262,8 +296,10 @@ def damaged(path: str, name: str, reason: str, sort: Sort = MODEL) -> ModelError
     return ModelError(f"{path} is damaged in {name}: {reason.rstrip('.')}. {sort.again}")
 
 
-def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL) -> OpenModel:
+def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memory: int | None = None) -> OpenModel:
     """Open a model (or a graph, by its sort), of some kinds or of any, and check its metadata; reads one file.
+
+    Arrays of more than `memory` bytes, by default half of what the machine allows, are not read.
 
     Raises
     ------
@@ -300,7 +336,8 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL) -> Open
     with naming_damage(path, METADATA, sort):
         if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents do not match its checksum")
-        opened = OpenModel(path, zarr.open_group(path, mode="r", zarr_format=3), about, sort)
+        group = zarr.open_group(limited_store(path), mode="r", zarr_format=3)
+        opened = OpenModel(path, group, about, sort, memory_limit()[0] // 2 if memory is None else memory)
         # Looked for in a scalar: the index of a shard has had one all along.
         has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
     if has_checksums and not opened.is_sealed:  # the one is never written without the other
@@ -336,7 +373,7 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
 def _root_bytes(path: str) -> bytes | None:
     try:
         with open(os.path.join(path, METADATA), "rb") as file:
-            return file.read()
+            return file.read(MOST_METADATA + 1)  # a longer one is refused
     except OSError:
         return None
 
@@ -354,8 +391,7 @@ def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
         what = f"it has no {METADATA}" if os.path.isdir(path) else "it is a file"
         raise ModelError(f"{path} is not a {sort.noun}: {what}. {remedy}")
     try:
-        with open(place, encoding="utf-8") as file:
-            found = json.load(file)
+        found = read_json(place)
         if found["node_type"] == "array":
             raise ModelError(f"{path} is not a {sort.noun}: it is a Zarr array. {remedy}")
         if found["node_type"] != "group" or not isinstance(found["attributes"], dict):

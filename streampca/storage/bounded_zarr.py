@@ -1,0 +1,315 @@
+"""Zarr arrays whose chunks are refused before they are read, or decoded, to more bytes than their metadata allow.
+
+A zstd frame of 64 KiB can stand for 2 GiB of zeros, and a sparse file may have any length. The bytes of a chunk's
+values follow from the array's metadata. A file that is much longer than these is not read. Codecs that state in a
+header how many bytes they decode to (zstd, Blosc, LZ4) are asked before they decode; the others (gzip, zlib, bz2,
+lzma) are stopped as soon as they have written too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bz2
+import copy
+import lzma
+import math
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Self, cast
+
+import imagecodecs
+import numcodecs
+import numpy as np
+import zarr
+from numcodecs.abc import Codec
+from numcodecs.compat import ensure_contiguous_ndarray
+from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
+from zarr.storage import LocalStore, StorePath, WrapperStore
+
+from ..units import MIB, format_bytes
+
+SLACK = 64 * 2**10  # bytes that codecs may add to a chunk: headers, checksums, values that do not compress
+FILTERED = 8  # largest factor by which the filters of format 2 lengthen values before they are compressed
+TEXT = 2**10  # bytes assumed for one text; chunks of texts state no size
+MOST_METADATA = 32 * MIB  # of one file of metadata; those of plates of thousands of pictures take about 10 MiB
+LZMA_MEMORY = 128 * MIB  # for a decompressor; the highest preset takes 65 MiB
+INDEX_ENTRY = 16  # bytes that the index of a shard holds for each chunk
+TEXT_CODECS = frozenset(("vlen-utf8", "vlen-bytes"))
+BYTE_CODECS = frozenset(("gzip", "zlib", "bz2", "lzma", "zstd", "blosc", "lz4"))
+_METADATA = frozenset(("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"))
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_GZIP, _ZLIB = 31, 15  # container formats, as numbered by zlib
+
+
+class LimitedStore(WrapperStore[LocalStore]):
+    """A folder of this machine, files of which are refused with a ValueError where they are too long to be read whole.
+
+    Parameters
+    ----------
+    store : LocalStore
+        The folder.
+    whole, part : int, optional
+        Most bytes to read of a file of chunks, and of a part of one; unlimited by default.
+    """
+
+    def __init__(self, store: LocalStore, whole: int | None = None, part: int | None = None) -> None:
+        super().__init__(store)
+        self._whole, self._part = whole, part
+
+    def _with_store(self, store: LocalStore) -> Self:
+        return type(self)(store, self._whole, self._part)
+
+    def limited(self, whole: int, part: int) -> LimitedStore:
+        """Return the same folder with limits on what is read of chunks."""
+        return LimitedStore(self._store, whole, part)
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        """Return the bytes of a file or of a part of it, None where there is none."""
+        self._check(key, byte_range)
+        return await self._store.get(key, prototype, byte_range)
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
+        """Return parts of files."""
+        key_ranges = list(key_ranges)
+        for key, byte_range in key_ranges:
+            self._check(key, byte_range)
+        return await self._store.get_partial_values(prototype, key_ranges)
+
+    def _check(self, key: str, byte_range: Any) -> None:
+        if key.rpartition("/")[2] in _METADATA:
+            what, most = "metadata take", MOST_METADATA
+        elif self._whole is None or self._part is None:
+            return
+        else:
+            what, most = "a stored chunk takes", self._whole if byte_range is None else self._part
+        match byte_range:
+            case RangeByteRequest():
+                size = byte_range.end - byte_range.start
+            case SuffixByteRequest():
+                size = byte_range.suffix
+            case _:
+                try:
+                    size = os.stat(self._store.root / key).st_size
+                except OSError:  # the store says itself what is wrong
+                    return
+        if size > most:
+            raise ValueError(f"{what} at most {format_bytes(most)}, and {key} has {format_bytes(size)}")
+
+
+def limited_store(path: str) -> LimitedStore:
+    """Return a folder of this machine as a store that is read only, whose metadata are of limited size."""
+    return LimitedStore(LocalStore(path, read_only=True))
+
+
+def bounded(array: Any) -> Any:
+    """Return a `zarr.Array` that raises ValueError for chunks that are stored as, or decode to, too many bytes."""
+    metadata, place = array.metadata, array.store_path
+    chunk = _values_bytes(array.chunks, array.dtype)
+    if metadata.zarr_format == 2:
+        most = chunk * (FILTERED if metadata.filters else 1)
+        changed = replace(
+            metadata,
+            compressor=_bounded_by_numcodecs(metadata.compressor, most, array),
+            filters=metadata.filters and tuple(_bounded_by_numcodecs(each, most, array) for each in metadata.filters),
+        )
+    else:
+        changed = replace(metadata, codecs=tuple(_bounded_codec(codec) for codec in metadata.codecs))
+    if isinstance(place.store, LimitedStore):
+        shard = _values_bytes(array.shards or array.chunks, array.dtype)
+        index = INDEX_ENTRY * (shard // max(1, chunk)) if array.shards else 0
+        times = FILTERED if array.filters else 2
+        limits = times * shard + index + SLACK, max(times * chunk, index) + SLACK
+        place = StorePath(place.store.limited(*limits), place.path)
+    return zarr.Array(zarr.AsyncArray(changed, place))
+
+
+def codec_name(codec: Any) -> str:
+    """Return the name that numcodecs gives to a codec of either format."""
+    if isinstance(codec, _Bounded):
+        return str(codec.get_config()["id"])
+    return str(getattr(codec, "codec_id", None) or codec.to_dict()["name"]).removeprefix("numcodecs.")
+
+
+def _values_bytes(shape: Iterable[int], dtype: Any) -> int:
+    return math.prod(shape) * (TEXT if dtype.kind in "OT" else dtype.itemsize)
+
+
+class _Bounded(Codec):  # type: ignore[misc]
+    """A codec of numcodecs that decodes to a limited number of bytes, or of texts."""
+
+    codec_id = "bounded"
+
+    def __init__(self, codec: Any, most: int, array: Any) -> None:
+        self._codec, self._most = codec, most
+        self._chunk, self._texts = _values_bytes(array.chunks, array.dtype), math.prod(array.chunks)
+
+    def encode(self, buf: Any) -> Any:
+        return self._codec.encode(buf)
+
+    def decode(self, buf: Any, out: Any = None) -> Any:
+        if self._codec.codec_id in TEXT_CODECS:
+            _check_texts(ensure_contiguous_ndarray(buf), self._texts)
+            return self._codec.decode(buf, out)
+        found = decoded(self._codec, memoryview(buf), self._most, self._chunk)
+        return self._codec.decode(buf) if found is None else found
+
+    def get_config(self) -> Any:
+        return self._codec.get_config()
+
+
+def _check_texts(data: Any, most: int) -> None:
+    """Refuse a chunk that announces more texts than fit in it; codecs allocate 8 bytes for each before they look."""
+    count = int.from_bytes(data.reshape(-1).view(np.uint8)[:4].tobytes(), "little")
+    fitting = min(most, data.nbytes // 4 - 1)  # a length of 4 bytes precedes each text, and their number all of them
+    if count > fitting:
+        raise ValueError(f"a chunk announces {count} texts, and {fitting} fit in it")
+
+
+def _bounded_by_numcodecs(codec: Any, most: int, array: Any) -> Any:
+    """Return a limited codec of format 2, where it decodes bytes or texts; filters of numbers stay as they are."""
+    is_limited = codec is not None and codec.codec_id in BYTE_CODECS | TEXT_CODECS
+    return _Bounded(codec, most, array) if is_limited else codec
+
+
+def _bounded_codec(codec: Any) -> Any:
+    """Return a limited codec of format 3; the codecs inside a shard are limited, too."""
+    if isinstance(codec, ShardingCodec):
+        return replace(codec, codecs=tuple(_bounded_codec(each) for each in codec.codecs))
+    if not isinstance(codec, (BytesBytesCodec, VLenUTF8Codec, VLenBytesCodec)):
+        return codec
+    made = copy.copy(codec)
+    object.__setattr__(made, "__class__", _bounded_kind(cast("Any", type(codec))))
+    return made
+
+
+@cache
+def _bounded_kind(kind: Any) -> Any:
+    """Return a subclass of a codec's class that is limited; Zarr copies codecs, and copies keep their class."""
+
+    async def _decode_single(self: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
+        stored = chunk_bytes.as_numpy_array()
+        if not issubclass(kind, BytesBytesCodec):
+            _check_texts(stored, math.prod(chunk_spec.shape))
+            return await kind._decode_single(self, chunk_bytes, chunk_spec)
+        chunk = _values_bytes(chunk_spec.shape, chunk_spec.dtype.to_native_dtype())
+        found = await asyncio.to_thread(decoded, self, memoryview(stored), chunk + SLACK, chunk)
+        if found is None:
+            return await kind._decode_single(self, chunk_bytes, chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(found)
+
+    return type(kind.__name__, (kind,), {"_decode_single": _decode_single})
+
+
+def decoded(codec: Any, stored: memoryview, most: int, chunk: int) -> bytes | memoryview | None:
+    """Decode the bytes of a chunk within a limit, or say that their codec keeps it.
+
+    Parameters
+    ----------
+    codec : codec of numcodecs or of Zarr
+        Codec of the chunk.
+    stored : memoryview
+        The chunk as it is stored.
+    most : int
+        Most bytes to decode to.
+    chunk : int
+        Bytes of the chunk's values, to which a zstd frame decodes that does not state its size.
+
+    Returns
+    -------
+    bytes, memoryview or None
+        The decoded bytes; None where the codec itself may decode them.
+
+    Raises
+    ------
+    ValueError
+        If there are more than `most`.
+    """
+    match codec_name(codec):
+        case "gzip" | "zlib" as name:
+            container = _GZIP if name == "gzip" else _ZLIB
+            whole = _filled(name, stored, chunk)
+            return _inflated(lambda: zlib.decompressobj(container), stored, most) if whole is None else whole
+        case "bz2":
+            return _inflated(bz2.BZ2Decompressor, stored, most)
+        case "lzma":
+            return _inflated(partial(_lzma_decompressor, codec), stored, most)
+        case "zstd":
+            claimed = zstd_size(stored)
+        case "blosc" if len(stored) >= 16:
+            claimed = struct.unpack_from("<I", stored, 4)[0]
+        case "lz4" if len(stored) >= 4:
+            claimed = struct.unpack_from("<I", stored)[0]
+        case _:
+            return None
+    if claimed is None:
+        filled: memoryview = numcodecs.Zstd().decode(stored, out=np.empty(chunk, np.uint8)).data
+        return filled  # whole: numcodecs refuses what does not fill it
+    if claimed > most:
+        raise _too_large(claimed, most)
+    return None
+
+
+def _lzma_decompressor(codec: Any) -> lzma.LZMADecompressor:
+    """Return a decompressor of the codec's container; a header may ask for a dictionary of 4 GiB."""
+    config = codec.get_config() if hasattr(codec, "get_config") else codec.to_dict()["configuration"]
+    if config.get("format") == lzma.FORMAT_RAW:
+        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=config["filters"])
+    return lzma.LZMADecompressor(memlimit=LZMA_MEMORY)
+
+
+def _filled(name: str, stored: memoryview, size: int) -> memoryview | None:
+    """Inflate to exactly so many bytes; None where there are fewer or more, or libdeflate finds an error.
+
+    As the size is known, nothing is put together from parts: half the memory of zlib, and a third of its time.
+    """
+    codec: Any = imagecodecs.GZIP if name == "gzip" else imagecodecs.DEFLATE
+    if not codec.available:  # builds of imagecodecs may lack some
+        return None
+    decode: Any = imagecodecs.gzip_decode if name == "gzip" else imagecodecs.deflate_decode
+    try:
+        values = decode(stored, out=np.empty(size, np.uint8))
+    except (RuntimeError, ValueError):  # a DeflateError is a RuntimeError
+        return None
+    filled: memoryview = values.data
+    return filled if len(filled) == size else None
+
+
+def _inflated(begin: Callable[[], Any], stored: memoryview | bytes, most: int) -> bytes:
+    """Decompress the streams that follow one another, to at most so many bytes."""
+    parts, left = [], most + 1
+    while stored:
+        decoder = begin()
+        part = decoder.decompress(stored, left)
+        parts.append(part)
+        left -= len(part)
+        if left <= 0:
+            raise _too_large(None, most)
+        if not decoder.eof:
+            raise ValueError("compressed bytes end too early")
+        stored = decoder.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def zstd_size(stored: memoryview | bytes) -> int | None:
+    """Return the bytes that a zstd frame states it holds (RFC 8878, 3.1.1.1); None where it states none."""
+    if len(stored) < 6 or stored[:4] != _ZSTD_MAGIC:
+        return 0  # the codec reports the error
+    descriptor = stored[4]
+    single, size_flag = descriptor >> 5 & 1, descriptor >> 6
+    at = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    length = (single, 2, 4, 8)[size_flag]
+    if length == 0:
+        return None
+    size = int.from_bytes(stored[at : at + length], "little")
+    return size + 256 if length == 2 else size
+
+
+def _too_large(claimed: int | None, most: int) -> ValueError:
+    of = "more than that" if claimed is None else format_bytes(claimed)
+    return ValueError(f"a chunk takes at most {format_bytes(most)}, and this one inflates to {of}")
