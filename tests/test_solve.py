@@ -73,7 +73,7 @@ def test_equal_eigenvalues_are_all_there():
 
 
 @every_solver
-@pytest.mark.parametrize("k", [1, 40])
+@pytest.mark.parametrize("k", [1, 30, 40])
 @pytest.mark.parametrize("name", SPECTRA)
 def test_known_spectra(solve, name, k):
     spectrum = SPECTRA[name]
@@ -88,6 +88,15 @@ def test_tiny_and_whole(solve, p):
     spectrum = np.arange(p, 0, -1.0)
     matrix = matrix_of(spectrum)
     assert_right(solve(matrix, p), matrix, spectrum, p)
+
+
+@pytest.mark.parametrize("k", [3, 75])
+@pytest.mark.parametrize("scale", [1e-300, 1e290])
+def test_dense_solves_what_products_would_overflow(scale, k):
+    unit = matrix_of(SPECTRA["decaying"] / 1e4)
+    found = dense(unit * scale, k)
+    np.testing.assert_allclose(found.values / scale, SPECTRA["decaying"][:k] / 1e4, rtol=1e-9, atol=1e-12)
+    assert np.abs(unit @ found.vectors - found.vectors * (found.values / scale)).max() < 1e-11
 
 
 @every_solver

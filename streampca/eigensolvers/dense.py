@@ -1,18 +1,36 @@
-"""Leading eigenpairs of a matrix held in memory, by LAPACK."""
+"""Leading eigenpairs of a matrix held in memory, by LAPACK.
+
+All eigenvalues are wanted, and few eigenvectors, whose number may depend on the eigenvalues. So the steps of LAPACK's
+`dsyevr` are taken one by one, and the matrix is reduced to tridiagonal form, which takes most of the time, only once:
+`dsytrd`, all eigenvalues by `dsterf`, some eigenvectors by bisection and inverse iteration (`dstebz`, `dstein`), turned
+back by `dormqr`.
+
+References
+----------
+Anderson and others (1999). LAPACK Users' Guide, third edition, section 2.4.4.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh
+from scipy.linalg import eigh, lapack
 
 from .n_components import Wanted, count_components
 from .signs import fix_signs
 from .solution import Solution
 
 Float64 = npt.NDArray[np.float64]
+
+FEW = 4  # of so many eigenvectors at most one is found by inverse iteration: of more, all at once are faster
+SAFE = 2.0**300  # entries between this and its inverse are multiplied as they are: products cannot overflow
+PART = 256  # rows or columns that are moved at a time
+COLUMNS = 64  # vectors that are turned back at a time
+_BY_INDEX = 2  # dstebz: eigenvalues from one index to another
+_OPTIONS = {"lower": False, "overwrite_a": True, "check_finite": False}
 
 
 def solve_dense(
@@ -23,8 +41,8 @@ def solve_dense(
     Parameters
     ----------
     fresh : callable
-        Returns the matrix anew, shape (p, p), Fortran order, upper triangle; it is overwritten. Called twice, so that
-        one copy at a time is enough.
+        Returns the matrix anew, shape (p, p), Fortran order, upper triangle; it is overwritten. Called again where
+        more than a fourth of the eigenvectors are wanted, so that one copy at a time is enough.
     wanted : int, float, Rule or None
         See `count_components`; a fraction is of the trace.
     most : int
@@ -42,13 +60,14 @@ def solve_dense(
 
     Notes
     -----
-    Cost: two reductions to tridiagonal form, 8/3 p^3 flops, and 2 p^2 k for the vectors; memory see `dense_bytes`.
+    Cost: a reduction to tridiagonal form, 4/3 p^3 flops, and 2 p^2 k for the vectors; two reductions where k exceeds
+    p / 4. Memory see `dense_bytes`.
     """
     matrix = fresh()
     total, p = float(np.trace(matrix)), len(matrix)
-    options = {"lower": False, "overwrite_a": True, "check_finite": False, "driver": "evr"}
-    spectrum = eigh(matrix, eigvals_only=True, **options)[::-1]
+    reduced = _reduced(matrix)
     del matrix
+    spectrum = reduced.eigenvalues()[::-1]
     positive = spectrum[:most] if signed else np.maximum(spectrum[:most], 0.0)
     if signed:
         positive = positive[positive > np.finfo(np.float64).eps * p * np.abs(spectrum).max()]
@@ -57,8 +76,82 @@ def solve_dense(
         spectrum = positive
     k = count_components(positive, total, wanted, complete=True) or len(positive)
     k = min(k, room or k)
-    values, vectors = eigh(fresh(), subset_by_index=(p - k, p - 1), **options)
+    found = reduced.leading(k) if FEW * k <= p else None
+    del reduced
+    values, vectors = found or eigh(fresh(), subset_by_index=(p - k, p - 1), driver="evr", **_OPTIONS)
     if len(values) < k:  # dsyevr loses some of many equal eigenvalues; dsyev does not, and works in place too
-        values, vectors = (found[..., p - k :] for found in eigh(fresh(), **options | {"driver": "ev"}))
+        values, vectors = (found[..., p - k :] for found in eigh(fresh(), driver="ev", **_OPTIONS))
     residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * np.abs(spectrum).max())
     return Solution(np.maximum(values[::-1], 0.0), fix_signs(vectors[:, ::-1]), residuals, spectrum)
+
+
+class _Tridiagonal(NamedTuple):
+    """A matrix reduced to tridiagonal form, Q T Q^T, divided by a power of two.
+
+    Attributes
+    ----------
+    reflectors : ndarray of shape (p, p)
+        Householder vectors that Q is the product of, below the first subdiagonal, Fortran order.
+    factors : ndarray of shape (p - 1,)
+        Their scalar factors.
+    diagonal, beside : ndarray of shape (p,) and (p - 1,)
+        T.
+    scale : float
+        The power of two.
+    """
+
+    reflectors: Float64
+    factors: Float64
+    diagonal: Float64
+    beside: Float64
+    scale: float
+
+    def eigenvalues(self) -> Float64:
+        """Return all eigenvalues, ascending, (p,)."""
+        values = self.diagonal
+        if len(self.beside):  # dsterf is not called for 1 x 1
+            values, failed = lapack.dsterf(self.diagonal, self.beside)
+            if failed:
+                raise np.linalg.LinAlgError(f"dsterf: {failed} off-diagonal elements have not converged")
+        return values * self.scale
+
+    def leading(self, k: int) -> tuple[Float64, Float64] | None:
+        """Return the k largest eigenvalues, ascending, and their vectors, (p, k); None where some are not found."""
+        p = len(self.diagonal)
+        at = (_BY_INDEX, 0.0, 0.0, p - k + 1, p, 0.0, "B")
+        count, values, blocks, splits, failed = lapack.dstebz(self.diagonal, self.beside, *at)
+        if failed or count != k:
+            return None
+        vectors, failed = lapack.dstein(self.diagonal, self.beside, values[:k], blocks, splits)
+        if failed:
+            return None
+        order = np.argsort(values[:k], kind="stable")  # found block by block of a matrix that falls apart
+        for start in range(0, p, PART):
+            vectors[start : start + PART] = vectors[start : start + PART, order]
+        # Q leaves the first row as it is. Its vectors begin one row below the diagonal: as a matrix of as many rows
+        # that starts one entry later in memory they begin on it, as dormqr has them, without a copy of p x p.
+        shifted = self.reflectors.T.reshape(-1)[1 : 1 + p * (p - 1)].reshape(p - 1, p).T
+        for start in range(0, k, COLUMNS):
+            some = np.asfortranarray(vectors[1:, start : start + COLUMNS])
+            vectors[1:, start : start + COLUMNS], _, failed = lapack.dormqr(
+                "L", "N", shifted, self.factors, some, 64 * some.shape[1], overwrite_c=True
+            )
+            if failed:
+                return None
+        return values[:k][order] * self.scale, vectors
+
+
+def _reduced(matrix: Float64) -> _Tridiagonal:
+    """Reduce a matrix, (p, p) in Fortran order, upper triangle, which is overwritten."""
+    p = len(matrix)
+    for start in range(0, p, PART):
+        stop = start + PART
+        part = matrix[start:stop, start:stop]
+        part[...] = np.triu(part) + np.triu(part, 1).T
+        matrix[stop:, start:stop] = matrix[start:stop, stop:].T
+    largest, scale = max(float(matrix.max()), -float(matrix.min())), 1.0
+    if largest > 0 and not 1 / SAFE < largest < SAFE:
+        scale = 2.0 ** np.frexp(largest)[1]
+        matrix /= scale
+    reflectors, diagonal, beside, factors, _ = lapack.dsytrd(matrix, lower=True, lwork=64 * p, overwrite_a=True)
+    return _Tridiagonal(reflectors, factors, diagonal, beside, scale)
