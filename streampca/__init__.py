@@ -47,6 +47,7 @@ _HOME = {
     "SpectralEmbedding": ".estimators.manifold",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
+    "Checkpointing": ".execution.checkpoint",
     "StreampcaError": ".errors",
 }
 _MODULES = ("errors", "events", "plot", "testing")
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from .estimators.supervised import SlicedInverseRegression as SlicedInverseRegression
     from .estimators.supervised import SupervisedPCA as SupervisedPCA
     from .estimators.supervised import SupervisedPrincipalComponents as SupervisedPrincipalComponents
+    from .execution.checkpoint import Checkpointing as Checkpointing
     from .fitting.embed import embed as embed
     from .fitting.fit import fit as fit
     from .fitting.follow import follow as follow

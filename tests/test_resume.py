@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from judged import of, warnings
 from resumed import KINDS, Died, bits, dying, ended, ends_at, number, run, source_of
 from shell import python, typed
+from threadpoolctl import threadpool_limits
 
 import streampca
 from streampca.cli.config import make_run
@@ -26,6 +28,7 @@ from streampca.errors import DataError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed
 from streampca.execution import checkpoint
 from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
@@ -363,6 +366,79 @@ def test_saving_takes_less_than_three_hundredths(block, cost, growth):
             now += block
             stage.save_if_due(0, 0, int(now), state)
     assert 0 < spent < 0.03 * now
+
+
+# -- checkpoints that somebody else wrote, and machines that round otherwise
+
+
+@pytest.mark.parametrize("planted", ["absolute", "above", "a link", "a slot"])
+def test_a_planted_checkpoint_touches_nothing_outside(files, tmp_path, unbroken, planted):
+    """Whatever path its record names, and wherever its files lead."""
+    folder, victim = tmp_path / "kept", tmp_path / "victim.streampca-scratch"
+    with pytest.raises(Died):
+        run(files / "wide.npy", "dual scratch", tmp_path / "m.zarr", folder, listener=dying(3))
+    victim.mkdir()
+    (victim / "precious.txt").write_text("mine")
+    record, scratch = CheckpointFile(str(folder), "run"), folder / "planted.streampca-scratch"
+    known, _ = record.load()
+    for old in folder.glob("*.streampca-scratch"):
+        old.unlink()
+    paths = {"absolute": victim, "above": folder / ".." / victim.name, "a link": scratch, "a slot": scratch}
+    record.save({**known, "scratch": str(paths[planted])}, {})
+    if planted == "a link":
+        scratch.symlink_to(victim)
+    elif planted == "a slot":
+        (folder / "gram-0.a").unlink(missing_ok=True)
+        for name in ("run.a", "gram-0.a"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(victim / "precious.txt")
+    again = run(files / "wide.npy", "dual scratch", tmp_path / "m.zarr", folder)
+    assert bits(again) == unbroken("dual scratch")[0]
+    assert (victim / "precious.txt").read_text() == "mine"
+    assert os.listdir(victim) == ["precious.txt"]
+    if planted == "a slot":  # links stay where nobody says whose they are
+        shutil.rmtree(folder, ignore_errors=True)
+    assert sorted(os.listdir(tmp_path)) == ["m.zarr", victim.name]
+
+
+def test_another_blas_is_warned_of_and_refused_where_bits_matter(files, tmp_path):
+    """Threads of BLAS stand for its kernel, which one process cannot change."""
+    collection = prepared(streampca.open_collection(files / "tall.npy"), None)
+    request, how = Request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"), 0)
+    with pytest.raises(Died):
+        fit_collection(collection, request, checkpoint=how, listener=dying(1))
+    strict, events, die = replace(how, require_same_bits=True), [], dying(1, Resumed)
+
+    def listen(event):
+        events.append(event)
+        die(event)
+
+    with threadpool_limits(2, user_api="blas"):
+        with pytest.raises(
+            OutputError, match=r", 1 thread.*, and this process has .*, 2 threads; resume it on the same"
+        ):
+            fit_collection(collection, request, checkpoint=strict)
+        with pytest.raises(Died):
+            fit_collection(collection, request, checkpoint=how, listener=listen)
+    assert ["may differ in its last bits" in warning for warning in warnings(events)] == [True]
+    with pytest.raises(OutputError, match="2 threads, and this process has"):
+        fit_collection(collection, request, checkpoint=strict)
+    fit_collection(collection, request, checkpoint=how)
+
+
+def test_the_same_bits_are_required_by_an_option(files, tmp_path):
+    words = ["fit", str(files / "tall.npy"), "-k", "5", "--memory", "40MiB", "-o", str(tmp_path / "m.zarr"), "-q"]
+    data = {"collection": {"source": words[1]}, "fit": {"n_components": 5, "memory": "40MiB"}}
+    with pytest.raises(Died):
+        execute(
+            make_run(data | {"output": {"model": words[-2]}, "checkpoint": {"every": 0}}, "test"), dying(1, Checkpoint)
+        )
+    with threadpool_limits(2, user_api="blas"):
+        said = typed(*words, "--require-same-bits")
+    assert said.code == 1
+    assert "without --require-same-bits" in said.complaint
+    assert typed(*words, "--require-same-bits").code == 0
+    assert os.listdir(tmp_path) == ["m.zarr"]
 
 
 # -- by the estimator and the command line

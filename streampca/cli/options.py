@@ -446,6 +446,9 @@ class CheckpointConfig(Section):
         CommandLine("SECONDS", ("--checkpoint-every",)),
         ge=0,
     )
+    require_same_bits: bool = option(
+        False, "refuse to resume a run that was begun with other threads or another kernel of BLAS"
+    )
 
 
 class Run(Section):

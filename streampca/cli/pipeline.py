@@ -290,7 +290,9 @@ class _Job:
     def checkpoint(self, output: str | None) -> Checkpointing | None:
         """Return where and how often an output's checkpoints are saved: in a folder beside it."""
         how = self.run.checkpoint
-        return Checkpointing(output.rstrip("/") + FOLDER, how.every) if output and how.enabled else None
+        if not output or not how.enabled:
+            return None
+        return Checkpointing(output.rstrip("/") + FOLDER, how.every, how.require_same_bits)
 
 
 def _open(run: Run, outputs: OutputPaths, listener: Listener) -> _Job:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..execution.checkpoint import Checkpointing
+from ..execution.checkpoint import Checkpointing, checkpointing
 from ..models.pca import PCAModel
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
@@ -27,7 +27,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     whiten: bool
     missing: str
-    checkpoint: str | os.PathLike[str] | None
+    checkpoint: str | os.PathLike[str] | Checkpointing | None
     n_features_in_: int
 
     @property
@@ -48,7 +48,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _checkpointing(self) -> Checkpointing | None:
         """Where and how often a fit saves its progress, if it does."""
-        return None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+        return checkpointing(self.checkpoint)
 
     @property
     def _n_features_out(self) -> int:

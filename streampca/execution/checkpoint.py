@@ -23,16 +23,18 @@ from ..events import Checkpoint, Listener, Warned
 from ..signals import stop_asked
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
-from ..storage.outputs import check_place, discard
+from ..storage.outputs import SCRATCH, check_place, discard
 from ..units import MIB, format_seconds
 from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference
 from .task import SavedPartial, Stateful
+from .threads import blas_in_use
 
 Array = npt.NDArray[Any]
 
 RECORD = "run"  # name of the file that says which work the folder holds
 FILE = re.compile(r"[a-z]+(-[a-z]+)*(-\d+)?\.[ab]")  # names of checkpoint files, in a folder that may hold others
+SCRATCH_NAME = re.compile(r"\w+" + re.escape(SCRATCH))  # of a scratch copy or folder, wherever it may lie
 FOLDER = ".streampca-checkpoint"  # ending of the name of a folder that lies beside an output
 EVERY = 30.0  # seconds between saves, or more ...
 SHARE = 0.025  # ... so that they take no more of the time than this
@@ -50,13 +52,24 @@ class Checkpointing:
         Made when something is saved, removed when the run is complete.
     every : float
         Least seconds between saves; 0 saves after every block.
+    require_same_bits : bool
+        Refuse to resume a run that began with other threads or another kernel of BLAS, which may round otherwise; by
+        default that is a warning.
     """
 
     folder: str
     every: float = EVERY
+    require_same_bits: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", expanded(self.folder))
+
+
+def checkpointing(checkpoint: str | os.PathLike[str] | Checkpointing | None) -> Checkpointing | None:
+    """Return folder and interval of checkpoints that are given as a folder, or wholly; None for none."""
+    if checkpoint is None or isinstance(checkpoint, Checkpointing):
+        return checkpoint
+    return Checkpointing(os.fspath(checkpoint))
 
 
 class _Save(NamedTuple):
@@ -78,6 +91,9 @@ class CheckpointFolder:
         Plain data that tell this work from other work.
     overwrite : bool, default=False
         Whether the checkpoint of other work is removed, with a warning, instead of refused.
+    scratch_folder : str, optional
+        Folder that this run has for scratch copies, besides that of the checkpoint. What a record says lies elsewhere
+        is neither used nor removed: anybody may have written it.
     listener : callable
         Told of every save.
 
@@ -100,12 +116,14 @@ class CheckpointFolder:
         identity: Mapping[str, Any],
         *,
         overwrite: bool = False,
+        scratch_folder: str | None = None,
         listener: Listener,
     ) -> None:
         if os.path.lexists(how.folder) and not os.path.isdir(how.folder):
             raise OutputError(f"checkpoint {how.folder} is not a folder; choose another.")
         check_place(how.folder)
         self._how, self._listener, self.folder = how, listener, how.folder
+        self._scratch_folders = [os.path.abspath(each) for each in (how.folder, scratch_folder) if each is not None]
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
         self._file = CheckpointFile(how.folder, RECORD)
         self._stages: dict[str, StageCheckpoint] = {}
@@ -114,7 +132,7 @@ class CheckpointFolder:
         self.record: Mapping[str, Any] = {} if found is None else found[0]
         self._replaced: Mapping[str, Any] = {}
         self.is_recorded = found is not None
-        if found is not None and (difference := first_difference(self.record["identity"], self._identity)):
+        if found is not None and (difference := first_difference(self.record.get("identity", {}), self._identity)):
             differs = f"{self.folder} holds an unfinished run with {difference}"
             if not overwrite and not self.record.get("refused"):
                 raise OutputError(
@@ -135,29 +153,66 @@ class CheckpointFolder:
         resumes : bool, default=True
             False where what was saved is of an output that is gone.
         scratch : str, optional
-            File or folder that is removed with the checkpoint.
+            File or folder that is removed with the checkpoint; a resumed run has the one that it began with.
         **details
             Plain data to find in `record` when the run is resumed.
 
         Raises
         ------
         OutputError
-            If the plan is another, as on a machine of more cores.
+            If the plan is another, as on a machine of more cores; or BLAS, where the same bits are required.
         """
+        blas = blas_in_use()
         if not self.record or not resumes:
             self.clear()  # partial results of unknown work
-            self.record = {"identity": self._identity, "plan": dict(plan), "scratch": scratch, **details}
+            self.record = {
+                "identity": self._identity,
+                "plan": dict(plan),
+                "scratch": scratch,
+                "blas": [blas],
+                **details,
+            }
             if scratch is not None:
                 self._save_record()  # before the copy is there: else nobody would know whose it is
-        elif difference := first_difference(self.record["plan"], plan):
+            return
+        if difference := first_difference(self.record.get("plan", {}), plan):
             name, before, now = difference
             raise OutputError(
                 f"{self.folder} holds an unfinished run planned with {name} {before}, and on this machine it "
                 f"is {now}; resume it where it was begun, or remove the folder to start again."
             )
-        elif "refused" in self.record:
-            self.record = {name: value for name, value in self.record.items() if name != "refused"}
+        self._check_blas(blas)
+        now = {name: value for name, value in self.record.items() if name != "refused"}
+        now["blas"] = [*dict.fromkeys([*now.get("blas", ()), blas])]
+        now["scratch"] = self.scratch or scratch
+        if os.path.islink(now["scratch"] or ""):  # planted: what it leads to is not ours to write
+            os.remove(now["scratch"])
+        if now != self.record:
+            self.record = now
             self._save_record()
+
+    def _check_blas(self, blas: str) -> None:
+        """Refuse to resume with another BLAS than that of a run so far where the same bits are required, or warn."""
+        others = [each for each in self.record.get("blas", ()) if each != blas]
+        if not others:
+            return
+        differs = f"{self.folder} was begun with {others[0]}, and this process has {blas}"
+        if self._how.require_same_bits:
+            raise OutputError(
+                f"{differs}; resume it on the same kind of machine, with OPENBLAS_NUM_THREADS as it was, or without "
+                "--require-same-bits (require_same_bits=True)."
+            )
+        self._listener(Warned(f"{differs}: the result may differ in its last bits from that of an unbroken run."))
+
+    @property
+    def scratch(self) -> str | None:
+        """Scratch copy or folder of the run, where it lies in a folder that this run may write scratch to."""
+        return self._own_scratch(self.record)
+
+    def _own_scratch(self, record: Mapping[str, Any]) -> str | None:
+        folder, name = os.path.split(str(record.get("scratch") or ""))
+        is_own = os.path.abspath(folder) in self._scratch_folders and SCRATCH_NAME.fullmatch(name)
+        return os.path.join(folder, name) if is_own else None
 
     def refuse(self) -> None:
         """Keep what was saved of a run that is refused: the same work may resume there, and other work replaces it."""
@@ -194,8 +249,8 @@ class CheckpointFolder:
     def clear(self) -> None:
         """Remove everything that was saved, and the folder if it holds nothing else."""
         for record in (self._replaced, self.record):
-            if record.get("scratch"):
-                discard(record["scratch"])
+            if (scratch := self._own_scratch(record)) is not None:
+                discard(scratch)
         _clear(self.folder)
         self.is_recorded = False
 

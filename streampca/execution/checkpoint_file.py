@@ -71,6 +71,8 @@ class CheckpointFile:
         place = next(place for place in self._places if place != self._newest)
         with writing(place):
             os.makedirs(self._folder, exist_ok=True)
+            if os.path.islink(place):  # planted: what it leads to is not ours to write
+                os.remove(place)
             try:
                 _write(place, {"format": FORMAT, "sequence": sequence, "about": dict(about)}, arrays)
             except BaseException:

@@ -40,6 +40,18 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
+def blas_in_use() -> str:
+    """Return the BLAS libraries of this process by version, kernel and threads, on which the last bits depend."""
+    import scipy.linalg  # noqa: F401 - loads the one that scipy has, beside numpy's
+
+    found = {
+        f"{each['internal_api']} {each.get('version')} ({each.get('architecture') or 'unknown kernel'}), "
+        f"{each['num_threads']} thread{'s' if each['num_threads'] != 1 else ''}"
+        for each in _libraries(len(sys.modules)).select(user_api="blas").info()
+    }
+    return " and ".join(sorted(found))
+
+
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
     """Return the controller of all BLAS libraries, which takes 4 ms to find; found anew when modules were imported."""

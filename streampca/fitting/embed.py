@@ -19,7 +19,7 @@ from .. import __version__
 from ..errors import DataError, RequestError
 from ..events import Finished, Listener, Planned, Solving, check_listener, logged, one_at_a_time
 from ..execution import Executor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
 from ..execution.executor import executing
 from ..machine import hand_back
 from ..manifold.graph_components import component_labels, largest_component
@@ -43,6 +43,7 @@ from ..readers.collection import data_difference, digest, states_by_name, unchan
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at, alone_in
+from ..storage.outputs import SCRATCH
 from ..units import MIB, parse_bytes
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
@@ -57,7 +58,7 @@ Array = npt.NDArray[Any]
 
 BLOCK = 2 * MIB  # samples in float64 that are read at a time where features are taken as they are
 SCORES_FILE = "scores.npy"
-STAGES = "stages"  # folder of finished stages, in that of the checkpoint
+STAGES = f"stages{SCRATCH}"  # folder of finished stages, in that of the checkpoint
 
 
 @stopping_on_signals()
@@ -83,7 +84,7 @@ def embed(
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
     cluster: Any = None,
     listener: Listener = logged,
     **opening: Unpack[Opening],
@@ -147,7 +148,7 @@ def embed(
         Folder to write the model to.
     overwrite : bool, default=False
         Replace a model that is there already.
-    checkpoint : path, optional
+    checkpoint : path or Checkpointing, optional
         Folder to save finished stages in. When the process dies, the same call resumes with the first unfinished stage
         and gives the same model; the folder is removed when it is complete.
     cluster : int, str or distributed.Client, optional
@@ -198,7 +199,7 @@ def embed(
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], paths_of(source))
-    how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
+    how = checkpointing(checkpoint)
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     with executing(cluster, request.memory, listener=listener) as executor:
         collection = prepared(raw, preparation, listener, memory=request.memory, missing=missing)

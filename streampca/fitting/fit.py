@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
 from ..execution import Executor, LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
 from ..execution.executor import as_of, executing
 from ..execution.threads import one_blas_thread
 from ..machine import PeakMeter, hand_back
@@ -81,7 +81,7 @@ def fit(
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
     part: str | tuple[int, int] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
     cluster: Any = None,
     listener: Listener = logged,
     **opening: Unpack[Opening],
@@ -188,7 +188,7 @@ def fit(
         ``"3/16"`` or (3, 16): the third of 16 nearly equal runs of samples only. The model stores the statistic that
         `merge` combines into the full model, as it would be without parts; only method "covariance" can. Weights and
         preparation are those of the whole collection.
-    checkpoint : path, optional
+    checkpoint : path or Checkpointing, optional
         Folder to save the fit in as it goes. When the process dies, the same call resumes there and gives the
         same model; the folder is removed when it is complete.
     cluster : int, str or distributed.Client, optional
@@ -275,7 +275,7 @@ def fit(
             place=place,
             part=wanted,
             executor=executor,
-            checkpoint=None if checkpoint is None else Checkpointing(os.fspath(checkpoint)),
+            checkpoint=checkpointing(checkpoint),
             listener=listener,
         )
 
@@ -353,7 +353,8 @@ def _fitted(
     if checkpoint is not None:
         identity = identity_of(collection, request, weights_digest(weights), part, states, digest_of(target))
         overwrite = place is not None and place.overwrite
-        saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
+        how: dict[str, Any] = {"overwrite": overwrite, "scratch_folder": request.scratch}
+        saved = CheckpointFolder(checkpoint, identity, **how, listener=listener)
     with as_of(runner):
         wanted = suited(request, runner, saved)
         chosen = plan_collection(collection, wanted, total_weight=total_of(weights), target=target, part=part)
@@ -363,7 +364,7 @@ def _fitted(
     if saved is not None:
         copy = resumable_scratch_name(request, saved) if chosen.schedule == "scratch" else None
         saved.begin(decisive_fields(chosen), scratch=copy, memory=chosen.memory, workers=chosen.workers)
-        scratch = saved.record["scratch"]
+        scratch = saved.scratch
     meter = PeakMeter()
     job = Job(
         collection,

@@ -25,7 +25,7 @@ from ..accumulators.kernel_sums import Estimates
 from ..errors import DataError, RequestError
 from ..events import Listener, PassStarted, Solving, check_listener, logged, reported
 from ..execution import Executor, LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint, checkpointing
 from ..execution.executor import as_of, executing
 from ..machine import hand_back
 from ..planning.blocks import Span, blocks_of
@@ -148,7 +148,7 @@ def hsic(
     seed: int = 0,
     memory: int | str | None = None,
     preparation: Preparation | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
     cluster: Any = None,
     listener: Listener = logged,
     **opening: Unpack[Opening],
@@ -198,7 +198,7 @@ def hsic(
         Most bytes to use; half of what the machine allows by default.
     preparation : Preparation, optional
         Steps applied to the samples of x.
-    checkpoint : path, optional
+    checkpoint : path or Checkpointing, optional
         Folder to save the pass in as it goes. When the process dies, the same call resumes there.
     cluster : int, str or distributed.Client, optional
         Processes or cluster that share the work; see `fit`.
@@ -243,7 +243,7 @@ def hsic(
         kernel_of(kernel, gamma),
     )
     second = _second(y, target, first.collection, y_kernel, y_gamma)
-    how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
+    how = checkpointing(checkpoint)
     with executing(cluster, request.memory, listener=listener) as executor, alone_in(how.folder if how else None):
         work = _Work((first, second), request, executor, listener)
         return work.carried_out(how)

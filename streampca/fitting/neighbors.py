@@ -35,7 +35,7 @@ from ..events import (
     silent,
 )
 from ..execution import LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint, checkpointing
 from ..machine import PeakMeter, hand_back
 from ..manifold.equal_samples import searched_samples
 from ..manifold.graph_components import Crossings, component_labels
@@ -85,7 +85,7 @@ def neighbors(
     preparation: Preparation | None = None,
     output: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
     listener: Listener = logged,
     **opening: Unpack[Opening],
 ) -> NeighborGraph:
@@ -113,7 +113,7 @@ def neighbors(
         Folder to write the graph to, ending in ``.zarr``; see `load_graph`.
     overwrite : bool, default=False
         Replace a graph that is there already.
-    checkpoint : path, optional
+    checkpoint : path or Checkpointing, optional
         Folder to save the search in as it goes. When the process dies, the same call resumes there.
     listener : callable, optional
         Told what happens (`streampca.events`); by default warnings are logged.
@@ -160,7 +160,7 @@ def neighbors(
         check_apart([path], paths_of(source))
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     collection = prepared(raw, preparation, listener, memory=request.memory)
-    how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
+    how = checkpointing(checkpoint)
     return graph_of(collection, request, output=path, overwrite=overwrite, checkpoint=how, listener=listener)
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import ChangedError, RequestError
 from ..events import Finished, Listener, Planned, Warned, check_listener, logged, one_at_a_time
 from ..execution import Executor, LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
 from ..execution.executor import executing
 from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel, load_but_components
@@ -61,7 +61,7 @@ def update(
     memory: int | str | None = None,
     sample_weight: Any = None,
     overwrite: bool = False,
-    checkpoint: PathLike | None = None,
+    checkpoint: PathLike | Checkpointing | None = None,
     cluster: Any = None,
     listener: Listener = logged,
     **opening: Unpack[Opening],
@@ -89,7 +89,7 @@ def update(
         A weight for each sample of `source`, as for `fit`.
     overwrite : bool, default=False
         Replace another model that is at `output`.
-    checkpoint : path, optional
+    checkpoint : path or Checkpointing, optional
         Folder to save progress in; after a kill the same call resumes.
     cluster : int, str or distributed.Client, optional
         Shares the work, as in `fit`.
@@ -130,7 +130,7 @@ def update(
     place = None if path is None else Place(path, overwrite or is_in_place(path, earlier))
     how: dict[str, Any] = {"sample_weight": sample_weight, "place": place, "listener": listener}
     if checkpoint is not None:
-        how["checkpoint"] = Checkpointing(os.fspath(checkpoint))
+        how["checkpoint"] = checkpointing(checkpoint)
     with executing(cluster, request.memory, listener=listener) as executor:
         return update_model(earlier, raw, request, approximate=approximate, executor=executor, **how)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -30,6 +31,7 @@ from ..subspace import Subspace
 from .projection import Projection
 
 Array = npt.NDArray[Any]
+TOKEN = re.compile(r"[0-9a-f]{8}")
 Resumable = tuple[Writer, StageCheckpoint | None]
 
 
@@ -73,8 +75,9 @@ def resumable(
             yield writer, None
         return
     checkpoint, unfinished = saved.stage(table.name), UnfinishedOutput()
-    if saved.record and (found := checkpoint.load_any()):
-        unfinished = UnfinishedOutput(saved.record["partial"], int(found.state["size"]))
+    token = str(saved.record.get("partial"))
+    if TOKEN.fullmatch(token) and (found := checkpoint.load_any()):  # no path: anybody may have written the record
+        unfinished = UnfinishedOutput(token, int(found.state["size"]))
         del found  # its arrays may be large
     with saved.running(), open_writer(path, table, overwrite=overwrite, unfinished=unfinished) as writer:
         numbers = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "memory_estimate"}
