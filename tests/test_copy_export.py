@@ -21,7 +21,6 @@ from shell import measured
 import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, SourceError
 from streampca.events import BlockDone
-from streampca.models import export
 from streampca.models.export import export_components
 from streampca.planning import copy_plan as planning
 from streampca.planning.request import Problem
@@ -30,6 +29,7 @@ from streampca.preprocessing import copy as copying
 from streampca.preprocessing.copy import copy_collection, plan_copy
 from streampca.readers import open_collection
 from streampca.readers.stored.array import ArrayCollection
+from streampca.storage import tiff_pages
 from streampca.storage.coordinate import Coordinate
 from streampca.units import MIB
 
@@ -454,7 +454,7 @@ def test_large_ones_are_ome(tmp_path, monkeypatch):
     """ImageJ's own format ends at 4 GiB, and would be cut there."""
     model = model_of((3, 6, 5))
     export_components(model, tmp_path / "small.ome.tif")
-    monkeypatch.setattr(export, "MOST_IMAGEJ", 4 * 5 * 90 - 1)
+    monkeypatch.setattr(tiff_pages, "MOST_IMAGEJ", 4 * 5 * 90 - 1)
     export_components(model, tmp_path / "c.tif")
     for name, big in (("small.ome.tif", False), ("c.tif", True)):
         with tifffile.TiffFile(tmp_path / name) as file:

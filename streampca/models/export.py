@@ -1,9 +1,4 @@
-"""`export_components`: mean and components as pictures other programs open, page by page in bounded memory.
-
-A TIFF is one that ImageJ and Fiji open as a hyperstack, every page labelled: https://imagej.net/ij/docs/guide (section
-8, stacks). Its classic TIFF ends at 4 GiB; beyond, the file is an OME-TIFF in BigTIFF, which Fiji opens with
-Bio-Formats (https://docs.openmicroscopy.org/ome-model).
-"""
+"""`export_components`: mean and components as pictures other programs open, page by page in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,20 +12,22 @@ import numpy.typing as npt
 
 from ..errors import RequestError
 from ..readers import check_apart, fitted_on
-from ..readers.stored.layout import is_colour
 from ..signals import safe_point, stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.locks import alone_at
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
+from ..storage.pixel_sizes import channel_names, is_colour
+from ..storage.tiff_pages import ENDINGS as TIFF
+from ..storage.tiff_pages import PageLayout, is_another_tiff, is_large, is_named_ome, scaled
 from ..storage.writers import OutputArray
-from ..units import GIB, MIB, format_shape
+from ..units import MIB, format_shape
+from .ome_metadata import component_labels
 from .pca import PCAModel, load_but_components
 
 Array = npt.NDArray[Any]
 
-MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF have 32 bits
 READ = 64 * MIB  # of components at a time
-ENDINGS = (".tif", ".tiff", ".npy")
+ENDINGS = (*TIFF, ".npy")
 COLOURS = ("red", "green", "blue", "alpha")
 
 
@@ -50,9 +47,10 @@ def export_components(
     model : PCAModel or path
         Of a model in a folder, a few components are in memory at a time.
     path : path
-        ``.tif`` or ``.tiff``: float32 pages for ImageJ and Fiji, labelled with each component's share of the variance;
-        NaN outside the mask. Components of plain pictures are channels, each with its own contrast; those of stacks
-        and of colour pictures are frames (T), with slices (Z) and channels (C) inside. Above 4 GiB, or if the name
+        ``.tif`` or ``.tiff``: float32 pages for ImageJ and Fiji, labelled with each component's share of the variance,
+        with the pixel sizes and names of channels that the model has as coordinates; NaN outside the mask. Components
+        of plain pictures are channels, each with its own contrast; those of stacks and of colour pictures are frames
+        (T), with slices (Z) and channels (C) inside. Above 4 GiB, or if the name
         ends in ``.ome.tif``, an OME-TIFF. ``.npy``: one array (images, *sample_shape), as stored.
     n_components : int, optional
         How many; all by default.
@@ -92,7 +90,7 @@ def _checked(path: str, overwrite: bool) -> str:
     if suffix == ".npy":
         check_output(path, "components", overwrite=overwrite)
     else:
-        check_file(path, overwrite=overwrite, what="pages of components", is_another=_is_another_tiff)
+        check_file(path, overwrite=overwrite, what="pages of components", is_another=is_another_tiff)
     return suffix
 
 
@@ -107,27 +105,16 @@ def _write_npy(found: _Pictures, path: str, overwrite: bool) -> None:
 # -- TIFF
 
 
-def _is_another_tiff(path: str) -> bool:
-    """Return whether a file is a TIFF that `export_components` did not write."""
-    import tifffile
-
-    try:
-        with tifffile.TiffFile(path) as file:
-            return file.pages.first.dtype != np.float32 or not (file.is_imagej or file.is_ome)
-    except tifffile.TiffFileError:
-        return False
-
-
 def _write_tiff(found: _Pictures, path: str) -> None:
     """Write pages; what ImageJ should show is read off the components first, one at a time."""
     import tifffile
 
-    large = 4 * math.prod(found.pages_shape) > MOST_IMAGEJ
-    ome = large or path.lower().endswith((".ome.tif", ".ome.tiff"))
-    about = found.ome() if ome else found.imagej()
+    large = is_large(found.pages.shape)
+    ome = large or is_named_ome(path)
+    how = scaled(found.pages, found.model.coordinates, ome=ome)
+    how["metadata"] |= found.ome() if ome else found.imagej()
     with staged(path) as partial, tifffile.TiffWriter(partial, imagej=not ome, ome=ome, bigtiff=large) as file:
-        how: Any = {"dtype": np.float32, "photometric": "minisblack", "metadata": about}
-        file.write(found.pages(), shape=found.pages_shape, **how)
+        file.write(found.planes(), shape=found.pages.shape, dtype=np.float32, photometric="minisblack", **how)
 
 
 class _Pictures:
@@ -154,9 +141,14 @@ class _Pictures:
         depth = int(np.prod(inside[:-2], dtype=np.int64))
         self._stack = (depth, colours, y, x)
         self._frames = depth > 1 or colours > 1
-        kept = [(length, axis) for length, axis in ((depth, "Z"), (colours, "C")) if length > 1]
-        self._axes = ("T" if self._frames else "C") + "".join(axis for _, axis in kept) + "YX"
-        self.pages_shape = (self.shape[0], *(length for length, _ in kept), y, x)
+        names = [dim for axis, dim in enumerate(model.sample_dims) if axis != self._colour]
+        slices = names[0] if len(names) == 3 else ""
+        colour = "" if self._colour is None else model.sample_dims[self._colour]
+        kept = [each for each in ((depth, "Z", slices), (colours, "C", colour)) if each[0] > 1]
+        axes = ("T" if self._frames else "C") + "".join(axis for _, axis, _ in kept) + "YX"
+        dims = ("", *(dim for _, _, dim in kept), *("", *names)[-2:])
+        shape = (self.shape[0], *(length for length, _, _ in kept), y, x)
+        self.pages = PageLayout(shape, axes, dict(zip(axes, dims, strict=True)))
 
     def images(self) -> Iterator[Array]:
         """The pictures, in order, each of the sample's shape."""
@@ -168,7 +160,7 @@ class _Pictures:
             safe_point()
             yield from self.model.components[start : min(start + some, self.first)]
 
-    def pages(self) -> Iterator[Array]:
+    def planes(self) -> Iterator[Array]:
         """The pages, in order, float32."""
         depth, colours, y, x = self._stack
         for image in self.images():
@@ -179,14 +171,14 @@ class _Pictures:
 
     def _labels(self) -> list[str]:
         """Return the name of each picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
-        shares = self.model.explained_variance_ratio[: self.first]
-        names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
+        names = component_labels(self.model.explained_variance_ratio[: self.first])
         return ["mean", *names] if self.mean else names
 
     def _page_labels(self) -> list[str]:
         """Return the name of each page: the picture's, and the slice and colour where there are several."""
         depth, colours = self._stack[:2]
-        channels = COLOURS if colours in (3, 4) else [f"channel {number}" for number in range(1, colours + 1)]
+        numbered = COLOURS if colours in (3, 4) else [f"channel {number}" for number in range(1, colours + 1)]
+        channels = channel_names(self.pages.dims.get("C", ""), self.model.coordinates) or numbered
         return [
             label + (f", slice {z + 1}" if depth > 1 else "") + (f", {channels[c]}" if colours > 1 else "")
             for label in self._labels()
@@ -195,8 +187,8 @@ class _Pictures:
         ]
 
     def imagej(self) -> dict[str, Any]:
-        """Return the metadata of a stack for ImageJ: axes, labels, and contrast that shows zero as middle grey."""
-        about: dict[str, Any] = {"axes": self._axes, "mode": "grayscale", "Labels": self._page_labels()}
+        """Return the metadata of a stack for ImageJ: labels, and contrast that shows zero as middle grey."""
+        about: dict[str, Any] = {"mode": "grayscale", "Labels": self._page_labels()}
         ranges = [_contrast(image) for image in self.images()]
         if self.mean:
             ranges[0] = _span(self.model.mean)
@@ -206,9 +198,8 @@ class _Pictures:
         return about | {"Ranges": tuple(value for pair in ranges for value in pair)}
 
     def ome(self) -> dict[str, Any]:
-        """Return the metadata for OME: axes, and the labels as a description, one a line."""
-        about: dict[str, Any] = {"axes": self._axes, "Name": format_shape(self.pages_shape)}
-        about["Description"] = "\n".join(self._labels())
+        """Return the metadata for OME: the labels as a description, one a line, and as names of channels."""
+        about: dict[str, Any] = {"Name": format_shape(self.pages.shape), "Description": "\n".join(self._labels())}
         return about if self._frames else about | {"Channel": {"Name": self._labels()}}
 
 

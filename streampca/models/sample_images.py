@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ..preprocessing import unflatten
 from ..readers.collection import COLOURS
 from ..readers.coordinates import LONGITUDES, is_latitude
-from ..readers.stored.layout import is_colour
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
+from ..storage.pixel_sizes import is_colour
 from ..units import MIB
 
 Array = npt.NDArray[Any]

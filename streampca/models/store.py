@@ -51,6 +51,7 @@ from ..storage.outputs import check_existing, discard, group_attribute, recover,
 from ..storage.stored_arrays import Stored, write_array
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
 from .map_arrays import MAP, MAP_AXES, read_map, required, write_rows
+from .ome_metadata import ome_attribute
 from .registry import MODEL_KINDS
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ Array = npt.NDArray[Any]
 _ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
+OME = "ome"  # root attribute that programs for OME-Zarr read
 BESIDE = "coordinates"  # root attribute that xarray reads: names of coordinates other than those of axes
 STATE = "state"  # sub-group of the mergeable statistic
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
@@ -240,7 +242,8 @@ class ModelWriter:
         number = FORMAT if steps.learned is None and steps.mapped is None else NEWEST
         about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
         others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
-        self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}))
+        ome = ome_attribute(model)
+        self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}) | ({OME: ome} if ome else {}))
         consolidate(self._partial)
         seal(self._partial)
         if self._keeps and self._sink is not None:

@@ -8,31 +8,17 @@ groups of theirs in the same way. Plain values in and out: nothing here opens an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import SourceError
 from ..storage.coordinate import Coordinate
+from ..storage.pixel_sizes import AxisScaling, distinct
 
 # What 0.1 and 0.2 call the five axes every picture has there.
 _FIVE_AXES = ("t", "c", "z", "y", "x")
-
-
-@dataclass(frozen=True)
-class AxisScaling:
-    """Positions along an axis: entry i lies at ``scale * i + offset``, in `unit`."""
-
-    scale: float = 1.0
-    offset: float = 0.0
-    unit: str | None = None
-
-    def coordinate(self, length: int) -> Coordinate | None:
-        """Coordinates of an axis, None where they say no more than the entries' numbers do."""
-        if self == AxisScaling():
-            return None
-        return Coordinate(self.scale * np.arange(length) + self.offset, {"units": self.unit} if self.unit else {})
 
 
 @dataclass(frozen=True)
@@ -45,13 +31,16 @@ class Multiscale:
         Paths of its arrays from its group, the finest first.
     axes : tuple of str
         Names of their axes.
-    scalings : tuple of tuple of Scaling
+    scalings : tuple of tuple of AxisScaling
         For every level, one an axis.
+    channels : tuple of str
+        Names of the channels; empty where the metadata have none, or one name for several.
     """
 
     levels: tuple[str, ...]
     axes: tuple[str, ...]
     scalings: tuple[tuple[AxisScaling, ...], ...]
+    channels: tuple[str, ...] = ()
 
     def level(self, key: str) -> str | None:
         """Path of the level that `key` names by its path or its number (from 0, the finest), None if it names none."""
@@ -60,14 +49,17 @@ class Multiscale:
         return self.levels[int(key)] if key.isdecimal() and int(key) < len(self.levels) else None
 
     def coordinates(self, level: str, shape: Sequence[int]) -> dict[str, Coordinate]:
-        """Coordinates of a level's axes of space and time, by name, where the metadata have them."""
+        """Coordinates of a level's axes of space and time, and names of its channels, where the metadata have them."""
         scalings = self.scalings[self.levels.index(level)]
         found = {
             axis: scaling.coordinate(length)
             for axis, scaling, length in zip(self.axes, scalings, shape, strict=True)
             if axis != "c"
         }
-        return {axis: coordinate for axis, coordinate in found.items() if coordinate is not None}
+        known = {axis: coordinate for axis, coordinate in found.items() if coordinate is not None}
+        if "c" in self.axes and shape[self.axes.index("c")] == len(self.channels):
+            known["c"] = Coordinate(np.array(self.channels, np.str_))
+        return known
 
 
 def multiscale_of(attributes: Mapping[str, Any], subject: str) -> Multiscale | None:
@@ -77,7 +69,7 @@ def multiscale_of(attributes: Mapping[str, Any], subject: str) -> Multiscale | N
         return None
     try:
         # Of several, the first is the one to show by default.
-        return _multiscale(multiscales[0])
+        return replace(_multiscale(multiscales[0]), channels=_channels(_metadata(attributes)))
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # metadata are anyone's JSON
         raise SourceError(
             f"{subject} has OME-Zarr metadata (multiscales) that cannot be understood ({type(error).__name__}: "
@@ -106,6 +98,15 @@ def _metadata(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what OME keeps among a group's attributes: all of them before 0.5, then those under ``ome``."""
     inside = attributes.get("ome")
     return inside if isinstance(inside, Mapping) else attributes
+
+
+def _channels(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of channels, as microscopes' software shows them (``omero``)."""
+    shown = metadata.get("omero")
+    listed = shown.get("channels") if isinstance(shown, Mapping) else None
+    if not isinstance(listed, list):
+        return ()
+    return distinct([each.get("label") if isinstance(each, Mapping) else None for each in listed])
 
 
 def _multiscale(multiscale: Mapping[str, Any]) -> Multiscale:

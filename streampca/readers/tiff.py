@@ -9,7 +9,7 @@ import math
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple, Unpack
@@ -19,6 +19,7 @@ import tifffile
 
 from .. import machine
 from ..errors import SourceError
+from ..storage.coordinate import Coordinate
 from ..units import MIB, format_shape
 from . import remote
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
@@ -32,6 +33,7 @@ from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
 from .tags import TagRules
 from .threads import for_each
+from .tiff_axes import coordinates_of
 
 # Pages looked at on opening; the others are checked when they are decoded.
 _LOOKED_AT = 64
@@ -71,14 +73,32 @@ def open_tiff(
             array = TiffPages(source, leading, first, len(tiff.pages), order, reading, no_data)
         else:
             array = flat
-    dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
-    collection = TiffCollection(array, source=source, dims=dims, **axes)
+        dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
+        known = coordinates_of(tiff, dims, array.shape)
+    collection = TiffCollection(array, known, source=source, dims=dims, **axes)
     collection.reading = reading.record()
     return collection
 
 
+class _Seen(SampleAxes, total=False):
+    """Names of the axes of an array, and how it is seen as samples."""
+
+    dims: Sequence[str] | None
+
+
 class TiffCollection(ArrayCollection):
-    """The pages of a TIFF file as samples."""
+    """The pages of a TIFF file as samples, with the positions of pixels that ImageJ and OME keep in it."""
+
+    def __init__(
+        self, array: StoredArray, known: Mapping[str, Coordinate], *, source: str, **about: Unpack[_Seen]
+    ) -> None:
+        self._known = known
+        super().__init__(array, source=source, **about)
+
+    @property
+    def stored_coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates along the axes of the pages, by name."""
+        return self._known
 
     def where(self, index: int) -> str:
         """Name the page, counted from 1 as viewers do."""

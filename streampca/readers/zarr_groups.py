@@ -42,7 +42,7 @@ class ArrayPath(NamedTuple):
 def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
     """Choose the array to read of a group."""
     wanted = (key or "").strip("/")
-    picture = multiscale_of(dict(group.attrs), source)
+    picture = _picture(group, source)
     if picture is not None:
         level = picture.level(wanted) if wanted else picture.levels[0]
         if level is not None:
@@ -55,7 +55,7 @@ def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
     folder, _, last = wanted.rpartition("/")
     parent = member(group, folder, f"{source}, group {folder!r}") if folder else None
     within = f"{source}, group {folder!r}"
-    if isinstance(parent, zarr.Group) and multiscale_of(dict(parent.attrs), within) is not None:
+    if isinstance(parent, zarr.Group) and _picture(parent, within) is not None:
         return choose(parent, last, within).within(folder)
     if found is not None:
         return ArrayPath(wanted)
@@ -190,6 +190,11 @@ def is_model(group: zarr.Group) -> bool:
     return isinstance(about, dict) and "format" in about
 
 
+def _picture(group: zarr.Group, subject: str) -> Multiscale | None:
+    """Return the picture that a group's metadata describe; None of a model, which is one for other programs only."""
+    return None if is_model(group) else multiscale_of(dict(group.attrs), subject)
+
+
 def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[ArrayPath, Any]]]:
     """Yield the finest level of every picture that a group's metadata name, and that array, by its path."""
     for part in _parts(group, source):
@@ -231,8 +236,7 @@ def _arrays(group: zarr.Group, source: str) -> Mapping[str, Any]:
     pictures = {
         name: picture
         for name, member in members
-        if isinstance(member, zarr.Group)
-        and (picture := multiscale_of(dict(member.attrs), f"{source}, group {name!r}"))
+        if isinstance(member, zarr.Group) and (picture := _picture(member, f"{source}, group {name!r}"))
     }
     arrays = {name: member for name, member in members if isinstance(member, zarr.Array)}
     return {

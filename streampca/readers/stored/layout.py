@@ -9,6 +9,7 @@ from operator import index as as_index
 from typing import TypedDict
 
 from ...errors import RequestError, nearest
+from ...storage.pixel_sizes import is_colour
 from ..collection import COLOURS, Chunks
 from .array_boxes import Box
 
@@ -26,7 +27,6 @@ class SampleAxes(TypedDict, total=False):
 # Names under which formats store the axes of a picture (tifffile, xarray, climate data), in lower case.
 _VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
 _HORIZONTAL = {"x", "lon", "longitude", "column", "columns", "col", "width"}
-_COLOUR = {"c", "s", "channel", "channels", "colour", "color", "rgb", "rgba"}
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,6 @@ def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
     return replace(layout, inner=tuple(sorted(layout.inner, key=lambda axis: is_colour(dims[axis]) if dims else 0)))
 
 
-def is_colour(name: str) -> bool:
-    """Return whether formats call an axis of colours so."""
-    return name.lower() in _COLOUR
-
-
 def _flat_chunk(sizes: list[int], shape: tuple[int, ...]) -> int:
     """Flat length over which a C-ordered grid cut into boxes of `sizes` decodes each box once."""
     for axis, (size, length) in enumerate(zip(sizes, shape, strict=True)):
@@ -184,7 +179,7 @@ def _default_axes(kept: list[int], dims: Sequence[str], counting: str) -> list[i
         return [axis for axis in kept if names[axis] != counting.lower()]
     if not (_VERTICAL & set(names.values()) and _HORIZONTAL & set(names.values())):
         return kept[1:]
-    return [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL | _COLOUR]
+    return [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL or is_colour(names[axis])]
 
 
 def _asked_axes(

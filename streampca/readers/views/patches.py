@@ -14,11 +14,11 @@ import numpy as np
 from ...errors import RequestError
 from ...planning.blocks import Span, block_rows, blocks_of
 from ...storage.coordinate import Coordinate
+from ...storage.pixel_sizes import is_colour
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, State, digest
 from ..coordinates import MOST_VALUES
 from ..stored.array_boxes import Box, boxes_of, lengths
-from ..stored.layout import is_colour
 from ..windows import Windows, size_and_step
 
 # Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it

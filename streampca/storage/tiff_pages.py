@@ -1,0 +1,117 @@
+"""Images as pages of a TIFF file for ImageJ, Fiji and OME's programs: empty at first, their values all in one place.
+
+A TIFF is one that ImageJ and Fiji open as a hyperstack: https://imagej.net/ij/docs/guide (section 8, stacks). Its
+classic TIFF ends at 4 GiB; beyond, and for colours beside one another in a pixel, the file is an OME-TIFF, which Fiji
+opens with Bio-Formats (https://docs.openmicroscopy.org/ome-model).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..units import GIB, MIB
+from .coordinate import Coordinate
+from .pixel_sizes import channel_names, imagej_sizes, is_colour, ome_sizes, pixel_sizes
+
+MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF have 32 bits
+ENDINGS = (".tif", ".tiff")
+_IMAGEJ_ORDER = "TZCYX"
+
+
+class PageLayout(NamedTuple):
+    """Shape of the pages of images, samples first, and a letter an axis; `dims` are the letters' axes."""
+
+    shape: tuple[int, ...]
+    axes: str
+    dims: Mapping[str, str]
+
+
+def page_layout(shape: tuple[int, ...], dims: Sequence[str]) -> PageLayout:
+    """Lay out images of `shape`, samples first, with axes `dims`, as pages of y and x, in the order they have."""
+    inner, names = list(shape[1:]), list(dims[1:])
+    if len(inner) == 1:  # rows of features are pictures of one line
+        inner, names = [1, *inner], ["", *names]
+    last = "S" if len(inner) > 2 and is_colour(names[-1]) else ""
+    sides = len(inner) - 2 - len(last)
+    letters = ["C" if is_colour(name) else "Z" for name in names[:sides]]
+    if len(set(letters)) < len(letters):
+        inner[:sides], names[:sides], letters = [math.prod(inner[:sides])], [""], ["Z"]
+    outer = "Z" if dims[0].lower() == "z" and "Z" not in letters else "T"
+    axes = "".join((outer, *letters, "YX", last))
+    return PageLayout((shape[0], *inner), axes, dict(zip(axes, (dims[0], *names), strict=True)))
+
+
+def is_ome(path: str, layout: PageLayout) -> bool:
+    """Return whether a file is written as an OME-TIFF: where its name says so, or ImageJ's format cannot hold it."""
+    fits = [letter for letter in _IMAGEJ_ORDER if letter in layout.axes] == list(layout.axes)
+    return is_named_ome(path) or not fits or is_large(layout.shape)
+
+
+def is_named_ome(path: str) -> bool:
+    """Return whether a name ends as those of OME-TIFF do."""
+    return path.lower().endswith((".ome.tif", ".ome.tiff"))
+
+
+def is_large(shape: tuple[int, ...]) -> bool:
+    """Return whether float32 pages of a shape exceed a classic TIFF."""
+    return 4 * math.prod(shape) > MOST_IMAGEJ
+
+
+def scaled(layout: PageLayout, known: Mapping[str, Coordinate], *, ome: bool) -> dict[str, Any]:
+    """Return what `tifffile.TiffWriter.write` takes to keep the sizes of pixels and names of channels."""
+    found = pixel_sizes([*layout.dims.values()], known)
+    sizes = {letter: found[name] for letter, name in layout.dims.items() if name in found}
+    if ome:
+        names = channel_names(layout.dims.get("C", ""), known)
+        return {"metadata": {"axes": layout.axes, **ome_sizes(sizes)} | ({"Channel": {"Name": names}} if names else {})}
+    about, resolution = imagej_sizes(sizes)
+    return {"metadata": {"axes": layout.axes, **about}, "resolution": resolution}
+
+
+def write_empty(path: str, final: str, layout: PageLayout, known: Mapping[str, Coordinate]) -> None:
+    """Write a file of float32 pages without their values, for which `values_of` says where they go.
+
+    Parameters
+    ----------
+    path, final : str
+        Of the file; and the one it will have, whose ending says the format.
+    layout : PageLayout
+        Pages and axes.
+    known : mapping of str to Coordinate
+        Coordinates along the axes, by name.
+    """
+    import tifffile
+
+    ome = is_ome(final, layout)
+    colours = layout.shape[-1] if layout.axes.endswith("S") else 0
+    how = scaled(layout, known, ome=ome)
+    how["photometric"] = "rgb" if colours in (3, 4) else "minisblack"
+    if colours:
+        how["planarconfig"] = "contig"
+    with tifffile.TiffWriter(path, imagej=not ome, ome=ome, bigtiff=is_large(layout.shape)) as file:
+        file.write(None, shape=layout.shape, dtype=np.float32, **how)
+
+
+def values_of(path: str) -> tuple[int, np.dtype[Any]]:
+    """Return the offset of the values in a file of `write_empty`, and their dtype, with the byte order."""
+    import tifffile
+
+    with tifffile.TiffFile(path) as file:
+        series = file.series[0]
+        assert series.dataoffset is not None  # noqa: S101 - uncompressed pages are written side by side
+        return series.dataoffset, series.dtype.newbyteorder(file.byteorder)
+
+
+def is_another_tiff(path: str) -> bool:
+    """Return whether a file is a TIFF of other values than those written here."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return file.pages.first.dtype != np.float32 or not (file.is_imagej or file.is_ome)
+    except tifffile.TiffFileError:
+        return False
