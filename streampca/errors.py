@@ -57,6 +57,10 @@ class IndexingError(RequestError, IndexError):
     """Samples or pixels of a collection that are not there, or that it cannot be indexed by."""
 
 
+class EmptySelectionError(RequestError):
+    """A range of values that no entry of an axis lies in; of files that are joined, those without any are left out."""
+
+
 class ConfigError(RequestError):
     """A run file that cannot be understood: unknown or doubled keys, a value of the wrong type."""
 

@@ -39,9 +39,11 @@ def open_run(
 def opening_of(config: CollectionConfig) -> Opening:
     """Return the options of `open_collection` that a run gives."""
     select = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.select or {}).items()}
+    sel = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.sel or {}).items()}
     options = {
         **{name: value for name, value in config if name != "source"},
         "select": select or None,
+        "sel": sel or None,
         "patches": None if config.patches is None else config.patches.model_dump(exclude_none=True),
         "samples": None if config.samples is None else slice(*config.samples),
     }

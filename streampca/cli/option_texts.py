@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 from ..errors import RequestError
 from ..planning.request import RULES
+
+_RANGE = re.compile(r"(?!(?<=T\d\d):\d\d\b)(?!(?<=T\d\d:\d\d):\d\d\b):")  # not the colons of a time
 
 
 def one_or_list(words: tuple[str, ...]) -> str | list[str]:
@@ -51,6 +54,20 @@ def read_selections(texts: tuple[str, ...]) -> dict[int | str, int | list[int]]:
     return dict(_selection(text) for text in texts)
 
 
+def read_values(texts: tuple[str, ...]) -> dict[str, int | float | str | list[int | float | str | None]]:
+    """Read ``level=500``, ``c=GFP`` and ``time=1990:2000``, one text for each axis."""
+    found: dict[str, int | float | str | list[int | float | str | None]] = {}
+    for text in texts:
+        axis, equals, value = text.partition("=")
+        if not equals or not value.strip():
+            raise RequestError(f"--sel {text!r} is not AXIS=VALUE; write for example level=500 or time=1990:2000.")
+        ends = [part.strip() for part in _RANGE.split(value)]
+        if len(ends) > 2:
+            raise RequestError(f"--sel {text!r} has more than two ends; write for example time=1990:2000.")
+        found[axis.strip()] = _value(ends[0]) if len(ends) == 1 else [_value(end) if end else None for end in ends]
+    return found
+
+
 def read_patches(text: str) -> dict[str, list[int]]:
     """Read ``16x16``, or ``16x16/8x8`` with a step."""
     size, slash, step = text.partition("/")
@@ -85,6 +102,10 @@ def number_or_word(text: str) -> float | str:
 def read_landmarks(text: str) -> int | str:
     """Read a number of landmarks, or leave the word."""
     return int(text) if text.isdecimal() else text
+
+
+def _value(text: str) -> int | float | str:
+    return int(text) if text.removeprefix("-").isdecimal() else number_or_word(text)
 
 
 def _axis(name: str) -> int | str:

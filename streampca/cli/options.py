@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -115,6 +116,14 @@ def _duration(value: float | str) -> float:
 _Int = Annotated[int, BeforeValidator(_number)]  # inside lists, which `Section` does not look into
 
 
+def _text_of_date(value: Any) -> Any:
+    """Return a date, which YAML reads from 1990-05-17, as its text."""
+    return value.isoformat() if isinstance(value, date) else _number(value)
+
+
+_Value = Annotated[int | float | str, BeforeValidator(_text_of_date)]
+
+
 class PatchesConfig(Section):
     """Sliding windows of an image."""
 
@@ -140,11 +149,21 @@ class CollectionConfig(Section):
     )
     select: dict[int | str, _Int | tuple[_Int, _Int]] | None = option(
         None,
-        "what to take on other axes: an entry, or [start, stop]",
+        "what to take on other axes by number: an entry, or [start, stop]",
         CommandLine(
             "AXIS=ENTRY",
             help="entry (c=0) or range (z=10:20) of another axis",
             read=option_texts.read_selections,
+            multiple=True,
+        ),
+    )
+    sel: dict[str, _Value | tuple[_Value | None, _Value | None]] | None = option(
+        None,
+        "what to take on other axes by their values: a number, text or date, or [first, last]",
+        CommandLine(
+            "AXIS=VALUE",
+            help="value (level=500, c=GFP, time=1990) or range (lat=30:60, time=1990-05:2000) of another axis",
+            read=option_texts.read_values,
             multiple=True,
         ),
     )
@@ -391,8 +410,8 @@ class OutputConfig(Section):
 
     directory: str | None = option(None, "a run directory: model, scores, config, log, report")
     model: str | None = option(None, "where the model goes; DIRECTORY/model.zarr in a run directory")
-    scores: str | None = option(None, "where scores go (.zarr, .npy, .csv)")
-    images: str | None = option(None, "where reconstructed images go (.zarr, .npy)")
+    scores: str | None = option(None, "where scores go (.zarr, .npy, .csv, .parquet)")
+    images: str | None = option(None, "where reconstructed images go (.zarr, .npy, .tif)")
     collection: str | None = option(None, "where a copy of the prepared collection goes (.zarr)")
     graph: str | None = option(
         None, "where the graph of nearest neighbours goes (.zarr): of the scores written, or else of the collection"

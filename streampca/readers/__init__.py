@@ -29,6 +29,7 @@ from .detect import is_dataset
 from .opening_record import Opened, given_of, record_of
 from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
+from .stored.array import ArrayCollection
 from .tags import TagRules, check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
@@ -61,6 +62,7 @@ class Opening(TypedDict, total=False):
     key: str | Sequence[str] | None
     sample_axes: Sequence[int | str] | None
     select: Mapping[int | str, int | slice] | None
+    sel: Mapping[str, Any] | None
     patches: int | Sequence[int] | Mapping[str, Any] | None
     samples: Any
     labels: Any
@@ -78,6 +80,7 @@ def open_collection(
     key: str | Sequence[str] | None = None,
     sample_axes: Sequence[int | str] | None = None,
     select: Mapping[int | str, int | slice] | None = None,
+    sel: Mapping[str, Any] | None = None,
     patches: int | Sequence[int] | Mapping[str, Any] | None = None,
     samples: Any = None,
     labels: Any = None,
@@ -107,7 +110,12 @@ def open_collection(
         The axes that make one image, wherever they lie; by default y, x and colour where the axes have such names,
         else all but the first. The others are flattened into samples in order.
     select : mapping of axis to int or slice, optional
-        Part of an axis to take: an integer drops the axis, a slice narrows it.
+        Part of an axis to take, by the number of an entry: an integer drops the axis, a slice narrows it.
+    sel : mapping of str to value or slice, optional
+        Part of an axis to take by the values of its coordinate, as xarray does: a number or text drops the axis,
+        ``{"level": 500, "c": "GFP"}``; a slice takes all values between its ends, both included,
+        ``{"lat": slice(30, 60)}``. Dates may leave out their last parts, ``{"time": slice("1990", "2000-06")}``. Of
+        files that are joined, those without a value in a range are left out.
     patches : int, sequence of int or mapping, optional
         Make windows of the images the samples: their side, their sides ``(16, 16)``, or also the step between them,
         ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. An array that is a single image will do.
@@ -155,6 +163,7 @@ def open_collection(
         "key": key if key is None or isinstance(key, str) else ",".join(key),
         "sample_axes": sample_axes,
         "select": select,
+        "sel": sel,
         "patches": patches,
         "samples": samples,
         "labels": labels,
@@ -188,9 +197,18 @@ def open_collection(
     return made
 
 
+def _selected(collection: Collection, sel: Mapping[str, Any]) -> Collection:
+    """Take entries of a collection's axes by their values."""
+    if isinstance(collection, ArrayCollection):
+        return collection.selected(sel)
+    raise RequestError(f"{collection.source} has no values along its axes to take by with sel; leave it out.")
+
+
 def _refuse_late(source: Collection, given: Opening) -> None:
     """Refuse options that say how an array is read, for a collection that is open already."""
-    late = next((name for name in ("key", "select", "keep_orientation") if given[name] not in (None, False)), None)
+    late = next(
+        (name for name in ("key", "select", "sel", "keep_orientation") if given[name] not in (None, False)), None
+    )
     if late is not None:
         raise RequestError(f"{late} was given for {source.source}, which is open already; open it with {late}=.")
 
@@ -233,6 +251,8 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
                 return Variables(parts, names, source=whole, checked=is_checked(options["coordinates"]))
             taken = ("key", "sample_axes", "select", *row.options)
             found = row.open(source, **{name: options[name] for name in taken})
+            if options.get("sel") and "sel" not in row.options:
+                found = _selected(found, options["sel"])
             if before is not None and not found.grows and file_state(source) != before:
                 raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
             if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it

@@ -287,7 +287,7 @@ def _comparable(
         if times[0].era != times[1].era:
             return None
         scales, offset = (float(times[0].seconds), float(times[1].seconds)), float(times[0].start - times[1].start)
-    rounding = max(_rounding(each.values) * scale for each, scale in zip((one, other), scales, strict=True))
+    rounding = max(rounding_of(each.values) * scale for each, scale in zip((one, other), scales, strict=True))
     values = [each.values.astype(np.float64) * scale for each, scale in zip((one, other), scales, strict=True)]
     values[0] = values[0] + offset
     period = 360.0 if all(is_longitude(name, each) for each in (one, other)) else 0.0
@@ -313,7 +313,7 @@ def _repeats(ordered: Array, tolerance: float, period: float) -> bool:
     return around or bool(np.any(np.diff(ordered) <= 2 * tolerance))
 
 
-def _rounding(values: Array) -> float:
+def rounding_of(values: Array) -> float:
     """Return what storing values as float32 may change; of whole numbers, computing with them as float64."""
     epsilon = np.finfo(np.float64 if values.dtype.kind in "iub" else np.float32).eps
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
@@ -456,7 +456,7 @@ def time_of(coordinate: Coordinate) -> _Time | None:
     if found is None:
         return None
     name, year, month, day, hour, minute, second, sign, hours, minutes = found.groups()
-    seconds, days = _OF_NAME.get(name.lower()), _day_number(int(year), int(month), int(day), calendar)
+    seconds, days = _OF_NAME.get(name.lower()), day_number(int(year), int(month), int(day), calendar)
     if seconds is None or days is None:
         return None
     zone = (3600 * int(hours) + 60 * int(minutes or 0)) * (-1 if sign == "-" else 1) if hours else 0
@@ -472,7 +472,7 @@ JULIAN_DAY = 2440588  # number of the day from which numpy counts
 _ALIASES = {"365_day": "noleap", "366_day": "all_leap"}
 
 
-def _day_number(year: int, month: int, day: int, calendar: str) -> int | None:
+def day_number(year: int, month: int, day: int, calendar: str) -> int | None:
     """Count days in a calendar, from a day that is fixed for it; None for a date or a calendar that is not known.
 
     Those that numpy lacks are cftime's, which whoever writes such times has.

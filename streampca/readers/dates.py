@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,11 +11,14 @@ import numpy.typing as npt
 
 from ..storage.coordinate import Coordinate
 from .collection import Array
-from .coordinates import GREGORIAN, JULIAN_DAY, REAL, plain, time_of
+from .coordinates import GREGORIAN, JULIAN_DAY, REAL, day_number, plain, time_of
 
 DAY = 86400
 REFORM = -141427  # 1582-10-15, in days from 1970-01-01
 SECOND_DIGITS = 3  # of the seconds that dates are rounded to: times are often stored as fractions of a day
+
+
+_DATE = re.compile(r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{2})(?::(\d{2}))?)?)?)?)?")
 
 
 class Dates(NamedTuple):
@@ -69,20 +73,63 @@ def dates_of(known: Mapping[str, Coordinate], axis: str | None, labels: Array | 
     Dates or None
         None where there are none, or several coordinates have dates and none is called like the axis, or "time".
     """
-    found = {name: dates for name, each in known.items() if (dates := _dates(each.values, each.attributes)) is not None}
+    found = {name: dates for name, each in known.items() if (dates := dates_in(each)) is not None}
     for name in (axis, "time", *found):
         if name in found and (len(found) == 1 or name in (axis, "time")):
             return found[name]
     if found or labels is None or labels.dtype.kind != "U":
         return None
     try:
-        return _dates(labels.astype("datetime64[s]"), {})
+        return dates_in(Coordinate(labels.astype("datetime64[s]")))
     except ValueError:
         return None
 
 
-def _dates(values: Any, attributes: Mapping[str, Any]) -> Dates | None:
-    numbers = plain(values, attributes)
+def timestamps(known: Coordinate) -> npt.NDArray[np.datetime64] | None:
+    """Return times along an axis in numpy's own form; None for what is no time, or of a calendar that numpy lacks."""
+    dates = dates_in(known)
+    if dates is None or not dates._is_gregorian:
+        return None
+    return np.round(dates.days * (DAY * 1e6), SECOND_DIGITS - 6).astype(np.int64).astype("datetime64[us]")
+
+
+def period_of(date: Any, like: Coordinate) -> tuple[float, float] | None:
+    """Return where the time that a date names begins and ends, as `Dates.days` counts them along a coordinate.
+
+    Parameters
+    ----------
+    date : int, str or date
+        A year, or a text such as ``1990``, ``1990-05``, ``1990-05-17`` or ``1990-05-17T12:30``.
+    like : Coordinate
+        Times in a calendar.
+
+    Returns
+    -------
+    tuple of float or None
+        Days; None for what is no date of that calendar.
+    """
+    found, numbers = _DATE.fullmatch(str(date).strip()), plain(like.values, like.attributes)
+    time = None if numbers is None else time_of(numbers)
+    if found is None or numbers is None or time is None:
+        return None
+    year, month, day, hour, minute, second = (None if part is None else int(part) for part in found.groups())
+    calendar = str(numbers.attributes.get("calendar", "standard")).lower()
+    first = day_number(year or 0, month or 1, day or 1, calendar)
+    if first is None or (hour or 0) > 23 or (minute or 0) > 59 or (second or 0) > 59:
+        return None
+    start: float = first - (JULIAN_DAY if time.era == REAL else 0)
+    start += (3600 * (hour or 0) + 60 * (minute or 0) + (second or 0)) / DAY
+    for part, length in ((second, 1 / DAY), (minute, 60 / DAY), (hour, 3600 / DAY), (day, 1)):
+        if part is not None:
+            return start, start + length
+    after = ((year or 0) + 1, 1) if month in (None, 12) else (year or 0, (month or 0) + 1)
+    end = day_number(*after, 1, calendar)
+    return None if end is None else (start, start + end - first)
+
+
+def dates_in(known: Coordinate) -> Dates | None:
+    """Return the dates along an axis; None where its values are none."""
+    numbers = plain(known.values, known.attributes)
     if numbers is None or numbers.values.dtype.kind not in "iuf" or (time := time_of(numbers)) is None:
         return None
     first = DAY * JULIAN_DAY if time.era == REAL else 0

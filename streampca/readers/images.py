@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB, format_shape
 from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
+from .coordinates import CHECK, is_checked
 from .image_files.census import (
     Census,
     kind_bytes,
@@ -45,6 +46,8 @@ def open_images(
     *,
     key: str | None = None,
     on_bad_file: str = "error",
+    coordinates: str = CHECK,
+    sel: Mapping[str, Any] | None = None,
     listing: str | None = None,
     listener: Listener = silent,
     opened: Callable[..., Collection] | None = None,
@@ -69,7 +72,13 @@ def open_images(
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
-        return joined(files, label, {"key": key, **axes}, opened, reading, skip=skip)
+        return joined(
+            files, label, {"key": key, "sel": sel, **axes}, opened, reading, skip=skip, checked=is_checked(coordinates)
+        )
+    if sel:
+        raise RequestError(
+            f"{label} are images without values along their axes to take by; give select in place of sel."
+        )
     refuse_key(key, label)
     census = take_census(files, table, listener) if skip else look_at(files, label)
     if listing and (known is None or (skip and census.fresh)):

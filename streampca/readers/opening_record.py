@@ -91,6 +91,8 @@ def _plain(name: str, value: Any) -> Any:
     if name == "select":
         taken = {axis: _numbers(item) if isinstance(item, slice) else as_index(item) for axis, item in value.items()}
         return [[axis if isinstance(axis, str) else as_index(axis), item] for axis, item in taken.items()]
+    if name == "sel":
+        return [[axis, [item.start, item.stop] if isinstance(item, slice) else item] for axis, item in value.items()]
     if name == "samples" and isinstance(value, (slice, tuple)):
         return {"slice": _numbers(value if isinstance(value, slice) else slice(*value))}
     if name == "patches" and isinstance(value, Mapping):
@@ -117,6 +119,8 @@ def _listed(value: Any) -> Any:
 def _given(name: str, value: Any) -> Any:
     """Return an option as `open_collection` takes it."""
     if name == "select":
+        return {axis: slice(*item) if isinstance(item, list) else item for axis, item in value}
+    if name == "sel":
         return {axis: slice(*item) if isinstance(item, list) else item for axis, item in value}
     if name == "samples" and isinstance(value, dict):
         return slice(*value["slice"])

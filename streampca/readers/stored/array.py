@@ -17,7 +17,7 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from ...errors import SourceError, StreampcaError, first_line
+from ...errors import RequestError, SourceError, StreampcaError, first_line
 from ...storage.coordinate import Coordinate
 from ..collection import (
     Array,
@@ -34,7 +34,8 @@ from ..collection import (
 from ..coordinates import LEVEL, MOST_VALUES, named_coordinates, over_axes, plain
 from .array_boxes import Box, boxes_of, covering_box, lengths
 from .files import FileStates
-from .layout import Layout, SampleAxes, layout_of
+from .layout import Axis, Layout, SampleAxes, layout_of
+from .select_values import places_of_values
 from .value_digests import object_states
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
@@ -215,13 +216,28 @@ class ArrayCollection(Collection):
         self.dtype = check_dtype(np.dtype(self.array.dtype), source)
         shape = check_shape(self.array.shape, source)
         self.dims, self.grows = tuple(dims or self.array.dims or ()), self.array.grows
+        self._asked = axes
+        self._lay_out(self._layout_of(shape, axes))
+
+    def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
         counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
-        self._lay_out(layout_of(shape, source=source, dims=self.dims or None, counting=counting, **axes))
+        return layout_of(shape, source=self.source, dims=self.dims or None, counting=counting, **axes)
 
     def _lay_out(self, layout: Layout) -> None:
         self.layout = layout
         self.shape = check_shape((math.prod(layout.outer_shape), *layout.inner_shape), self.source)
         self.axes = tuple(self.dims[axis] for axis in layout.inner) if self.dims else None
+
+    def selected(self, sel: Mapping[str, Any]) -> Self:
+        """Return the same array with entries taken by their values, too; see `places_of_values`."""
+        select: dict[Axis, int | slice] = dict(self._asked.get("select") or {})
+        places = places_of_values(sel, self.stored_coordinates, self.dims, self.source)
+        for name, place in places.items():
+            number = self.dims.index(name)
+            if not select.keys().isdisjoint((name, number, number - len(self.dims))):
+                raise RequestError(f"axis {name!r} of {self.source} is in select and in sel; name it in one of them.")
+            select[name] = place
+        return self.laid_out(self._layout_of(self.array.shape, {**self._asked, "select": select}))
 
     def laid_out(self, layout: Layout) -> Self:
         """Return the same array seen by another layout of its axes."""
@@ -251,10 +267,15 @@ class ArrayCollection(Collection):
         found = self._along(inner)
         return {name: found[name] for name in (*inner, *found) if name in found}
 
+    @property
+    def stored_coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates along all axes of the array, by name, not cut."""
+        return self.array.coordinates
+
     def _along(self, dims: Sequence[str]) -> dict[str, Coordinate]:
         """Return coordinates of the array along some of its axes and no others, cut as the layout takes them."""
         taken, found = {dim: self.layout.taken(self.dims.index(dim)) for dim in dims}, {}
-        for name, coordinate in self.array.coordinates.items():
+        for name, coordinate in self.stored_coordinates.items():
             each = over_axes(coordinate, name, dims)
             if each is not None:
                 found[name] = each._replace(values=each.values[tuple(taken[dim] for dim in each.along(name))])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 import numpy as np
 
 from ... import machine
-from ...errors import SourceError, StreampcaError, without_secrets
+from ...errors import EmptySelectionError, SourceError, StreampcaError, without_secrets
 from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
@@ -48,6 +48,7 @@ def open_joined(
     key: str | None = None,
     on_bad_file: str = "error",
     coordinates: str = CHECK,
+    sel: Mapping[str, Any] | None = None,
     opened: Callable[..., Collection],
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
     **axes: Unpack[SampleAxes],
@@ -55,7 +56,7 @@ def open_joined(
     """Open every file of a list, glob or folder and put them one after another."""
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
-    options = {"key": key, **axes}
+    options = {"key": key, "sel": sel, **axes}
     checked = is_checked(coordinates)
     return joined(files, label, options, opened, reading, skip=on_bad_file == "skip", checked=checked)
 
@@ -151,7 +152,11 @@ class Joined(Reopening, Filled):
         groups: list[_Group] = []
         orders: dict[int, dict[int, Order]] = {}
         problems: dict[int, StreampcaError] = {}
+        outside: EmptySelectionError | None = None
         for at, found in enumerate(_each(len(files), partial(_described, files, opener))):
+            if isinstance(found, EmptySelectionError):
+                outside = outside or found
+                continue
             if isinstance(found, StreampcaError):
                 if not skip:
                     raise found
@@ -166,6 +171,8 @@ class Joined(Reopening, Filled):
             self.reading = self.reading or found.reading
             if not orders[at]:
                 del orders[at]
+        if not groups and outside is not None:
+            raise outside
         if not groups:
             raise SourceError(f"{source} has no file that can be read; the first one: {problems[0]}")
         most = int(np.bincount(numbers[numbers >= 0]).argmax())

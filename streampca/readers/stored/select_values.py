@@ -1,0 +1,145 @@
+"""Selection of entries of an array by the values of its coordinates: a number, a text, dates, or a range of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import EmptySelectionError, RequestError, nearest
+from ...storage.coordinate import Coordinate
+from ..collection import Array
+from ..coordinates import rounding_of
+from ..dates import DAY, SECOND_DIGITS, Dates, dates_in, period_of
+
+Value = int | float | str
+_LISTED = 8  # values that an error lists
+
+
+def places_of_values(
+    sel: Mapping[str, Any], coordinates: Mapping[str, Coordinate], dims: Sequence[str], source: str
+) -> dict[str, int | slice]:
+    """Return which entries to take of each axis.
+
+    Parameters
+    ----------
+    sel : mapping of str to value or slice
+        Values to take, by the name of a coordinate along one axis. A value drops the axis; a slice takes all values
+        between its ends, both included. Dates may leave out their last parts, and take all in them.
+    coordinates : mapping of str to Coordinate
+        Coordinates of the array along all its axes.
+    dims : sequence of str
+        Names of these axes.
+    source : str
+        Name of the array, for messages.
+
+    Raises
+    ------
+    EmptySelectionError
+        If no value lies within a range.
+    RequestError
+        If there is no such coordinate or value, or a range is not one of entries side by side.
+    """
+    found: dict[str, int | slice] = {}
+    for name, item in sel.items():
+        known = coordinates.get(name)
+        axes = () if known is None else known.along(name)
+        if known is None or len(axes) != 1 or axes[0] not in dims:
+            single = [each for each, other in coordinates.items() if len(other.along(each)) == 1]
+            has = f"those it has are of {', '.join(single)}" if single else "it has none"
+            raise RequestError(
+                f"{source} has no values along an axis {name!r} to take by, and {has}; give the number of an entry "
+                f"instead, such as --select {name}=0 (select={{{name!r}: 0}}).{nearest(str(name), single)}"
+            )
+        if axes[0] in found:
+            raise RequestError(f"sel takes two parts of axis {axes[0]!r} of {source}; give one.")
+        found[axes[0]] = _places(item, known, f"{name} of {source}")
+    return found
+
+
+def _places(item: Any, known: Coordinate, subject: str) -> int | slice:
+    values = np.asarray(known.values)
+    if isinstance(item, slice) and item.step is not None:
+        raise RequestError(f"{subject} is taken from one value to another, without a step; got {item}.")
+    ends = (item.start, item.stop) if isinstance(item, slice) else (item, item)
+    dates = dates_in(known)
+    if dates is not None:
+        inside = _between_dates(dates, ends, known, subject)
+    elif values.dtype.kind == "U":
+        inside = _between_texts(values, ends, subject)
+    else:
+        inside = _between_numbers(values, ends, subject)
+    places = np.flatnonzero(inside)
+    if not len(places):
+        raise _nothing(item, values, known, dates, subject)
+    if not isinstance(item, slice) and dates is None:
+        if len(places) > 1:
+            raise RequestError(f"{subject} is {item!r} at {len(places)} entries; take one by its number with select.")
+        return int(places[0])
+    if places[-1] - places[0] + 1 != len(places):
+        raise RequestError(
+            f"{subject} is not in order, and the values asked for are not side by side; take samples by number with "
+            "samples, or sort the source."
+        )
+    return slice(int(places[0]), int(places[-1]) + 1)
+
+
+def _between_numbers(values: Array, ends: tuple[Any, Any], subject: str) -> npt.NDArray[np.bool_]:
+    """Return which numbers lie between two, within the rounding of float32."""
+    numbers, tolerance, limits = values.astype(np.float64), rounding_of(values), []
+    for end, default in zip(ends, (-np.inf, np.inf), strict=True):
+        try:
+            limits.append(default if end is None else float(end))
+        except (TypeError, ValueError):
+            raise RequestError(f"{subject} has numbers, and {end!r} is none; give such as {values.flat[0]}.") from None
+    low, high = min(limits), max(limits)
+    return np.asarray((numbers >= low - tolerance) & (numbers <= high + tolerance))
+
+
+def _between_texts(values: Array, ends: tuple[Any, Any], subject: str) -> npt.NDArray[np.bool_]:
+    """Return the entries from one text to another, by their places."""
+    texts, limits = values.tolist(), []
+    for end, default in zip(ends, (0, len(texts) - 1), strict=True):
+        if end is not None and str(end) not in texts:
+            raise RequestError(f"{subject} is nowhere {str(end)!r}; it is {_listed(texts)}.{nearest(str(end), texts)}")
+        limits.append(default if end is None else texts.index(str(end)))
+    places = np.arange(len(texts))
+    if ends[0] == ends[1] and ends[0] is not None:
+        return np.asarray(values == str(ends[0]))
+    return (places >= min(limits)) & (places <= max(limits))
+
+
+def _between_dates(dates: Dates, ends: tuple[Any, Any], known: Coordinate, subject: str) -> npt.NDArray[np.bool_]:
+    """Return which dates lie in the time from the beginning of one to the end of another."""
+    limits = [-np.inf, np.inf]
+    for at, end in enumerate(ends):
+        if end is None:
+            continue
+        period = period_of(end, known)
+        if period is None:
+            raise RequestError(
+                f"{subject} has dates, and {end!r} is none of its calendar; give such as 1990, 1990-05, 1990-05-17 or "
+                "1990-05-17T12:00."
+            )
+        limits[at] = period[at]
+    seconds = np.round(dates.days * DAY, SECOND_DIGITS)  # times are often stored as fractions of a day
+    low, high = (np.round(limit * DAY, SECOND_DIGITS) for limit in limits)
+    return np.asarray((seconds >= low) & (seconds < high))
+
+
+def _nothing(item: Any, values: Array, known: Coordinate, dates: Dates | None, subject: str) -> RequestError:
+    units = known.attributes.get("units")
+    if isinstance(item, slice) or dates is not None:
+        said = f"from {item.start} to {item.stop}" if isinstance(item, slice) else f"in {item}"
+        between = f"they go from {values.flat[0]} to {values.flat[-1]}" + (f" {units}" if units else "")
+        return EmptySelectionError(f"{subject} has no values {said}; {between}.")
+    closest = values.flat[int(np.nanargmin(np.abs(values.astype(np.float64) - float(item))))]
+    return RequestError(
+        f"{subject} has no value {item}; the nearest is {closest}" + (f" {units}" if units else "") + "."
+    )
+
+
+def _listed(texts: list[str]) -> str:
+    return ", ".join(map(repr, texts[:_LISTED])) + (f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else "")
