@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
+from pyarrow import parquet
 from shell import pictures, python, refused, said_by, succeeded, typed
 
 import streampca
@@ -108,6 +109,8 @@ COMMANDS = {
     "transform to zarr": (["transform", "model.zarr", "images.npy", "-o", "{}/new.zarr", "-q"], "new.zarr"),
     "transform to npy": (["transform", "model.zarr", "images.npy", "-o", "{}/new.npy", "-q"], "new.npy"),
     "transform to csv": (["transform", "model.zarr", "images.npy", "-o", "{}/new.csv", "-q"], "new.csv"),
+    "transform to parquet": (["transform", "model.zarr", "images.npy", "-o", "{}/new.parquet", "-q"], "new.parquet"),
+    "reconstruct to tif": (["reconstruct", "model.zarr", "images.npy", "-o", "{}/new.tif", "-q"], "new.tif"),
     "reconstruct": (["reconstruct", "model.zarr", "images.npy", "-o", "{}/new.npy", "-q"], "new.npy"),
     "copy": (["copy", "images.npy", "-o", "{}/new.zarr", "-q"], "new.zarr"),
     "export": (["export", "model.zarr", "-o", "{}/new.tif"], "new.tif"),
@@ -152,6 +155,8 @@ def check(path, name):
         assert tifffile.imread(path).shape == (21, 20, 20)
     elif name == "report":
         assert Path(path).read_text().endswith("</html>")
+    elif path.endswith(".parquet"):
+        assert parquet.read_table(path).shape == (1500, 21)
     elif path.endswith(".csv"):
         assert len(Path(path).read_text().splitlines()) == 1501
     else:

@@ -588,7 +588,7 @@ def test_outputs_are_refused_or_replaced(model, digits, tmp_path):
     assert np.load(tmp_path / "s.npy").shape == (7, 10)
     with pytest.raises(RequestError, match=r"ends in none of .zarr, .npy, .csv"):
         model.write_scores(digits, tmp_path / "scores.txt")
-    with pytest.raises(RequestError, match=r"ends in none of .zarr, .npy;"):
+    with pytest.raises(RequestError, match=r"ends in none of .zarr, .npy, .tif, .tiff;"):
         model.write_reconstruction(digits, tmp_path / "images.csv")
     assert not (tmp_path / "images.csv").exists()
     with pytest.raises(OutputError, match="is not a folder"):

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow
 import pytest
 import tifffile
 import xarray
 import zarr
+from pyarrow import parquet
 from shell import diagonal, not_drawn, pictures, python, refused, succeeded, typed
 
 import streampca
@@ -45,6 +47,12 @@ COMMANDS = {
     "merge": ("merge whole.zarr -o DISK/merged.zarr", ["merged.zarr"], "--memory 1MiB"),
     "transform to npy": ("transform whole.zarr images.npy -o DISK/scores.npy", ["scores.npy"], "--memory 1MiB"),
     "transform to csv": ("transform whole.zarr images.npy -o DISK/scores.csv", ["scores.csv"], "--memory 1MiB"),
+    "transform to parquet": (
+        "transform whole.zarr images.npy -o DISK/scores.parquet",
+        ["scores.parquet"],
+        "--memory 1MiB",
+    ),
+    "reconstruct to tif": ("reconstruct whole.zarr images.npy -o DISK/rebuilt.tif", ["rebuilt.tif"], "--whole"),
     "reconstruct to zarr": ("reconstruct whole.zarr images.npy -o DISK/images.zarr", ["images.zarr"], "-k 99"),
     "reconstruct to npy": ("reconstruct whole.zarr images.npy -o DISK/rebuilt.npy", ["rebuilt.npy"], "--whole"),
     "copy": ("copy images.npy -o DISK/copy.zarr", ["copy.zarr"], "--memory 1MiB"),
@@ -213,6 +221,9 @@ def others_of(name, folder):
         yield own.name
     elif suffix == ".csv":
         own.write_text("file,label\na.png,1\n")
+        yield own.name
+    elif suffix == ".parquet":
+        parquet.write_table(pyarrow.table({"sample": [1, 2]}), own)
         yield own.name
     elif suffix == ".tif":
         tifffile.imwrite(own, np.ones((4, 5), np.uint16))

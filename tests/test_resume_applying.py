@@ -201,6 +201,7 @@ CASES = [
     ("whitened", "s.npy", "panel"), ("scores", "s.zarr", "range"), ("scores", "s.csv", "range"),
     ("images", "i.zarr", "panel"), ("images", "i.npy", "range"), ("from scores", "i.zarr", "panel"),
     ("residuals", "i.npy", "whole"), ("residuals", "i.zarr", "range"),
+    ("images", "i.tif", "whole"), ("images", "i.tif", "range"),
 ]  # fmt: skip
 
 
@@ -228,7 +229,7 @@ def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, e
 # Halfway through a block or a record, and before the output takes its name.
 @pytest.mark.parametrize(("killed", "at", "case"), [
     ("write", 2, CASES[1]), ("write", 2, CASES[9]), ("write", 5, CASES[8]), ("record", 5, CASES[6]),
-    ("close", 1, CASES[3]), ("rename", 1, CASES[0]),
+    ("close", 1, CASES[3]), ("rename", 1, CASES[0]), ("write", 2, ("images", "i.tif", "whole")),
 ])  # fmt: skip
 def test_a_killed_run_goes_on(here, killed, at, case):
     (what, output, plan), events = case, []
@@ -240,6 +241,16 @@ def test_a_killed_run_goes_on(here, killed, at, case):
     assert left() == [output], "records and partial outputs are gone"
     if killed == "rename":
         assert [event for event in events if isinstance(event, (Resumed, BlockDone))] == [Resumed(N, N * 72)]
+
+
+def test_a_killed_parquet_file_is_begun_again(here):
+    """Nothing takes its name before it is complete, and nothing is left of what was begun."""
+    expected = unbroken("scores", "s.parquet", "whole")[0]
+    assert died("BlockDone", 3, "scores", "s.parquet", "whole")
+    assert left() == ["s.parquet.streampca-partial"]
+    write("scores", "s.parquet")
+    assert content("s.parquet") == expected
+    assert left() == ["s.parquet"]
 
 
 def test_a_run_killed_again_and_again_loses_nothing_recorded(here):

@@ -263,7 +263,7 @@ def merge(run: Run, parts: tuple[str, ...], output: str, approximate: bool, quie
 @cli.command()
 @_model
 @_source
-@_output("output.scores", "SCORES", "Scores: .zarr or .npy; .csv for other programs.")
+@_output("output.scores", "SCORES", "Scores: .zarr or .npy; .csv or .parquet for other programs.")
 @options("output.whiten", "output.missing")
 @_opening
 @_budget
@@ -279,7 +279,7 @@ def transform(run: Run, quiet: bool, print_config: bool) -> None:
 @cli.command()
 @_model
 @_source
-@_output("output.images", "IMAGES", "Images: .zarr or .npy.")
+@_output("output.images", "IMAGES", "Images: .zarr or .npy; .tif for ImageJ and Fiji.")
 @options("output.n_components", "output.residual", "output.whole", "output.missing")
 @option("output.whiten", help="Scores are whitened (those in .zarr say so themselves).")
 @_opening

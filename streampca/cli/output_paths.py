@@ -14,6 +14,7 @@ from ..preprocessing.copy import check_copy
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
+from ..storage.writers import IN_ORDER
 from .options import Run
 from .run_record import LISTING, PICTURES, RECORDS, REPORT, SUMMARY, check_directory
 
@@ -44,8 +45,10 @@ class OutputPaths:
             raise RequestError(
                 "output.graph is of the scores where a run has a model; give output.scores (or output.transform), too."
             )
-        if paths.graph and paths.scores and paths.scores.lower().endswith(".csv"):
-            raise RequestError("output.graph is read from the scores, and csv files hold none; give .zarr or .npy.")
+        if paths.graph and paths.scores and paths.scores.lower().endswith(IN_ORDER):
+            raise RequestError(
+                "output.graph is read from output.scores, and tables (.csv, .parquet) are not read; give .zarr or .npy."
+            )
         if (run.output.transform or run.output.report) and not paths.directory:
             raise RequestError(
                 "output.transform and output.report need output.directory; add it, or give output.scores."

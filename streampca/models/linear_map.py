@@ -445,12 +445,14 @@ class LinearMap(ABC):
         missing: str | None = None,
         listener: Listener = silent,
     ) -> None:
-        """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
+        """Write the scores of a collection to ``.zarr``, ``.npy``, ``.csv`` or ``.parquet`` within a memory budget.
 
-        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
-        `checkpoint`, progress is saved there every so many seconds, and after a kill the same call resumes.
-        `cluster` shares the work as in `fit`: workers write their own rows to the output, which they must reach, but a
-        csv file is written by this process alone. `coordinates` and `missing` are as for `transform`.
+        Rows are in the collection's order; all but ``.npy`` carry the samples' names where they have any, Zarr and
+        Parquet (which takes ``pip install "streampca[parquet]"``) the coordinates along the samples, too. With a folder
+        `checkpoint`, progress is saved there every so many seconds, and after a kill the same call resumes; a Parquet
+        file is begun again. `cluster` shares the work as in `fit`: workers write their own rows to the output, which
+        they must reach, but csv and Parquet files are written by this process alone. `coordinates` and `missing` are
+        as for `transform`.
 
         Raises
         ------
@@ -516,7 +518,10 @@ class LinearMap(ABC):
         missing: str | None = None,
         listener: Listener = silent,
     ) -> Compression:
-        """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
+        """Write images reconstructed from a collection, or from its scores, to a file within a memory budget.
+
+        The name ends in ``.zarr``, ``.npy``, or ``.tif``: float32 pages for ImageJ and Fiji, an OME-TIFF above 4 GiB,
+        for colours, or if the name ends in ``.ome.tif``.
 
         A collection of k features each, k components, is taken for scores; images are read and projected first.
         Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. With `residual`, what

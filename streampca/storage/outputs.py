@@ -13,6 +13,8 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 from numpy.lib import format as npy_format
@@ -21,12 +23,18 @@ from ..errors import ChangedError, DataError, OutputError, RequestError
 from .disk import sync_folder
 from .free_space import writing
 from .locks import alone_at
-from .writers import ATTRIBUTE, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
+from .tiff_pages import ENDINGS as TIFF
+from .tiff_pages import is_another_tiff
+from .writers import ATTRIBUTE, PARQUET, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
 
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # names that are ours alone: what has them is removed
 SCRATCH = ".streampca-scratch"  # ending of the name of a scratch copy
 # Formats of each kind of array: images of more than one axis do not fit a table.
-ENDINGS = {"scores": (".zarr", ".npy", ".csv"), "images": (".zarr", ".npy"), "components": (".npy",)}
+ENDINGS = {
+    "scores": (".zarr", ".npy", ".csv", PARQUET),
+    "images": (".zarr", ".npy", *TIFF),
+    "components": (".npy",),
+}
 CSV_START = b"sample,component_1"  # of scores
 
 
@@ -48,7 +56,7 @@ def open_writer(
     with alone_at(path):
         suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
         with staged(path, unfinished) as partial:
-            sink = WRITERS[suffix](partial, table, unfinished)
+            sink = WRITERS[suffix](partial, replace(table, path=path), unfinished)
             try:
                 yield sink
                 sink.close()
@@ -160,11 +168,16 @@ def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = No
     Raises
     ------
     RequestError
-        If the ending is of no format for it.
+        If the ending is of no format for it, or of one whose package is not installed.
     OutputError
         As `check_existing`.
     """
     bare, suffix = path.rstrip("/"), check_ending(path, ENDINGS[kind])
+    if suffix == PARQUET and find_spec("pyarrow") is None:
+        raise RequestError(
+            f"output {path} is written with pyarrow, which is not installed; pip install 'streampca[parquet]', or "
+            "choose another format, such as .csv."
+        )
     check_existing(bare, kind, overwrite=overwrite, is_another=lambda path: _is_another(path, suffix, kind, axes))
     return suffix
 
@@ -249,6 +262,8 @@ def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
         return about is None or about.get("kind") != kind
     if not os.path.isfile(path):
         return True
+    if suffix in TIFF or suffix == PARQUET:
+        return is_another_tiff(path) if suffix in TIFF else not _is_own_table(path)
     with open(path, "rb") as file:
         if suffix == ".csv":
             first = file.readline(len(CSV_START))
@@ -260,6 +275,16 @@ def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
             return False
     wanted = axes or (2 if kind == "scores" else None)
     return dtype.kind != "f" or (len(shape) < 2 if wanted is None else len(shape) != wanted)
+
+
+def _is_own_table(path: str) -> bool:
+    """Return whether a file is a Parquet file of ours."""
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        return ATTRIBUTE.encode() in (parquet.read_schema(path).metadata or {})
+    except ArrowInvalid:
+        return False
 
 
 def group_attribute(path: str) -> dict[str, Any] | None:

@@ -1,9 +1,10 @@
-"""Writers of scores and images, one a format (Zarr, ``.npy``, ``.csv``): block by block, and resumable."""
+"""Writers of scores and images, one a format (Zarr, ``.npy``, ``.tif``, ``.csv``, ``.parquet``): block by block."""
 
 from __future__ import annotations
 
 import asyncio
 import csv
+import json
 import math
 import os
 import threading
@@ -23,8 +24,11 @@ from zarr.core.sync import sync
 from ..errors import OutputError, without_secrets
 from ..planning.boxes import Box, flat_range
 from ..planning.component_chunks import Cut
+from ..units import MIB
 from .coordinate import Coordinate
 from .disk import UnsyncedFiles, sync_files
+from .tiff_pages import ENDINGS as TIFF
+from .tiff_pages import page_layout, values_of, write_empty
 from .zarr_concurrency import chunks_at_once
 
 Array = npt.NDArray[Any]
@@ -33,6 +37,9 @@ WRITES_END = 30.0  # seconds to wait for writes in progress
 ATTRIBUTE = "streampca"  # root attribute of every Zarr group that streampca writes
 SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the attribute by which an axis counts samples
 NAMES_AT_A_TIME = 100_000
+PARQUET = ".parquet"
+IN_ORDER = (".csv", PARQUET)  # written from the first row to the last, by one process
+GROUP_BYTES = 4 * MIB  # of scores in a group of rows of a Parquet file, one of which is in memory
 # Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
 EVERY_CHUNK: Any = {"write_empty_chunks": True}
 # Compression of outputs: pictures of 8 bits are as small as with Zarr's default and as fast to read, those of 16 bits
@@ -65,6 +72,8 @@ class OutputArray:
         How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
     counts : bool
         Whether the first axis counts samples, also when the output is read again.
+    path : str
+        Path of the complete output, where it is known: some formats have several kinds.
     """
 
     name: str
@@ -78,6 +87,7 @@ class OutputArray:
     sample_coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
     cut: Cut | None = None
     counts: bool = True
+    path: str = ""
 
     def __post_init__(self) -> None:
         taken = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
@@ -115,8 +125,8 @@ class UnfinishedOutput:
 class Writer(Protocol):
     """Writes rows, or boxes of them.
 
-    Rows of a csv file come in order, from this process. Copies of the other writers that were pickled to other
-    processes write to the same output, each whole chunks of its own.
+    Rows of formats that are written in order (`IN_ORDER`) come in order, from this process. Copies of the other writers
+    that were pickled to other processes write to the same output, each whole chunks of its own.
     """
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
@@ -196,6 +206,19 @@ class _NpyWriter(_FileWriter):
             left, at = left[count:], at + count
 
 
+class _TiffWriter(_NpyWriter):
+    """Writer of pages, whose values lie in one place as those of ``.npy`` do; they are float32."""
+
+    def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
+        self._unfinished = unfinished
+        if unfinished is None or not unfinished.is_resumable:
+            along = {**table.sample_coordinates, **table.coordinates}
+            write_empty(path, table.path, page_layout(table.shape, table.dims), along)
+        self._first, self._dtype = values_of(path)
+        self._shape = table.shape[1:]
+        self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 - as above
+
+
 class _CsvWriter(_FileWriter):
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, size = unfinished, None if unfinished is None else unfinished.size
@@ -212,6 +235,56 @@ class _CsvWriter(_FileWriter):
         for number, row in enumerate(rows, start):
             name = _text(self._names[number]) if self._names is not None else number
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
+
+
+class _ParquetWriter(_FileWriter):
+    """Writer of a table for pandas, polars and databases: samples, their coordinates, scores.
+
+    Its groups of rows are listed at the end of the file: without it, nothing can be read or resumed.
+    """
+
+    def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        self._unfinished, self._table, self._pending, self._start = None, table, list[Array](), 0
+        self._scores = [f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1])]
+        beside = {name: each for name, each in table.sample_coordinates.items() if name not in self._scores}
+        self._along = {name: np.asarray(each.values) for name, each in beside.items()}
+        fields = [] if SAMPLE in self._along else [(SAMPLE, pyarrow.string() if table.names else pyarrow.int64())]
+        fields += [(name, pyarrow.from_numpy_dtype(values.dtype)) for name, values in self._along.items()]
+        fields += [(name, pyarrow.from_numpy_dtype(table.dtype)) for name in self._scores]
+        about = json.dumps({"kind": table.name, "complete": True, **table.attributes})
+        self._schema = pyarrow.schema(fields, metadata={ATTRIBUTE: about})
+        self._file = open(path, "wb")  # noqa: SIM115 - as above
+        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
+
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        self._pending.append(np.array(rows))
+        if sum(block.nbytes for block in self._pending) >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        import pyarrow
+
+        rows, start = np.concatenate(self._pending), self._start
+        self._pending, self._start = [], start + len(rows)
+        some, names = slice(start, self._start), self._table.names
+        numbered = np.arange(start, self._start)
+        columns: dict[str, Any] = {SAMPLE: numbered if names is None else [_text(name) for name in names[some]]}
+        columns |= {name: values[some] for name, values in self._along.items()}
+        columns |= {name: np.ascontiguousarray(rows[:, j]) for j, name in enumerate(self._scores)}
+        self._writer.write_table(pyarrow.table(columns, schema=self._schema))
+
+    def close(self) -> None:
+        if self._pending:
+            self._write_group()
+        self._writer.close()
+        super().close()
+
+    def abandon(self) -> None:
+        self._writer.is_open = False  # it would write the end of the file when it is forgotten
+        super().abandon()
 
 
 class ZarrWriter:
@@ -345,7 +418,9 @@ class ZarrWriter:
 WRITERS: dict[str, Callable[[str, OutputArray, UnfinishedOutput | None], Writer]] = {
     ".zarr": ZarrWriter,
     ".npy": _NpyWriter,
+    **dict.fromkeys(TIFF, _TiffWriter),
     ".csv": _CsvWriter,
+    PARQUET: _ParquetWriter,
 }
 
 

@@ -21,10 +21,11 @@ from ...planning.component_chunks import Cut
 from ...planning.transform_pieces import Piecewise
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
+from ...readers.dates import timestamps
 from ...signals import stopping_on_signals
 from ...storage.coordinate import Coordinate
 from ...storage.locks import alone_in
-from ...storage.writers import OutputArray, Writer
+from ...storage.writers import IN_ORDER, PARQUET, OutputArray, Writer
 from ...units import parse_bytes
 from ..least_squares import least_squares_bytes
 from .by_features import ByFeatures, tiling_of
@@ -61,6 +62,8 @@ def write_projection(
         Sum of squared errors of features as analysed, of images made of samples.
     """
     table = _table(work, model, dims, coordinates)
+    if _ending(path) == PARQUET:  # which is begun again after a kill
+        checkpoint, table = None, _with_dates(table)
     if not isinstance(checkpoint, Checkpointing | None):
         checkpoint = Checkpointing(os.fspath(checkpoint), checkpoint_every)
     budget, listener = parse_bytes(memory), one_at_a_time(listener)
@@ -68,7 +71,7 @@ def write_projection(
         alone_in(None if checkpoint is None else checkpoint.folder),
         executing(cluster, budget, listener=listener) as executor,
     ):
-        if work.windows is not None or os.path.splitext(path)[1].lower() == ".csv":
+        if work.windows is not None or _ending(path) in IN_ORDER:
             executor = LocalExecutor()  # what is written in order is written by one process
         saved = None
         if checkpoint is not None:
@@ -100,6 +103,19 @@ def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Map
         sample_coordinates=collection.sample_coordinates(),
     )
     return table if work.windows is None else table_of(patches_of(collection, work.frame), table)
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _with_dates(table: OutputArray) -> OutputArray:
+    """Return a table whose times along the samples are dates, as programs for tables know them."""
+    along = {
+        name: each if (dates := timestamps(each)) is None else Coordinate(dates)
+        for name, each in table.sample_coordinates.items()
+    }
+    return replace(table, sample_coordinates=along)
 
 
 def _write_by(
@@ -162,7 +178,7 @@ def planned(work: Projection, path: str, memory: int | None, workers: int) -> Ap
     """Plan the blocks or pieces in which something is written; pictures are put together from whole windows only."""
     if work.windows is not None:
         return _in_blocks(work, memory, ahead=1)
-    in_order = os.path.splitext(path)[1].lower() == ".csv"
+    in_order = _ending(path) in IN_ORDER
     threads = 1 if in_order or workers > 1 else machine.cores()
     try:
         return _in_blocks(work, memory, threads=threads, ahead=1, workers=workers)
