@@ -22,7 +22,8 @@ def field(start="1990-01", stop="1996-01", calendar=None):
     if calendar is not None:
         years, months = int(start[:4]), 12 * (int(stop[:4]) - int(start[:4]))
         times = xarray.date_range(f"{years}-01-01", periods=months, freq="MS", calendar=calendar, use_cftime=True)
-    values = np.arange(len(times) * 4 * 5 * 3, dtype=np.float32).reshape(len(times), 4, 5, 3)
+    first = (int(start[:4]) - 1990) * 12
+    values = np.arange(60 * first, 60 * (first + len(times)), dtype=np.float32).reshape(len(times), 4, 5, 3)
     coords = {"time": times, "level": np.float32(LEVELS), "lat": [60.0, 45, 30, 15, 0], "lon": [0.0, 1, 2],
               "name": ("lon", ["a", "b", "c"])}  # fmt: skip
     return xarray.DataArray(values, dims=("time", "level", "lat", "lon"), coords=coords, name="z")
