@@ -3,8 +3,8 @@
 A case is a collection of some format, compression, chunk size and dtype, and a command with the smallest budget that
 it accepts, or a little more. Each runs in a fresh process, watched by this one: the most memory that the process and
 its children held above what the process held after importing, with writing and closing words. The same runs with four
-times the budget. Ends with status 1 if a peak exceeds its budget, or a run takes more than 20 times as long as with
-four times the budget:
+times the budget, in a process that was forked after importing. Ends with status 1 if a peak exceeds its budget, or a
+run takes more than 20 times as long as with four times the budget:
 
     python benchmarks/tight.py                             # 120 cases, ten of each format; some 20 minutes
     python benchmarks/tight.py --formats npy,png --cases 0:4
@@ -16,6 +16,7 @@ import argparse
 import gzip
 import json
 import math
+import multiprocessing
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,9 +45,12 @@ EACH = 10  # cases of a format
 COMMANDS = ("fit", "transform", "reconstruct", "copy", "report")
 FACTORS = (1.0, 1.0, 1.0, 1.2, 1.5, 2.0, 3.0)  # of the smallest budget
 SLOWER = 20  # times as long as with four times the budget
+MOST_REFUSALS = 3  # before a budget is accepted; the first is of one that nothing fits
 FLOOR = 0.5  # seconds that count as no time
 PATTERNS = 12
 Array = npt.NDArray[Any]
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(["streampca.cli.commands", "streampca.fitting.fit", "streampca.plot.report"])
 
 
 class Opened(NamedTuple):
@@ -232,13 +237,40 @@ def make(directory: Path, name: str, number: int) -> Case:
     return Case(about + (f", {' '.join(steps)}" if steps else ""), words, float(rng.choice(FACTORS)))
 
 
+def _carry_out(link: Any, words: tuple[str, ...]) -> None:
+    """Be a process that runs a command, and send its seconds, exit code, last words and modules."""
+    from streampca.cli.main import main as command
+
+    with tempfile.TemporaryFile() as said, open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        sys.argv, began = ["streampca", *words], time.perf_counter()
+        try:
+            command()
+        except SystemExit as ended:
+            sys.stderr.flush()
+            said.seek(0)
+            text, code = said.read().decode().strip(), int(ended.code or 0)
+        link.send(Run(time.perf_counter() - began, 0, code, text.splitlines()[-1] if text else "", list(sys.modules)))
+
+
+def forked(*words: str, limit: float = 600) -> Run:
+    """Run a command in a process that has imported the package already; its peak is not known."""
+    here, there = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=_carry_out, args=(there, words))
+    began = time.monotonic()
+    process.start()
+    there.close()
+    found: Run = here.recv() if here.poll(limit) else Run(time.monotonic() - began, 0, -9, "took too long", [])
+    process.kill() if found.code == -9 else process.join()
+    return found
+
+
 def call(*words: str) -> None:
     """Run a command that has to succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streampca", *words, "-q"], check=False, capture_output=True, text=True
-    )
-    if done.returncode:
-        sys.exit(done.stderr)
+    done = forked(*words, "-q")
+    if done.code:
+        sys.exit(done.said)
 
 
 def watched(words: tuple[str, ...], memory: int, modules: list[str], limit: float) -> Run:
@@ -246,14 +278,12 @@ def watched(words: tuple[str, ...], memory: int, modules: list[str], limit: floa
     here, there = socket.socketpair()
     script = str(Path(__file__).with_name("metered.py"))
     given = [*words, "--memory", f"{memory}B", "--overwrite"]
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2")
     process = subprocess.Popen(
         [sys.executable, script, str(there.fileno()), *given],
         pass_fds=[there.fileno()],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | threads,
     )
     there.close()
     with here, here.makefile("rw") as link, process:
@@ -305,19 +335,18 @@ class Result(NamedTuple):
 
 def measure(case: Case, most: float) -> Result:
     """Find the smallest budget of a case, and run it with its own and with four times that."""
-    smallest, refusals, modules = MIB, 0, []
-    while True:
+    smallest, refusals = MIB, 0
+    while refusals <= MOST_REFUSALS:
         budget = int(case.factor * smallest)
-        ample = watched(case.words, 4 * budget, modules, most) if refusals else None
-        modules = ample.modules if ample else modules
-        run = watched(case.words, budget, modules, SLOWER * (ample.seconds if ample else 1) + 30)
-        modules = modules or run.modules
+        asked = forked(
+            *case.words, "--memory", f"{budget if refusals == 0 else 4 * budget}B", "--overwrite", limit=most
+        )
+        run = asked if refusals == 0 else watched(case.words, budget, asked.modules, SLOWER * asked.seconds + 30)
         named = re.search(r"memory to at least (\d+)(\w+)", run.said)
-        if run.code == 0 or named is None or refusals > 3:
+        if run.code == 0 or named is None:
             break
         smallest, refusals = int(named[1]) * {"KiB": 2**10, "MiB": MIB, "GiB": 2**30}[named[2]], refusals + 1
-    complaint = ""
-    with_more = ample.seconds if ample else run.seconds
+    complaint, with_more = "", asked.seconds
     if run.code:
         complaint = run.said or f"ended with {run.code}"
     elif run.peak > budget:
@@ -354,6 +383,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="make the data here; by default in a temporary folder")
     args = parser.parse_args()
     start, stop = map(int, args.cases.split(":"))
+    os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2"))
     results: dict[str, list[Result]] = {}
     print(machine())
     with folder(args.directory) as directory:

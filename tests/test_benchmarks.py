@@ -72,6 +72,18 @@ def test_limits_prints_the_parts_of_every_case(run_here, case):
     assert re.search(rf"^{case}: [\d.]+ times the largest part", printed, flags=re.MULTILINE)
 
 
+def test_tight_budgets_hold_from_outside():
+    printed = run("tight.py", "--formats", "hdf5 gzip", "--cases", "3:4")
+    sizes = re.search(
+        r"^hdf5 gzip 3: copy, .*: smallest (\d+), budget ([\d.]+), peak ([\d.]+) MiB", printed, re.MULTILINE
+    )
+    smallest, budget, peak = map(float, sizes.groups())
+    assert smallest <= budget
+    assert 0 < peak <= budget
+    cases, *_, over, otherwise = cells(printed)["hdf5 gzip"]
+    assert (cases, over, otherwise) == ("1", "0", "0")
+
+
 def test_distances_print_passes_residual_and_peak(run_here):
     printed = run_here("distances.py", "--samples", "600", "--dimensions", "40", "--layout", "zarr")
     passes, residual, apart, *_ = cells(printed)["zarr"]

@@ -117,7 +117,7 @@ def test_blocks_smaller_than_a_chunk_decode_it_once(tmp_path, chunks_decoded, ki
         chunks_decoded.clear()
         with keeping():
             blocks = [found.read(slice(*block)) for block in blocks_of(Span(0, 60), rows)]
-            assert kept_here() == {}  # the last entry was read
+            assert not kept_here()  # the last entry was read
         np.testing.assert_array_equal(np.concatenate(blocks), values().reshape(60, -1))
         assert chunks_decoded == [(start, 0, 0) for start in several]
 
@@ -146,6 +146,22 @@ def test_nothing_is_kept_outside_folds(tmp_path, chunks_decoded, kind):
         [(chunk, _)] = kept_here().values()
         assert chunk[0] == slice(30, 60)
     assert kept_here() is None
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", ["deflated", "compressed"])
+def test_of_several_files_one_chunk_is_kept(tmp_path, kind):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        opened(tmp_path / name, kind, (60, 9, 10))
+    found = open_collection(sorted(map(str, tmp_path.glob("*/x.*"))))
+    found._most_open = 1  # as for chunks that are large
+    with keeping():
+        for features in (slice(0, 25), slice(25, 50)):
+            np.testing.assert_array_equal(
+                found.read(slice(0, 180), features), np.tile(values().reshape(60, -1), (3, 1))[:, features]
+            )
+            assert len(kept_here()) == 1
 
 
 @pytest.mark.usefixtures("alone")

@@ -6,12 +6,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
+
+# By who keeps it, for as long as that is there itself: files of a list are closed on the way.
+Things = WeakKeyDictionary[object, Any]
 
 
 class _Kept(threading.local):
-    """By thread, what is kept, by who keeps it; None where nothing may be."""
+    """Things kept by each thread; None where nothing may be."""
 
-    things: dict[object, Any] | None = None
+    things: Things | None = None
 
 
 _kept = _Kept()
@@ -22,7 +26,7 @@ def keeping() -> Iterator[None]:
     """Let readers that are called in this thread keep things until the end of the (outermost) block."""
     outer = _kept.things
     if outer is None:
-        _kept.things = {}
+        _kept.things = WeakKeyDictionary()
     try:
         yield
     finally:
@@ -31,9 +35,9 @@ def keeping() -> Iterator[None]:
 
 def keep_in_thread() -> None:
     """Let readers keep things until this thread ends: the initializer of one that reads blocks."""
-    _kept.things = {}
+    _kept.things = WeakKeyDictionary()
 
 
-def kept_here() -> dict[object, Any] | None:
+def kept_here() -> Things | None:
     """Return what is kept in this thread, to be added to; None where nothing may be."""
     return _kept.things

@@ -105,4 +105,6 @@ def plan_application(
     ways = ((1, 0),) if streams else ((min(threads, blocks), ahead), (1, ahead), (1, 0))
     threads, ahead = next(way for way in ways if way == (1, 0) or phase(*way).total <= budget)
     pieces = SPANS_A_WORKER * workers * threads if workers * threads > 1 else 1
+    if problem.keeps:  # a chunk is kept for a piece: many pieces of one would each decode it
+        pieces = min(pieces, max(workers * threads, -(-problem.n_samples // problem.chunk_samples)))
     return Application(rows, chunk_rows, phase(threads, ahead), threads, ahead, pieces)

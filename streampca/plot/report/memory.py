@@ -13,7 +13,7 @@ from ...models.pca import PCAModel
 from ...models.sample_images import FEW, sample_view
 from ...planning import Application, plan_application
 from ...planning.budget import check_budget, most_that_fits
-from ...planning.memory import RUNTIME_BYTES
+from ...planning.memory import RUNTIME_BYTES, decoding_bytes
 from ...preprocessing import Prepared
 from ...preprocessing.sizes_for_planning import problem_of, this_machine
 from ...readers.collection import sample_dims
@@ -111,8 +111,9 @@ def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
         _application(collection, count, itemsize, memory)
     except BudgetError:
         return False
-    images = IMAGES_SHARE * FEWEST * _sample_bytes(collection)
-    return _drawing_bytes(collection, count, itemsize, memory) + images <= memory
+    drawing = _drawing_bytes(collection, count, itemsize, memory)
+    reading = drawing - picture_bytes(collection) + decoding_bytes(problem_of(collection), 1)  # between figures
+    return max(drawing, reading) + IMAGES_SHARE * FEWEST * _sample_bytes(collection) <= memory
 
 
 def _application(collection: Prepared, count: int, itemsize: int, memory: int) -> Application:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ... import plot
 from ...events import Listener, silent
+from ...execution.kept import keeping
 from ...models.pca import PCAModel
 from ...models.subspace import Subspace
 from ...models.transform import applied, measure
@@ -127,12 +128,13 @@ class Samples:
         return self._held[position] if position in self._held else self._read(position)
 
     def fetch(self, positions: Iterable[int]) -> None:
-        """Read images in the collection's order, so that a stream is decoded once, and hold those that fit."""
-        for position in sorted(set(positions) - set(self._held)):
-            if self._raw.row_bytes > self._left:
-                return
-            self._held[position] = self._read(position)
-            self._left -= self._held[position].nbytes
+        """Read images in the collection's order, so that a chunk or stream is decoded once, and hold those that fit."""
+        with keeping():
+            for position in sorted(set(positions) - set(self._held)):
+                if self._raw.row_bytes > self._left:
+                    return
+                self._held[position] = self._read(position)
+                self._left -= self._held[position].nbytes
 
     def _read(self, position: int) -> Array:
         found: list[Array] = []
