@@ -257,6 +257,14 @@ def test_a_chunk_that_is_kept_is_decoded_once_whatever_the_block():
     assert "decoded about" not in str(plan)
 
 
+@pytest.mark.parametrize(("chunk", "pieces"), [(3000, 2), (500, 6), (1, 8)])
+def test_pieces_of_a_transform_share_few_chunks_that_are_kept(chunk, pieces):
+    """A piece keeps the chunk that it decoded: two of one chunk decode it twice, and eight would eight times."""
+    layout = problem(3000, (64, 64), "f4", chunk_samples=chunk, encoded=True, keeps=True, decode_bytes=MIB)
+    sizes = {"n_features": 4096, "n_components": 20, "component_itemsize": 4, "out_bytes": 80, "memory": GIB}
+    assert plan_application(problem=layout, **sizes, threads=2).pieces == pieces
+
+
 def test_a_plan_says_what_a_little_more_memory_would_do():
     """One chunk of all samples, decoded for every block of a few: with memory for it, ten times faster and more."""
     layout = problem(3000, (64, 64), "f4", chunk_samples=3000, encoded=True, decode_bytes=145 * MIB)
