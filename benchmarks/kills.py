@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import signal
 import statistics
@@ -149,7 +150,7 @@ def broken(case: Case, whole: Whole, place: Path, every: float, moments: Iterato
     again, most = done - whole.attempt.samples, sum(at_stake(one, whole.attempt, every) for one in killed)
     outcome.repeated.append((max(0, again), most))
     outcome.extra.append((sum(one.seconds for one in [*killed, last]) - whole.attempt.seconds) / len(killed))
-    if again > most:
+    if again > most and options:  # commands without checkpoints begin anew
         outcome.wrong.append(f"{case.name}: {again} samples were done again, and intervals hold {most}")
 
 
@@ -236,6 +237,7 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
         f"collection: {{source: {json.dumps(str(narrow))}}}\nfit: {{n_components: 20, memory: 128 MiB}}\n"
         "output: {directory: run, transform: true}\n"
     )
+    parts = [directory / f"part-{number}-of-{samples}.zarr" for number in (1, 2)]
     fit = ["fit", str(narrow), "-k", "20", "--memory", "128MiB", "--method", "covariance", "-o", "model.zarr"]
     several = [word if word != "covariance" else "randomized" for word in fit]
     dual = ["fit", str(pictures), "-k", "20", "--memory", "128MiB", "--method", "dual", "-o", "model.zarr"]
@@ -246,16 +248,28 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
         Case("covariance, part 2/3", [*fit, "--part", "2/3"], ("model.zarr",)),
         *(Case(f"dual, {name}", dual, ("model.zarr",), name) for name in ("sweep", "scratch")),
         Case("randomized", several, ("model.zarr",)),
+        Case("EM", [*fit[:2], "-k", "5", "--missing", "em", "--max-passes", "4", "-o", "model.zarr"], ("model.zarr",)),
+        Case("two workers", [*fit, "--workers", "2"], ("model.zarr",)),
+        Case("merge", ["merge", *map(str, parts), "-o", "model.zarr"], ("model.zarr",)),
         Case("transform to Zarr", apply("transform", "scores.zarr"), ("scores.zarr",)),
         Case("transform to npy", apply("transform", "scores.npy"), ("scores.npy",)),
         Case("reconstruct to Zarr", [*apply("reconstruct", "images.zarr"), *few], ("images.zarr",)),
+        Case("copy to Zarr", ["copy", str(narrow), "-o", "copy.zarr"], ("copy.zarr",)),
+        Case("report", ["report", str(model), "-o", "report.html"], ("report.html",)),
         Case("run file", ["run", str(config)], ("run/model.zarr", "run/scores.zarr")),
     ]
     cases = [case for case in cases if any(word in case.name for word in named)]
     if any(str(model) in case.words for case in cases) and not model.exists():
-        first = ["fit", str(narrow), "-k", "50", "--memory", "128MiB", "--quiet", "-o", str(model)]
-        subprocess.run([sys.executable, "-m", "streampca", *first], check=True, stdout=subprocess.DEVNULL)
+        prepared("fit", str(narrow), "-k", "50", "--memory", "128MiB", "-o", str(model))
+    for number, part in enumerate(parts, 1):
+        if any(str(part) in case.words for case in cases) and not part.exists():
+            prepared(*fit[:-1], str(part), "--part", f"{number}/{len(parts)}")
     return cases
+
+
+def prepared(*words: str) -> None:
+    """Carry out a command that others need the output of."""
+    subprocess.run([sys.executable, "-m", "streampca", *words, "--quiet"], check=True, stdout=subprocess.DEVNULL)
 
 
 def applied(model: str, source: str, command: str, output: str) -> list[str]:
@@ -264,7 +278,9 @@ def applied(model: str, source: str, command: str, output: str) -> list[str]:
 
 
 def saving(case: Case, every: float) -> list[str]:
-    """The options that make a case save every so many seconds."""
+    """The options that make a case save every so many seconds; none of commands that begin anew."""
+    if case.words[0] in ("copy", "merge", "report"):
+        return []
     return ["--set", f"checkpoint.every={every}"] if case.words[0] == "run" else ["--checkpoint-every", f"{every}"]
 
 
@@ -305,6 +321,8 @@ def print_costs(cases: Sequence[Case], rounds: int, place: Path) -> list[str]:
     """Print the time of runs that save as they do by default, and of those that do not; return which take too long."""
     rows, wrong = [], []
     for case in cases:
+        if not saving(case, 0.0):
+            continue
         without = ["--set", "checkpoint.enabled=false"] if case.words[0] == "run" else ["--no-checkpoint"]
         jobs = {f"{case.name}{words}": partial(unbroken, case, place, words) for words in ([], without)}
         kept, bare = ([one.attempt.seconds for one in found] for found in alternating(rounds, jobs).values())
@@ -327,9 +345,12 @@ def main() -> None:
     about.add_argument("--side", type=int, default=256, help="pixels along each side of those")
     about.add_argument("--cases", default="", help="only those whose names contain one of these words, after commas")
     about.add_argument("--rounds", type=int, default=3, help="of measuring what saving costs; 0: not at all")
+    about.add_argument("--cores", type=int, help="of this machine to use, as the number of threads follows it")
     about.add_argument("--seed", type=int, default=0, help="of the moments")
     about.add_argument("--directory", type=Path, help="where the data are kept for the next run")
     asked = about.parse_args()
+    if asked.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: asked.cores])
     with folder(asked.directory) as directory:
         directory, place = directory.resolve(), directory.resolve() / "killed"
         cases = cases_of(directory, asked.samples, asked.wide, asked.side, asked.cases.split(","))
