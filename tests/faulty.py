@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from streampca.readers.views.chosen import Chosen
@@ -55,6 +56,22 @@ class Slow(Chosen):
     def read(self, rows, features=None):
         if rows.stop - rows.start > 1:
             time.sleep(self.seconds)
+        return super().read(rows, features)
+
+
+class Hungry(Chosen):
+    """Takes so many bytes a second, up to 2 GiB, where another process reads several samples."""
+
+    def __init__(self, base, rate):
+        super().__init__(base, range(base.n_samples))
+        self.step, self.pid = rate // 5, os.getpid()
+
+    def read(self, rows, features=None):
+        if os.getpid() != self.pid and rows.stop - rows.start > 1:
+            held = []
+            while len(held) * self.step < 2**31:
+                held.append(np.ones(self.step, np.uint8))
+                time.sleep(0.2)
         return super().read(rows, features)
 
 

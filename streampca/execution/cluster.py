@@ -25,7 +25,7 @@ from ..events import Listener
 from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
 from ..units import format_seconds
-from .cluster_options import PATIENCE
+from .cluster_options import TIMEOUT
 from .fold import Merged, Partial, partials_of
 from .packing import Packed, packed
 from .task import A, Checkpointer, Task
@@ -45,12 +45,12 @@ class DaskExecutor:
         Connected to it.
     workers : int, optional
         How many to plan for; those there by default.
-    patience : float, default=60
+    timeout : float, default=600
         Seconds that a run waits when all workers are gone.
     """
 
-    def __init__(self, client: Client, *, workers: int | None = None, patience: float = PATIENCE) -> None:
-        self._client, self._planned_workers, self._patience = client, workers, patience
+    def __init__(self, client: Client, *, workers: int | None = None, timeout: float = TIMEOUT) -> None:
+        self._client, self._planned_workers, self._timeout = client, workers, timeout
         self._workers = Workers(client)
 
     @property
@@ -68,6 +68,16 @@ class DaskExecutor:
     def cores(self) -> int:
         """Threads that a worker has, the least of all."""
         return self._workers.cores
+
+    def check_versions(self) -> None:
+        """Refuse workers that have other versions of this package or of numpy, or lack what it needs.
+
+        Raises
+        ------
+        ClusterError
+            One line that names them.
+        """
+        self._workers.check_versions()
 
     def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
         """Refuse workers that cannot do the work; those that come later are left out, with a warning.
@@ -100,12 +110,12 @@ class DaskExecutor:
         checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`; a worker works on one span at a time, with the threads it has."""
-        fold = _Fold(self._client, self._workers, task, spans, ahead, listener, checkpoint, self._patience)
+        fold = _Fold(self._client, self._workers, task, spans, ahead, listener, checkpoint, self._timeout)
         merged = Merged(merge, checkpoint)
         try:
-            with fold.listening():
+            with fold.listening(), self._workers.watched():
                 fold.run(merged)
-        except ClusterLostError:
+        except ClusterError:  # more memory or another cluster may go on from there
             fold.save_if_due(merged, now=True)
             raise
         return task.start() if merged.value is None else merged.value
@@ -138,10 +148,10 @@ class _Fold(Generic[A]):
         ahead: int,
         listener: Listener,
         checkpoint: Checkpointer | None,
-        patience: float,
+        timeout: float,
     ) -> None:
         self._client, self._workers, self._task, self._spans, self._ahead = client, workers, task, spans, ahead
-        self._listener, self._checkpoint, self._patience = listener, checkpoint, patience
+        self._listener, self._checkpoint, self._timeout = listener, checkpoint, timeout
         self._name = f"streampca-{uuid.uuid4().hex}"
         self._partials: Iterator[Partial[A]] | None = partials_of(task, spans, checkpoint, listener)
         self._waiting: deque[_Sent[A]] = deque()
@@ -280,9 +290,13 @@ class _Fold(Generic[A]):
             someone = bool(self._workers.present())
         now = time.monotonic()
         self._seen = now if someone else self._seen
-        if now - self._seen > self._patience:
-            alone = format_seconds(now - self._seen)
-            message = f"no worker has been there for {alone}; start some, and give the same command again."
+        alone = now - self._seen
+        if problem := self._workers.exhausted(alone):
+            raise ClusterError(problem)
+        if alone > self._timeout:
+            message = (
+                f"no worker has been there for {format_seconds(alone)}; start some, and give the same command again."
+            )
             raise ClusterLostError(message)
 
     @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 60.0  # seconds without any worker
+TIMEOUT = 60.0  # seconds without any worker
 QUEUED = 3600.0  # ... where they may wait in the queue of a batch system
 
 
@@ -41,4 +41,4 @@ class ClusterOptions:
     @property
     def waits(self) -> float:
         """Seconds to wait for the first worker."""
-        return self.patience or (QUEUED if self.cluster else PATIENCE)
+        return self.patience or (QUEUED if self.cluster else TIMEOUT)

@@ -65,7 +65,9 @@ def joined(client: Client, name: str, options: ClusterOptions, *, listener: List
     except TimeoutError:
         problem = f"{name} had no worker within {format_seconds(options.waits)}"
         raise ClusterError(f"{problem}; start workers, or wait longer (execution.wait).") from None
-    return DaskExecutor(client, workers=options.workers, patience=options.waits)
+    executor = DaskExecutor(client, workers=options.workers, timeout=options.waits)
+    executor.check_versions()
+    return executor
 
 
 def _made(options: ClusterOptions, budget: int | None, stack: ExitStack) -> Any:

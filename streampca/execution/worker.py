@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from distributed import Worker, get_worker
 from threadpoolctl import ThreadpoolController
 
+from .. import __version__
 from ..errors import first_line
 from ..events import silent
 from ..machine import hand_back, limit_cores
@@ -98,6 +101,12 @@ def _teller(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> 
             raise _UnwantedError
 
     return tell
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages that must be the same everywhere, and which of others are there."""
+    versions = {"streampca": __version__, "numpy": np.__version__}
+    return {name: versions.get(name, "there") if find_spec(name) else "" for name in packages}
 
 
 def try_to_read(read: Packed) -> str:

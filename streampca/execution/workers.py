@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ from ..errors import ClusterError, first_line
 from ..events import Listener, Warned, silent
 from ..units import MIB, budget_size, format_bytes
 from .packing import packed
-from .worker import given, try_to_read
+from .worker import given, installed, try_to_read
 
 PYTHON_BYTES = 200 * MIB  # of a worker before it does anything: Python, dask, numpy, scipy, Zarr; 170 measured
 SHARE = 0.8  # of a worker's memory that is used: above it dask gives it nothing more to do
@@ -25,6 +27,9 @@ PACKAGES = ("streampca", "numpy", "scipy", "zarr", "h5py", "sklearn", "threadpoo
 LOOK = 1.0  # seconds between looks at who is there
 ANSWER = 60.0  # seconds that a worker has to read a sample
 SHOWN = 3  # workers named
+RESTARTED = "worker-restart-memory"  # dask's topic for workers that it ends at 95 % of their limit
+MOST_EXHAUSTED = 2  # workers that may be killed for want of memory: of one, something else may have taken it
+RETURN = 10.0  # seconds for the only worker to come back after that
 
 
 def budget_within(limit: int) -> int:
@@ -53,6 +58,9 @@ class Workers:
         self._wrong: Callable[[Mapping[str, Any]], str] | None = None
         self._listener: Listener = silent
         self._looked, self._found = 0.0, list[str]()
+        self._planned = 0  # bytes
+        self._held: dict[str, tuple[int, int]] = {}  # bytes that workers were last seen with, and their limits
+        self._exhausted: dict[str, tuple[int, int]] = {}  # the same of those that were killed for it
 
     @property
     def size(self) -> int:
@@ -91,6 +99,15 @@ class Workers:
         def wrong(workers: Mapping[str, Any]) -> str:
             return self._lacking(workers) or _too_small(workers, memory) or self._blind(workers, reading)
 
+        self._fit = self._refuse(wrong)
+        self._wrong, self._listener, self._planned = wrong, listener, memory
+
+    def check_versions(self) -> None:
+        """See `DaskExecutor.check_versions`."""
+        self._refuse(self._lacking)
+
+    def _refuse(self, wrong: Callable[[Mapping[str, Any]], str]) -> set[str]:
+        """Return the workers that are there, or raise what is wrong with them."""
         workers = self._workers()
         try:
             message = wrong(workers)
@@ -98,12 +115,46 @@ class Workers:
             raise ClusterError(f"a worker does not answer ({first_line(error)}); see its log.") from error
         if message:
             raise ClusterError(message)
-        self._fit, self._wrong, self._listener = set(workers), wrong, listener
+        return set(workers)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Hear of workers that dask ends because of their memory."""
+
+        def ended(event: tuple[float, Mapping[str, Any]]) -> None:
+            address, held = event[1]["worker"], event[1]["rss"]
+            self._exhausted[address] = (held, self._held.get(address, (0, held))[1])
+
+        self._exhausted = {}
+        self._client.subscribe_topic(RESTARTED, ended)
+        try:
+            yield
+        finally:
+            if self._client.status == "running":
+                self._client.unsubscribe_topic(RESTARTED)
+
+    def exhausted(self, alone: float) -> str:
+        """Say which worker was killed for want of memory, once that is not worth another try.
+
+        Parameters
+        ----------
+        alone : float
+            Seconds for which no worker has been there.
+        """
+        if not (len(self._exhausted) >= MOST_EXHAUSTED or (self._exhausted and alone > RETURN)):
+            return ""
+        address, (held, limit) = list(self._exhausted.items())[-1]
+        return (
+            f"worker {address} was killed by its memory limit, last seen with {format_bytes(held)} of "
+            f"{format_bytes(limit)} in use; give workers more (--worker-memory), or the run less (--memory)."
+        )
 
     def present(self) -> list[str]:
         """Addresses of workers that can be given work, in the order in which they came; looked up once a second."""
         if time.monotonic() - self._looked > LOOK:
-            workers = self._workers()
+            known = self._known()
+            self._note_memory(known)
+            workers = _running(known)
             for address, about in workers.items():
                 self._admit(address, about)
             self._found = [address for address in workers if self._wrong is None or address in self._fit]
@@ -122,19 +173,47 @@ class Workers:
         if message:
             self._listener(Warned(f"a worker is left out: {message}"))
 
+    def _note_memory(self, known: Mapping[str, Any]) -> None:
+        """Note what workers hold; one that is gone and held more than its plan says was killed for it.
+
+        It was seen up to two seconds before, so that it may have had less than its limit by as much as it takes then.
+        """
+        for address, (held, limit) in self._held.items():
+            if address not in known and held > max(limit / 2, min(self._planned + PYTHON_BYTES, SHARE * limit)):
+                self._exhausted.setdefault(address, (held, limit))
+        self._held = {
+            address: (about["metrics"].get("memory", 0), about["memory_limit"])
+            for address, about in known.items()
+            if about["memory_limit"]
+        }
+
+    def _known(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]  # some versions default to 5
+        return found
+
     def _workers(self) -> dict[str, Any]:
-        found = self._client.scheduler_info()["workers"]
-        return {address: about for address, about in found.items() if about["status"] == "running"}
+        return _running(self._known())
 
     def _lacking(self, workers: Mapping[str, Any]) -> str:
-        """Say which workers lack a package, or have another version of this one."""
-        lacks: dict[str, list[str]] = {}
-        for address, missing in self._client.run(_missing_packages(), workers=list(workers)).items():
-            if missing:
-                lacks.setdefault(", ".join(missing), []).append(address)
+        """Say which workers lack a package, or have other versions of this one or of numpy."""
+        here, lacks = installed(PACKAGES), defaultdict[str, list[str]](list)
+        # By reference: a function that is sent itself cannot be read by another version of Python.
+        for address, there in self._client.run(installed, PACKAGES, workers=list(workers), on_error="return").items():
+            if isinstance(there, OSError):
+                raise there
+            if isinstance(there, Exception):  # it has no such function, or not what this module imports
+                lacks[f"streampca {__version__} ({first_line(there)})"].append(address)
+                continue
+            other = [
+                f"{name} {here[name]} (it has {version})" if version else name
+                for name, version in there.items()
+                if not version or version != here[name]
+            ]
+            if other:
+                lacks[", ".join(other)].append(address)
         return "; ".join(
             f"{_named(addresses)} {'lack' if len(addresses) > 1 else 'lacks'} {what}; install there what is here: "
-            f"pip install 'streampca[cluster]=={__version__}'."
+            f"pip install 'streampca[cluster]=={__version__}' numpy=={here['numpy']}."
             for what, addresses in list(lacks.items())[:1]
         )
 
@@ -163,25 +242,8 @@ class Workers:
         return ""
 
 
-def _missing_packages() -> Callable[[], list[str]]:
-    """Return a function that lists the packages missing where it is called.
-
-    Made here, so that it is sent as it is, and not by the name of this package, which may be missing.
-    """
-    names, version = PACKAGES, __version__
-
-    def missing() -> list[str]:
-        from importlib.util import find_spec
-
-        lacking = [name for name in names if find_spec(name) is None]
-        if not lacking:
-            import streampca
-
-            if streampca.__version__ != version:
-                lacking.append(f"streampca {version} (there is {streampca.__version__})")
-        return lacking
-
-    return missing
+def _running(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {address: about for address, about in known.items() if about["status"] == "running"}
 
 
 def _too_small(workers: Mapping[str, Any], memory: int) -> str:
