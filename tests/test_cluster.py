@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import forkserver
@@ -16,15 +20,16 @@ from pathlib import Path
 
 import dask
 import numpy as np
+import psutil
 import pytest
 import zarr
-from faulty import Counted, Killing, Noting, Slow
-from shell import FORKED, succeeded, typed
+from faulty import Counted, Hungry, Killing, Noting, Slow
+from shell import FORKED, fresh, succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
 from streampca.accumulators import ClassScatter, CrossScatter, Gram, GramBlock, GroupScatter, Scatter, ScatterBlock
-from streampca.cli.config import make_run
+from streampca.cli.config import load_run, make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import RESUMABLE, ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, PassStarted, Planned, Resumed, Warned, silent
@@ -45,12 +50,14 @@ from streampca.signals import stopping_on_signals
 from streampca.units import MIB, parse_bytes
 
 distributed = pytest.importorskip("distributed")
+from distributed.comm import connect  # noqa: E402 - the same
+
 from streampca.execution.cluster import DaskExecutor  # noqa: E402 - needs distributed
 
 pytestmark = pytest.mark.slow
 
 N, P, SPANS, ROWS = 40000, 60, 8, 1000
-HERE = str(Path(__file__).parent)
+PATHS = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])  # of workers
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,7 @@ def process(folder, name, *options):
     """A process of dask's command line in a folder, killed afterwards."""
     command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *map(str, options)]
     with open(folder / f"{name}.log", "a") as log:
-        started = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": HERE}, cwd=folder)
+        started = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": PATHS}, cwd=folder)
     try:
         yield started
     finally:
@@ -307,12 +314,8 @@ def test_memory_around_a_budget_holds_it(budget):
 
 def test_a_worker_without_a_package_is_named(client, monkeypatch):
     monkeypatch.setattr("streampca.execution.workers.SHOWN", 1)
-    monkeypatch.setattr("streampca.execution.workers.PACKAGES", ("streampca", "no_such_package"))
+    monkeypatch.setattr("streampca.execution.workers.PACKAGES", ("numpy", "no_such_package"))
     with pytest.raises(ClusterError, match=r"^workers tcp://\S+ and 1 more lack no_such_package; .*pip install"):
-        DaskExecutor(client).check(int, MIB, silent)
-    monkeypatch.setattr("streampca.execution.workers.PACKAGES", ("streampca",))
-    monkeypatch.setattr("streampca.execution.workers.__version__", "9.9")
-    with pytest.raises(ClusterError, match=r"lack streampca 9.9 \(there is "):
         DaskExecutor(client).check(int, MIB, silent)
 
 
@@ -361,16 +364,11 @@ def test_tasks_are_as_few_as_predicted(client, folder):
 
 
 def test_run_files_name_clusters(folder, images):
-    """Here one in this process."""
     config = f"""
 collection: {{source: {images}}}
 fit: {{n_components: 3, memory: 64 MiB}}
 output: {{model: {folder / "run.zarr"}}}
-execution:
-  kind: dask
-  cluster: distributed.LocalCluster
-  options: {{n_workers: 1, threads_per_worker: 1, processes: false, dashboard_address: "127.0.0.1:0"}}
-  workers: 2
+execution: {{kind: dask, cluster: local, workers: 2}}
 """
     (folder / "run.yaml").write_text(config)
     succeeded("run", folder / "run.yaml", "-q")
@@ -406,11 +404,19 @@ def content(path):
 
 @pytest.mark.parametrize(("execution", "message"), [
     ({"kind": "local", "workers": 2}, "workers is an option of clusters; give kind: dask"),
-    ({"kind": "dask"}, "needs an address, a class"),
-    ({"kind": "dask", "memory": "1GiB"}, "needs an address, a class"),
-    ({"kind": "dask", "address": "tcp://x", "cluster": "a.B"}, "give one"),
-    ({"kind": "dask", "address": "tcp://x", "options": {"a": 1}}, "give cluster with them"),
-    ({"kind": "dask", "address": "tcp://x", "memory": "1GiB"}, "(--worker-memory) is for processes of this machine"),
+    ({"kind": "dask"}, "needs its kind or address"),
+    ({"kind": "dask", "memory": "1GiB"}, "needs its kind or address"),
+    ({"kind": "dask", "cluster": "slurm"}, "give their number, workers (--workers)"),
+    ({"kind": "dask", "cluster": "tcp://x", "options": {"cores": 1}}, "give cluster with them"),
+    ({"kind": "dask", "cluster": "tcp://x", "memory": "1GiB"}, "(--worker-memory) is for workers that are started"),
+    ({"kind": "dask", "cluster": "pbs", "workers": 1, "memory": "1GiB", "options": {"memory": "1GiB"}}, "leave one"),
+    ({"kind": "dask", "cluster": "os.system"}, "cluster 'os.system' is not known; give one of local, slurm"),
+    ({"kind": "dask", "cluster": "sge", "options": {"job_cls": "os.system"}}, "'job_cls' of a cluster is not known"),
+    ({"kind": "dask", "cluster": "sge", "options": {"queue": "a\nrm -r x"}}, "as it goes to a shell"),
+    ({"kind": "dask", "cluster": "sge", "options": {"local_directory": "$(rm)"}}, "as it goes to a shell"),
+    ({"kind": "dask", "cluster": "sge", "options": {"interface": "--preload"}}, "as it goes to a shell"),
+    ({"kind": "dask", "cluster": "sge", "options": {"memory": "1 ; rm"}}, "execution.options"),
+    ({"kind": "dask", "cluster": "sge", "options": {"cores": "2"}}, "cores = '2' is not a number of at least 1"),
     ({"kind": "dask", "workers": 0}, "execution.workers = 0"),
     ({"kind": "spark"}, "execution.kind = 'spark'"),
 ])  # fmt: skip
@@ -420,14 +426,16 @@ def test_what_does_not_go_together_is_refused(execution, message):
 
 
 @pytest.mark.parametrize(("cluster", "error", "message"), [
-    (ClusterOptions(cluster="no_such_module.Cluster"), RequestError, "cannot be imported"),
-    (ClusterOptions(cluster="distributed.NoCluster"), RequestError, "cannot be imported"),
-    (ClusterOptions(cluster="Cluster"), RequestError, "cannot be imported"),
-    (ClusterOptions(cluster="distributed.SpecCluster", options={"colour": 1}), RequestError, "refuses its options"),
-    (0, RequestError, "cluster 0 is none"),
-    (True, RequestError, "cluster True is none"),
-    (3.5, RequestError, "cluster 3.5 is none"),
+    (ClusterOptions("no_such_module.Cluster"), RequestError, "is not known; give one of local, slurm"),
+    (ClusterOptions("slurm", options={"colour": 1, "memory": 1}), RequestError, "refuses its options: .*colour"),
+    (ClusterOptions("slurm"), RequestError, "must have a memory; give --worker-memory"),
+    (ClusterOptions("slurm", options={"shared_temp_directory": "/no"}, memory=1), ClusterError, "into /no: No such"),
+    (ClusterOptions("slurm", options={"shared_temp_directory": "a b"}, memory=1), RequestError, "called 'a b'"),
+    (0, RequestError, "cluster=0 is not a number of processes"),
+    (True, RequestError, "cluster=True is not a number of processes"),
+    (3.5, RequestError, "cluster=3.5 is not a number of processes"),
 ])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*Cluster.__del__")  # of dask, for one that it did not make
 def test_clusters_that_are_none(images, cluster, error, message):
     with pytest.raises(error, match=message):
         streampca.fit(images, cluster=cluster)
@@ -439,6 +447,213 @@ def test_an_address_where_nobody_is(images, folder, monkeypatch):
     assert said.code == 1
     assert re.search(r"^streampca: cannot reach tcp://127.0.0.1:\d+: .*check the address", said.err)
     assert not (folder / "none.zarr").exists()
+
+
+# -- who may use a scheduler
+
+
+def listening(process):
+    """TCP ports on which a process and those that it started listen."""
+    family = [process, *process.children(recursive=True)]
+    found = [connection for one in family for connection in one.net_connections("tcp")]
+    return sorted({connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN})
+
+
+async def connected_to(ports):
+    """Addresses at these ports that take somebody without credentials, or with others."""
+    securities = {"tcp": distributed.Security(), "tls": distributed.Security.temporary()}
+    tried = {}
+    for port in ports:
+        for protocol, security in securities.items():
+            address = f"{protocol}://127.0.0.1:{port}"
+            tried[address] = asyncio.wait_for(connect(address, timeout=1, **security.get_connection_args("client")), 3)
+    found = await asyncio.gather(*tried.values(), return_exceptions=True)
+    return [address for address, result in zip(tried, found, strict=True) if not isinstance(result, OSError)]
+
+
+def test_nobody_else_on_this_machine_can_use_the_processes_of_a_run(images, folder):
+    """Every port of it is tried, without credentials and with others."""
+    before = set(listening(psutil.Process()))
+    with executing(2) as executor:
+        ports = set(listening(psutil.Process())) - before
+        assert len(ports) >= 5, "a scheduler and its web server, two nannies, two workers"
+        assert asyncio.run(connected_to(ports)) == []
+        answers = []
+        for port in ports:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/info/main/workers.html", timeout=1)
+            except urllib.error.HTTPError as error:
+                answers.append(error.code)
+            except OSError:
+                continue
+        assert set(answers) <= {404}, "web servers have no pages"
+        assert executor._client.submit(abs, -3).result(10) == 3, "with its credentials, a run uses it"
+
+
+# -- clusters of batch systems: stand-ins for sbatch and scancel start jobs as processes of this machine
+
+SUBMITS = """#!/bin/bash
+cp "$1" "$0.script"
+setsid bash "$0.script" > "$0.log" 2>&1 < /dev/null &
+echo "Submitted batch job $!"
+"""
+FAILS = """#!/bin/bash
+echo "sbatch: error: invalid partition specified: nowhere" >&2
+exit 1
+"""
+QUEUES = """#!/bin/bash
+echo "Submitted batch job 4711"
+"""
+KILLS = (
+    SUBMITS
+    + """
+( while sleep 0.2 && kill -0 $!; do
+    used=$(ps -o rss= -g $! | awk '{kib += $1} END {print int(kib / 1024)}')
+    [ "$used" -gt 780 ] && kill -9 -- -$!
+  done ) > /dev/null 2>&1 &
+"""
+)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Return a function that puts an sbatch on the path, and describes a cluster that uses it."""
+    monkeypatch.setenv("PYTHONPATH", PATHS)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+
+    def described(sbatch, **options):
+        scripts = {"sbatch": sbatch, "scancel": f'#!/bin/bash\ntouch {tmp_path}/cancelled; kill -9 -- "-$1"\n'}
+        for name, script in scripts.items():
+            Path(name).write_text(script)
+            Path(name).chmod(0o755)
+        return ClusterOptions("slurm", workers=1, **{"memory": 800 * MIB, "timeout": 60.0, **options})
+
+    return described
+
+
+def test_a_fit_in_jobs_of_a_batch_system(images, slurm, tmp_path):
+    (tmp_path / "run.yaml").write_text(f"""
+collection: {{source: {images}}}
+fit: {{n_components: 3, memory: 64 MiB}}
+output: {{model: model.zarr}}
+execution:
+  {{kind: dask, cluster: dask_jobqueue.SLURMCluster, workers: 1, options: {{walltime: "00:10:00", queue: day}}}}
+""")
+    slurm(SUBMITS)
+    prologue = "execution.options.job_script_prologue=[export MARK=3]"
+    succeeded("run", "run.yaml", "-q", "--set", prologue)
+    assert streampca.load_model("model.zarr").provenance["plan"]["workers"] == 2, "others may come"
+    script = (tmp_path / "sbatch.script").read_text()
+    for line in ("#SBATCH -t 00:10:00", "#SBATCH -p day", "export MARK=3", "--tls-key", "--no-dashboard"):
+        assert line in script
+    assert (tmp_path / "cancelled").exists(), "jobs are taken back"
+    assert not list(tmp_path.glob(".streampca-*")), "no credentials are left"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_a_cluster_runs_is_not_chosen_by_a_run_file(tmp_path):
+    text = """
+collection: {source: x}
+output: {model: m}
+execution: {kind: dask, cluster: slurm, workers: 1, options: {job_script_prologue: [rm -r x]}}
+"""
+    (tmp_path / "run.yaml").write_text(text)
+    message = r"job_script_prologue chooses what a cluster runs; .* --set execution.options.job_script_prologue="
+    with pytest.raises(ConfigError, match=message):
+        load_run(str(tmp_path / "run.yaml"))
+    (tmp_path / "run.yaml").write_text(text.replace(", options: {job_script_prologue: [rm -r x]}", ""))
+    run = load_run(str(tmp_path / "run.yaml"), ["execution.options.job_script_prologue=[module load x]"])
+    assert run.execution.options == {"job_script_prologue": ["module load x"]}
+    assert "module" not in run.to_yaml(), "records of a run are run files"
+
+
+@pytest.mark.parametrize(("sbatch", "message"), [
+    (FAILS, r"slurm took no job: sbatch ended with 1: sbatch: error: invalid partition specified: nowhere; correct"),
+    (None, r"slurm took no job: there is no command sbatch on this machine; start this where jobs are submitted"),
+    ("#!/bin/bash\necho hello", r"slurm took no job: Could not parse job id .*"),
+])  # fmt: skip
+def test_jobs_that_cannot_be_submitted(images, slurm, sbatch, message):
+    options = slurm(sbatch or "")
+    if sbatch is None:
+        Path("sbatch").unlink()
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match=message) as error:
+        streampca.fit(images, cluster=options)
+    assert time.monotonic() - began < 10
+    assert "\n" not in str(error.value)
+
+
+def test_jobs_that_never_start(images, slurm):
+    message = r"^slurm had no worker within 2.0 s; see what jobs 4711 wait for, or wait longer \(--cluster-timeout\)"
+    with pytest.raises(ClusterError, match=message):
+        streampca.fit(images, cluster=slurm(QUEUES, timeout=2.0))
+
+
+def test_a_batch_system_that_does_not_answer(images, slurm):
+    slurm("#!/bin/bash\nexec sleep 3")
+    how = ("--cluster", "slurm", "--workers", 1, "--worker-memory", "800MiB", "--cluster-timeout", "1s")
+    said = fresh("fit", images, *how, "-o", "model.zarr", "-q")
+    assert said.complaint.startswith("slurm took no job: it did not answer within 1.0 s")
+
+
+def other_version(folder):
+    """Put another version of this package into a folder."""
+    shutil.copytree(Path(streampca.__file__).parent, folder / "streampca", ignore=shutil.ignore_patterns("__pycache__"))
+    init = folder / "streampca" / "__init__.py"
+    init.write_text(init.read_text().replace(f'__version__ = "{streampca.__version__}"', '__version__ = "9.9"'))
+
+
+def other_numpy(folder):
+    """Have Python take its numpy for another version."""
+    (folder / "sitecustomize.py").write_text('import numpy\nnumpy.__version__ = "1.0"\n')
+
+
+@pytest.mark.parametrize(("changed", "message"), [
+    (other_version, rf"lacks streampca {streampca.__version__} \(it has 9.9\); install there what is here: pip "),
+    (other_numpy, rf"lacks numpy {np.__version__} \(it has 1.0\); .* numpy=={np.__version__}\.$"),
+])  # fmt: skip
+def test_a_worker_of_another_version(images, slurm, tmp_path, changed, message):
+    changed(tmp_path)
+    options = slurm(SUBMITS.replace("setsid", f"PYTHONPATH={tmp_path}:$PYTHONPATH setsid"))
+    heard = []
+    with pytest.raises(ClusterError, match=r"^worker tls://\S+ " + message):
+        streampca.fit(images, cluster=options, listener=heard.append)
+    assert [type(event) for event in heard] == [Warned], "before data are read"
+
+
+def test_a_job_of_too_little_memory(images, slurm):
+    with pytest.raises(ClusterError, match=r"^worker tls://\S+ has 2\d\d MiB of memory, .* give workers at least"):
+        streampca.fit(images, n_components=3, memory="100MiB", cluster=slurm(SUBMITS, memory=256 * MIB))
+
+
+def test_a_job_that_does_not_see_the_files(images, slurm, tmp_path):
+    shutil.copy(images, "here.npy")
+    (tmp_path / "elsewhere").mkdir()
+    options = slurm(SUBMITS.replace("setsid", f"cd {tmp_path}/elsewhere; setsid"))
+    message = r"^worker tls://\S+ cannot read the collection \(.*\); put it where every worker"
+    with pytest.raises(ClusterError, match=message):
+        streampca.fit("here.npy", n_components=3, memory="100MiB", cluster=options)
+
+
+def test_a_job_killed_by_its_memory_limit_is_named(images, slurm, monkeypatch):
+    """All of it is killed, as some systems do, so nothing is left that could say why."""
+    monkeypatch.setattr("streampca.execution.workers.RETURN", 1.0)
+    source = Hungry(open_collection(images), 100 * MIB)
+    with pytest.raises(ClusterError, match=KILLED) as error:
+        streampca.fit(source, n_components=3, memory="16 MiB", cluster=slurm(KILLS, memory=800 * MIB))
+    assert "\n" not in str(error.value)
+
+
+def test_processes_killed_by_their_memory_limit_are_named(images):
+    source, options = Hungry(open_collection(images), 300 * MIB), ClusterOptions(workers=2, memory=400 * MIB)
+    with pytest.raises(ClusterError, match=KILLED):
+        streampca.fit(source, n_components=3, memory="16 MiB", cluster=options)
+
+
+KILLED = (
+    r"^worker tls://\S+ was killed by its memory limit, last seen with \d+ MiB of \d+ MiB in use; give workers more"
+)
 
 
 # -- clusters of the command line
@@ -453,7 +668,7 @@ def test_a_worker_that_comes_late_and_runs_elsewhere(folder, images, monkeypatch
     listening = partial(distributed.Client, timeout=60, set_as_default=False)  # it waits until the scheduler does
     with scheduler(folder, address), listening(address) as client:
         message = r"had no worker within 3.0 s; start workers, or wait longer"
-        with pytest.raises(ClusterError, match=message), executing(ClusterOptions(address=address, patience=3)):
+        with pytest.raises(ClusterError, match=message), executing(ClusterOptions(address, timeout=3)):
             pass
         with worker(elsewhere, address):
             message = r"^worker tcp://127.0.0.1:\d+ cannot read the collection \(.*absolute path"
@@ -473,7 +688,7 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
     request, kept = Request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
 
     def fitted(listener, checkpoint):
-        with executing(ClusterOptions(address=address, workers=2)) as executor:
+        with executing(ClusterOptions(address, workers=2)) as executor:
             return fit_collection(collection, request, executor=executor, listener=listener, checkpoint=checkpoint)
 
     def lost(process, checkpoint):

@@ -109,8 +109,8 @@ FULL = {
         "residual": True, "whole": True, "overwrite": True,
     },
     "execution": {
-        "kind": "dask", "address": "tcp://a:1", "cluster": "a.Cluster", "options": {"queue": "no", "n": 1},
-        "workers": 4, "memory": "4 GiB", "wait": 90.0,
+        "kind": "dask", "cluster": "slurm", "options": {"queue": "no", "cores": 1},
+        "workers": 4, "memory": "4 GiB", "timeout": 90.0, "dashboard": True,
     },
     "checkpoint": {"enabled": False, "every": 5.0},
 }  # fmt: skip

@@ -14,6 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from ..errors import ConfigError, first_line, nearest
+from ..execution.cluster_options import COMMAND_OPTIONS
 from ..storage.disk import expanded
 from .options import Run, field_of, names_of, section_in, section_of
 
@@ -51,6 +52,7 @@ def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
     data = _parsed(text, f"run file {path}")
     if not isinstance(data, dict):
         raise ConfigError(f"run file {path} holds no keys; it needs at least 'collection: {{source: PATH}}'.")
+    _refuse_commands(data, f"run file {path}")
     for override in overrides:
         _apply_override(data, override)
     return make_run(data, f"run file {path}")
@@ -62,6 +64,18 @@ def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
         return Run.model_validate(data)
     except ValidationError as error:
         raise ConfigError(_explain(error, subject)) from None
+
+
+def _refuse_commands(data: dict[str, Any], subject: str) -> None:
+    """Refuse options by which a run file, perhaps somebody else's, would choose what is run on a cluster."""
+    execution = data.get("execution")
+    options = execution.get("options") if isinstance(execution, dict) else None
+    for name in COMMAND_OPTIONS:
+        if isinstance(options, dict) and name in options:
+            key = f"execution.options.{name}"
+            raise ConfigError(
+                f"{subject}: {key} chooses what a cluster runs; give it on the command line: --set {key}=..."
+            )
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from ..errors import ConfigError
 from ..events import Listener, silent
 from ..execution import ClusterOptions
+from ..execution.cluster_options import LOCAL
 from ..fitting.calibration import calibrated
 from ..fitting.embedding_plan import plan_stages
 from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collection, prepared
@@ -24,7 +25,7 @@ from ..preprocessing.preparation import AREA, with_features
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.target import target_of
-from ..units import parse_bytes
+from ..units import parse_bytes, parse_seconds
 from .options import CollectionConfig, FitConfig, PrepareConfig, Run
 
 
@@ -114,26 +115,33 @@ def plan_embedding(run: Run) -> EmbeddingPlan:
 def cluster_of(run: Run) -> ClusterOptions | None:
     """Return the cluster of a run, if it has one, or refuse settings that do not go together."""
     config = run.execution
-    given = {name for name, value in config if name != "kind" and value is not None}
-    if problem := _conflict(config.kind, given):
+    given = {name for name, value in config if name in config.model_fields_set - {"kind"} and value is not None}
+    wanted = ClusterOptions(
+        config.cluster or LOCAL,
+        config.options or {},
+        config.workers,
+        parse_bytes(config.memory),
+        parse_seconds(config.timeout),
+        config.dashboard,
+    )
+    if problem := _conflict(config.kind, given, wanted):
         raise ConfigError(f"execution: {problem}.")
-    if config.kind == "local":
-        return None
-    memory = parse_bytes(config.memory)
-    return ClusterOptions(config.address, config.cluster, config.options or {}, config.workers, memory, config.wait)
+    return None if config.kind == "local" else wanted
 
 
-def _conflict(kind: str, given: set[str]) -> str:
+def _conflict(kind: str, given: set[str], wanted: ClusterOptions) -> str:
     if kind == "local" and given:
         return f"{min(given)} is an option of clusters; give kind: dask with it, or leave it out"
-    if kind == "dask" and not given & {"address", "cluster", "workers"}:
-        return "a cluster needs an address, a class (cluster), or a number of workers (--workers); give one"
-    if given >= {"address", "cluster"}:
-        return "address and cluster name two clusters; give one of them"
-    if "options" in given and "cluster" not in given:
-        return "options are passed to the class that cluster names; give cluster, too"
-    if "memory" in given and given & {"address", "cluster"}:
-        return "memory (--worker-memory) is for processes of this machine; set that of a cluster where it is started"
+    if kind == "dask" and not given & {"cluster", "workers"}:
+        return "a cluster needs its kind or address (--cluster), or a number of workers (--workers); give one"
+    if wanted.is_submitted and wanted.workers is None:
+        return f"{wanted.cluster} starts the workers that it is asked for; give their number, workers (--workers)"
+    if wanted.options and not wanted.is_submitted:
+        return "options are passed to the jobs of a cluster; give cluster with them (slurm, pbs, ...)"
+    if "memory" in given and wanted.is_address:
+        return "memory (--worker-memory) is for workers that are started; set that of a cluster where it is started"
+    if "memory" in given and "memory" in wanted.options:
+        return "memory (--worker-memory) and options.memory are given; leave one out"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from contextlib import suppress
 
 from ..errors import RequestError
@@ -89,6 +90,17 @@ def read_crop(text: str) -> list[list[int | None]]:
 def read_size(text: str) -> list[int]:
     """Read ``64x64``."""
     return _sides(text, "--resize")
+
+
+def read_options(texts: tuple[str, ...]) -> dict[str, int | str | list[int | str]]:
+    """Read ``cores=4`` and ``queue=long``; several values of one option are a list."""
+    options = defaultdict[str, list[int | str]](list)
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise RequestError(f"--cluster-option {text!r} is not NAME=VALUE; write for example queue=long.")
+        options[name].append(int(value) if value.isdecimal() else value)
+    return {name: values[0] if len(values) == 1 else values for name, values in options.items()}
 
 
 def number_or_word(text: str) -> float | str:

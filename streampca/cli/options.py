@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
+from ..execution.cluster_options import CLUSTERS, COMMAND_OPTIONS, TIMEOUT, checked_options, kind_of
 from ..planning.blocks import part_of
 from ..planning.embedding import EMBEDDING_KINDS
 from ..planning.neighbors import EF_SEARCH, N_NEIGHBORS
@@ -437,20 +438,31 @@ class ExecutionConfig(Section):
     """The executor of the tasks: this process or a dask cluster."""
 
     kind: Literal["local", "dask"] = option("local", "this process, or a dask cluster")
-    address: str | None = option(
-        None, "scheduler of a dask cluster whose workers share the work, such as tcp://10.0.0.1:8786", "URL"
+    cluster: Annotated[str, AfterValidator(kind_of)] | None = option(
+        None,
+        f"cluster whose workers share the work: {', '.join(CLUSTERS)}, or a scheduler's address such as "
+        "tcp://10.0.0.1:8786; local with workers alone",
+        CommandLine("KIND|URL", ("--cluster", "--address")),
     )
-    cluster: str | None = option(None, "class that makes a cluster, such as dask_jobqueue.SLURMCluster")
-    options: dict[str, Any] | None = option(None, "what that class is called with")
+    options: Annotated[dict[str, Any], AfterValidator(checked_options)] | None = option(
+        None,
+        "options of the jobs of a cluster that is started, such as queue=long",
+        CommandLine("NAME=VALUE", ("--cluster-option",), read=option_texts.read_options, multiple=True),
+    )
     workers: int | None = option(
         None, "share the work among so many processes, or among so many workers of the cluster", "N", ge=1
     )
     memory: int | str | None = option(
         None,
-        "memory of each process of this machine, such as 4GiB; as the budget needs by default",
+        "memory of each worker that is started, such as 4GiB; as the budget needs by default",
         CommandLine("SIZE", ("--worker-memory",)),
     )
-    wait: float | None = option(None, "seconds to wait for the first worker", gt=0)
+    timeout: Annotated[float | str, AfterValidator(_duration)] = option(
+        TIMEOUT,
+        "how long to wait for the first worker, and when all are gone, such as 10min",
+        CommandLine("TIME", ("--cluster-timeout",)),
+    )
+    dashboard: bool = option(False, "serve dask's dashboard to everybody who is logged in on this machine")
 
 
 class CheckpointConfig(Section):
@@ -485,10 +497,12 @@ class Run(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
 
     def to_yaml(self) -> str:
-        """Return the run as a run file; keys at their defaults are left out."""
+        """Return the run as a run file; keys at their defaults, and what no run file may hold, are left out."""
         import yaml
 
         data = self.model_dump(exclude_defaults=True)  # not mode="json": its keys are text, and axis 0 is not axis "0"
+        for name in COMMAND_OPTIONS:
+            data.get("execution", {}).get("options", {}).pop(name, None)
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
         breaks = any(mark in text for mark in "\x85\u2028\u2029")  # ends of lines to YAML, which PyYAML leaves bare
         return yaml.safe_dump(data, sort_keys=False) if breaks else text

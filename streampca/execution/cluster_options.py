@@ -1,13 +1,38 @@
-"""`ClusterOptions`, which describe a cluster in plain data and need no dask."""
+"""`ClusterOptions`, which describe a cluster in plain data and need no dask; the kinds there are, and their options."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TIMEOUT = 60.0  # seconds without any worker
-QUEUED = 3600.0  # ... where they may wait in the queue of a batch system
+from ..errors import RequestError, nearest
+from ..units import parse_bytes
+
+TIMEOUT = 600.0  # seconds without any worker
+LOCAL, KUBERNETES = "local", "kubernetes"
+
+# Kinds of cluster, and the class that starts each; that class's dotted name stands for the kind as well.
+CLUSTERS = {
+    LOCAL: "distributed.LocalCluster",
+    "slurm": "dask_jobqueue.SLURMCluster",
+    "pbs": "dask_jobqueue.PBSCluster",
+    "sge": "dask_jobqueue.SGECluster",
+    "lsf": "dask_jobqueue.LSFCluster",
+    KUBERNETES: "dask_kubernetes.operator.KubeCluster",
+}
+
+# Options of those classes that a run file may give: numbers, names and paths.
+OPTIONS = ("cores", "processes", "memory", "walltime", "queue", "account", "project", "job_cpu", "job_mem", "ncpus",
+           "mem", "lsf_units", "use_stdin", "resource_spec", "interface", "local_directory", "log_directory",
+           "shared_temp_directory", "name", "namespace", "resources")  # fmt: skip
+# Options that choose the program or hold text for a shell or a batch system: only the command line may give them.
+COMMAND_OPTIONS = ("job_script_prologue", "job_extra_directives", "worker_extra_args", "python", "image")
+LISTS = COMMAND_OPTIONS[:3]
+
+# Job scripts hold values unquoted: no space, quote or sign of a shell, but $NAME, and no further option.
+_PLAIN = re.compile(r"(?!-)[\w.,:=/+@%~$-]*")
 
 
 @dataclass(frozen=True)
@@ -16,29 +41,81 @@ class ClusterOptions:
 
     Attributes
     ----------
-    address : str, optional
-        Of a scheduler that runs, e.g. ``"tcp://10.0.0.1:8786"``.
-    cluster : str, optional
-        Dotted name of a class to make one, e.g. ``"dask_jobqueue.SLURMCluster"``; where neither this nor an address is
-        given, processes of this machine, of one thread each.
+    cluster : str, default="local"
+        A kind that is started (a key of `CLUSTERS`), "local" being processes of this machine of one thread each; or the
+        address of a scheduler that runs, e.g. ``"tcp://10.0.0.1:8786"``.
     options : mapping
-        That the class is called with.
+        Options of the class that starts a batch system's cluster.
     workers : int, optional
-        How many; of a scheduler that runs, how many to plan for, which are those there by default.
+        Number of workers; of a scheduler that runs, how many to plan for, by default those there.
     memory : int, optional
-        Bytes of each of the processes of this machine; as many as the budget needs by default.
-    patience : float, optional
-        Seconds to wait for the first worker; a minute by default, an hour for a class.
+        Bytes of each worker that is started; as many as the budget needs by default.
+    timeout : float, default=600
+        Seconds to wait for the first worker, and when all workers are gone.
+    dashboard : bool, default=False
+        Serve dask's dashboard on this machine, to anybody who is logged in there.
     """
 
-    address: str | None = None
-    cluster: str | None = None
+    cluster: str = LOCAL
     options: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
     memory: int | None = None
-    patience: float | None = None
+    timeout: float = TIMEOUT
+    dashboard: bool = False
 
     @property
-    def waits(self) -> float:
-        """Seconds to wait for the first worker."""
-        return self.patience or (QUEUED if self.cluster else TIMEOUT)
+    def is_address(self) -> bool:
+        """True of a scheduler that runs."""
+        return "://" in self.cluster
+
+    @property
+    def is_submitted(self) -> bool:
+        """True of workers that another system starts for us."""
+        return not self.is_address and self.cluster != LOCAL
+
+
+def kind_of(cluster: str) -> str:
+    """Return the kind that a name stands for; an address as it is.
+
+    Raises
+    ------
+    RequestError
+        If it is neither.
+    """
+    known = {name: kind for kind, name in CLUSTERS.items()} | {kind: kind for kind in CLUSTERS}
+    if "://" not in cluster and cluster not in known:
+        raise RequestError(
+            f"cluster {cluster!r} is not known; give one of {', '.join(CLUSTERS)}, or a scheduler's address such as "
+            "tcp://10.0.0.1:8786. In Python, cluster= takes any cluster of dask's."
+        )
+    return known.get(cluster, cluster)
+
+
+def checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options of a cluster that is started, none of which is unknown or holds more than a plain value.
+
+    Raises
+    ------
+    RequestError
+        Otherwise.
+    """
+    known = [*OPTIONS, *COMMAND_OPTIONS]
+    for name, value in options.items():
+        if name not in known:
+            hint = nearest(name, known) or f" Known are {', '.join(known)}."
+            raise RequestError(f"option {name!r} of a cluster is not known.{hint}")
+        if name in ("cores", "processes") and not (type(value) is int and value > 0):
+            raise RequestError(f"{name} = {value!r} is not a number of at least 1")
+        if name == "memory":
+            parse_bytes(value)
+        elif name in OPTIONS and not _is_plain(value):
+            raise RequestError(
+                f"{name} = {value!r} may hold letters, digits and .,:=/+@%~$- only, as it goes to a shell"
+            )
+    return options
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_plain(part) for pair in value.items() for part in pair)
+    return isinstance(value, int | float) or (isinstance(value, str) and _PLAIN.fullmatch(value) is not None)

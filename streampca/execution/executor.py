@@ -41,7 +41,7 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
     except ImportError as error:
         raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
     if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
-        yield joined(cluster, "the cluster", ClusterOptions(), listener=listener)
+        yield joined(cluster, ClusterOptions(cluster.scheduler.address), listener=listener)
         return
     with connected(_wanted(cluster), budget, listener=listener) as executor:
         yield executor
@@ -52,11 +52,11 @@ def _wanted(cluster: Any) -> ClusterOptions:
         case ClusterOptions() as wanted:
             return wanted
         case str(address):
-            return ClusterOptions(address=address)
+            return ClusterOptions(address)
         case int(workers) if workers >= 1 and not isinstance(workers, bool):
             return ClusterOptions(workers=workers)
     raise RequestError(
-        f"cluster {cluster!r} is none; give a number of processes, a scheduler's address, or a distributed.Client."
+        f"cluster={cluster!r} is not a number of processes, a scheduler's address or a distributed.Client; give one."
     )
 
 
