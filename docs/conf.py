@@ -31,6 +31,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "mathml",
+    "run_keys",
     "scripts",
 ]
 exclude_patterns = ["_build", "images", "gallery", "sg_execution_times.rst"]

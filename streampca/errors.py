@@ -90,7 +90,7 @@ class ClusterLostError(ClusterError):
 
 
 class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
-    """A run was told to stop; `exit_code` is `RESUMABLE` where the same command resumes it."""
+    """A run was told to stop; `exit_code` is 75 where the same command resumes it."""
 
     exit_code = 130
 

@@ -178,6 +178,17 @@ def embed(
     -----
     Samples are read twice: for the principal components, and for their scores. The rest takes the scores (n x s) and
     the graph (n x k) in memory.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> model.embedding.shape
+    (500, 2)
+    >>> model.transform(digits[:5]).shape
+    (5, 2)
     """
     check_listener(listener)
     request = EmbeddingRequest(

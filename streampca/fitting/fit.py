@@ -219,6 +219,19 @@ def fit(
         If there is no cluster, its workers lack a package, memory or the data, or it is lost.
     OutputError
         If `output` exists (and `overwrite` is false) or cannot be written, or the disk is too small for a scratch copy.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> model
+    PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
+    >>> model.transform(digits).shape
+    (1797, 10)
+    >>> model.reconstruct(digits).shape
+    (1797, 8, 8)
     """
     check_listener(listener)
     request = Request(

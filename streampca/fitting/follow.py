@@ -116,6 +116,16 @@ def follow(
     An HDF5 file is never locked, so that its writer can open and close it at any time. In SWMR mode the writer makes a
     dataset longer before values are there: samples whose chunks are not stored, and last ones that hold nothing but the
     fill value, are waited for until the file is closed. The writer must flush what it wrote within `settle`.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> import numpy as np
+    >>> import zarr
+    >>> images = zarr.create_array("scans.zarr", data=load_digits().images)
+    >>> streampca.follow("scans.zarr", "model.zarr", n_components=10, settle=0, until=1797)
+    PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
     check_listener(listener)
     check_options(follow, opening)

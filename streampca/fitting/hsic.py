@@ -229,6 +229,15 @@ def hsic(
     windows are not. Cost with p features: n^2 p flops and n^2 exponentials for "exact", which reads the samples several
     times; one pass and 2 n (p m + m^2) flops a side for m landmarks. The test permutes n x n matrices, or features of
     up to `test_samples` samples, drawn at random where there are more: one of all of them would see weaker dependence.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> found = streampca.hsic(digits[:200], target=load_digits().target[:200])
+    >>> found.p_value < 0.05
+    True
     """
     check_listener(listener)
     request = HsicRequest(method, estimator, landmarks, features, permutations, test_samples, seed, parse_bytes(memory))

@@ -113,6 +113,15 @@ def merge(
     Notes
     -----
     Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes; 32 l p for sketches of l rows.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> parts = [streampca.fit(digits, n_components=10, part=f"{i}/2", output=f"part{i}.zarr") for i in (1, 2)]
+    >>> streampca.merge(["part1.zarr", "part2.zarr"])
+    PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
     check_listener(listener)
     began, checked = time.perf_counter(), is_checked(coordinates)

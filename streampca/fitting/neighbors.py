@@ -146,8 +146,9 @@ def neighbors(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import streampca
-    >>> streampca.neighbors([[0.0], [1.0], [5.0]], n_neighbors=1).indices
+    >>> streampca.neighbors(np.array([[0.0], [1.0], [5.0]]), n_neighbors=1).indices
     array([[1],
            [0],
            [1]], dtype=int32)

@@ -100,6 +100,15 @@ def plan(
     ------
     BudgetError, RequestError, SourceError
         As `fit`.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> plan = streampca.plan(shape=(10**6, 256, 256), dtype="uint8", n_components=50, memory="8 GiB")
+    >>> plan.method
+    'randomized'
+    >>> plan.passes
+    5
     """
     request = Request(
         n_components=n_components,

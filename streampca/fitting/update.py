@@ -118,6 +118,15 @@ def update(
     Notes
     -----
     Memory: 24 p^2 bytes, and blocks of samples.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits[:1000], n_components=10, output="model.zarr")
+    >>> streampca.update("model.zarr", digits[1000:])
+    PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
     check_listener(listener)
     check_options(update, opening)

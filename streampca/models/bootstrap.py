@@ -174,6 +174,16 @@ def bootstrap(
     -----
     Costs n k^2 flops a draw, and no read of the samples. Where components are mixed by sampling, see
     ``model.summary()["trust"]``, those of draws are matched by rank, and angles are large.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> found = streampca.bootstrap(model, model.transform(digits), n_components=3, n_replicates=100)
+    >>> found.variance_interval.shape
+    (3, 2)
     """
     count = model.count_of(n_components)
     draws = whole_number(n_replicates, "n_replicates", least=2, example="500")

@@ -471,6 +471,15 @@ def load_model(
     ------
     ModelError
         If there is none, or it is incomplete, damaged, of an unknown kind, or of a newer format.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10, output="model.zarr")
+    >>> streampca.load_model("model.zarr")
+    PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
     budget, _ = this_machine().budget(parse_bytes(memory))
     return _loaded(path, budget, held=budget, statistic=statistic, kernel=kernel)

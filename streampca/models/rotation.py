@@ -162,6 +162,16 @@ def varimax(
         If iterations do not converge.
     BudgetError
         If the rotated components do not fit the budget.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> turned = streampca.varimax(model, n_components=4)
+    >>> turned.transform(digits).shape
+    (1797, 4)
     """
     count = _checked(model, n_components, memory)
     return _rotated(model, _varimax(model, count, max_iterations))
@@ -192,6 +202,16 @@ def promax(
     ------
     RequestError, ModelError, BudgetError
         As `varimax`; or if the power is below 1.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> turned = streampca.promax(model, n_components=4)
+    >>> turned.transform(digits).shape
+    (1797, 4)
     """
     if not 1 <= power < np.inf:
         raise RequestError(f"power {power!r} is not a number of at least 1; use for example 4.")

@@ -57,6 +57,14 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     ------
     RequestError
         If `count` is less than 1.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> figure = streampca.plot.mean_and_components(model, count=9)
     """
     model = as_drawn(model)
     view, count = view_of(model), _some(count, model)
@@ -103,6 +111,14 @@ def walks(
     ------
     RequestError
         If `count` is less than 1, or there are no deviations.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> figure = streampca.plot.walks(model, count=3)
     """
     whole, model = model, as_drawn(model)
     view, count = view_of(model, FEW), _some(count, model)

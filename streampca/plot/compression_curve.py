@@ -32,6 +32,15 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
         The axes of the peak signal-to-noise ratio (dB), or of the root mean square error where no peak is known; a
         second axes on the right has the bytes of scores, components and mean, in per cent of the original. Where
         noisy samples were compared with clean ones, their own error is drawn too, and the best number is marked.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> figures = model.compression(digits)
+    >>> axes = streampca.plot.compression(figures)
     """
     from matplotlib.ticker import MaxNLocator
 

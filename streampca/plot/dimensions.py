@@ -34,6 +34,14 @@ def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
     ------
     ModelError
         If the model is of another kind.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> axes = streampca.plot.residual_variance(model)
     """
     if not isinstance(model, IsomapModel):
         raise ModelError(f"{model.name} is of kind {model.kind!r}; residual variances are of kind 'isomap'.")
@@ -69,6 +77,14 @@ def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
     ------
     ModelError
         If the model is of another kind.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import make_moons
+    >>> moons, _ = make_moons(300, noise=0.05, random_state=0)
+    >>> model = streampca.embed(moons, kind="spectral-clustering", n_clusters=2)
+    >>> axes = streampca.plot.eigengap(model)
     """
     if not isinstance(model, SpectralEmbeddingModel):
         raise ModelError(f"{model.name} is of kind {model.kind!r}; the Laplacian is that of spectral kinds.")

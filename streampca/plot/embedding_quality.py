@@ -38,6 +38,14 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
     ------
     ModelError
         If the model is no embedding, or holds no such measurements.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> axes = streampca.plot.neighborhoods(model)
     """
     found = _measured(model, "neighborhoods", "measurements of several numbers of neighbours")
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
@@ -76,6 +84,14 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     ------
     ModelError
         If the model is no embedding, or holds no facts of its graph.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> axes = streampca.plot.graph_components(model)
     """
     found = _measured(model, "facts", "facts of its graph")["components"]
     assert isinstance(model, EmbeddingModel)  # noqa: S101 - else nothing was measured

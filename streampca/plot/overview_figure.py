@@ -53,6 +53,14 @@ def overview(
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> figure = streampca.plot.overview(model, model.transform(digits), digits, labels=load_digits().target)
     """
     view = view_of(as_drawn(model))
     one = len(view.picked) == 1  # slices need more room, so fewer are drawn
@@ -80,6 +88,14 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
     ------
     OutputError
         If the ending names no format or the file cannot be written.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> streampca.plot.save(streampca.plot.scree(model), "scree.png")
     """
     kind = os.path.splitext(path)[1].lstrip(".").lower()
     if kind not in _figure_of(figure_or_axes).canvas.get_supported_filetypes():

@@ -77,6 +77,14 @@ def quantiles(
         labels are not one for each sample.
     ModelError
         If a sample is not of the shape the model was fitted on.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> figure = streampca.plot.quantiles(model, model.transform(digits), digits)
     """
     scores = scores_of(scores)
     nearest = nearest_to_quantiles(scores, quantiles, axes)
@@ -128,6 +136,15 @@ def nearest_to_quantiles(
     RequestError
         If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, or scores are none or not
         finite.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> streampca.plot.nearest_to_quantiles(model.transform(digits)).shape
+    (5, 5)
     """
     scores = scores_of(scores)
     check_axes(axes, scores.shape[1])

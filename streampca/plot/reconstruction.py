@@ -62,6 +62,14 @@ def reconstructions(
         If there is nothing to draw, or the ladder asks for components that the model has not.
     ModelError
         If a sample is not of the shape the model was fitted on.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> figure = streampca.plot.reconstructions(model, digits, count=4)
     """
     images, steps = _images(model, samples, count), _ladder(model.n_components, ladder)
     view = view_of(as_drawn(model), FEW)
@@ -116,6 +124,16 @@ def unusual(
         If there are no samples, or not one number and name for each.
     ModelError
         If a sample is not of the shape the model was fitted on.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> t2, spe = model.hotelling_t2(digits), model.reconstruction_error(digits)
+    >>> strangest = spe.argsort()[-3:]
+    >>> figure = streampca.plot.unusual(model, digits[strangest], t2[strangest], spe[strangest])
     """
     images = _images(model, samples)
     for what, given in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):

@@ -68,6 +68,14 @@ def scores(
     ------
     RequestError
         If `axes` are not two components of the scores, or labels are not one per sample.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> axes = streampca.plot.scores(model, model.transform(digits), load_digits().target)
     """
     scores = scores_of(scores)
     n, k = scores.shape
@@ -120,6 +128,14 @@ def outliers(
     ------
     RequestError
         If there is not one T2 for each squared prediction error, or a marked row is not there.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> axes = streampca.plot.outliers(model, model.hotelling_t2(digits), model.reconstruction_error(digits))
     """
     across, upwards = (_positive(np.asarray(values, np.float64)) for values in (t2, spe))
     rows = np.asarray([] if marked is None else marked, int)

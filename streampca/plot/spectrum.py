@@ -43,6 +43,14 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
         on the right has the sums, with the components that reach 80, 90, 95 and 99 % where these do. The elbow and the
         Marchenko-Pastur edge of white noise are drawn as ``n_components="elbow"`` and ``"mp"`` would find them, where
         enough variances are known.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> axes = streampca.plot.scree(model)
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -155,6 +155,17 @@ def open_collection(
         If the source is missing, broken, ambiguous or of an unknown format.
     RequestError
         If an axis or key does not exist, or an option makes no sense for this source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streampca
+    >>> movie = np.zeros((50, 3, 16, 16), np.uint8)  # time, channel, y, x
+    >>> collection = streampca.open_collection(movie, sample_axes=(2, 3), select={1: 0})
+    >>> collection.shape
+    (50, 16, 16)
+    >>> collection[10:20].shape
+    (10, 16, 16)
     """
     check_listener(listener)
     if on_bad_file not in _ON_BAD_FILE:

@@ -230,8 +230,9 @@ def from_patches(
     Examples
     --------
     >>> import numpy as np
+    >>> import streampca
     >>> patches = np.arange(12.0).reshape(3, 2, 2)
-    >>> from_patches(patches, (2, 4), size=2, step=(2, 1))
+    >>> streampca.from_patches(patches, (2, 4), size=2, step=(2, 1))
     array([[ 0. ,  2.5,  6.5,  9. ],
            [ 2. ,  4.5,  8.5, 11. ]])
     """

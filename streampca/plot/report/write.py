@@ -88,6 +88,15 @@ def write_report(
         If not even one component and one sample fit the memory.
     OutputError
         If a file exists (and `overwrite` is false) or cannot be written.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=3)
+    >>> streampca.write_report(model, "report.html", collection=digits[:50])
+    ['report.html']
     """
     began = time.perf_counter()
     check_listener(listener)
