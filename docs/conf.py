@@ -39,7 +39,11 @@ templates_path = ["_templates"]
 default_role = "autolink"  # `fit` in a docstring is a link where the page of such a thing exists
 nitpicky = True
 # Parameters, attributes, and what other packages have stand in backticks too, and have no pages here.
-nitpick_ignore_regex = [("py:obj", r"([A-Z]\w+\.)?[a-z_]\w*"), ("py:obj", r"(dask|matplotlib|numpy|xarray)\..*")]
+nitpick_ignore_regex = [
+    ("py:obj", r"([A-Z]\w+\.)?[a-z_]\w*"),
+    ("py:obj", r"(dask|matplotlib|numpy|xarray)\..*"),
+    ("py:.*", r"sklearn\..*"),
+]
 
 # -- pages
 
