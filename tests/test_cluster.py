@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -35,6 +36,7 @@ from streampca.errors import RESUMABLE, ClusterError, ConfigError, DataError, Re
 from streampca.events import BlockDone, PassStarted, Planned, Resumed, Warned, silent
 from streampca.execution import ClusterOptions, LocalExecutor
 from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.connect import joined
 from streampca.execution.executor import executing
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
@@ -295,6 +297,17 @@ def test_a_fit_that_is_told_to_stop_goes_on_later(client, folder, images):
     model = fit_collection(collection, request, **how)
     expected = fit_collection(collection, request, executor=DaskExecutor(client))
     np.testing.assert_array_equal(model.components, expected.components)
+
+
+def test_waiting_for_workers_ends_at_a_signal(client):
+    """The first Ctrl-C, not when the time for waiting is over."""
+    interrupting = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    began = time.monotonic()
+    with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="SIGINT"):  # noqa: PT012
+        interrupting.start()
+        joined(client, ClusterOptions(workers=99))
+    assert time.monotonic() - began < 5
+    interrupting.join()
 
 
 def test_a_worker_of_too_little_memory_is_named_and_the_remedy_works(client, images):

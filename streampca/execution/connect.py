@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,10 +24,11 @@ from distributed.versions import VersionMismatchWarning
 from .. import machine
 from ..errors import ClusterError, RequestError, first_line
 from ..events import Listener, Warned, silent
+from ..signals import safe_point
 from ..units import format_seconds
 from .cluster import DaskExecutor
 from .cluster_options import CLUSTERS, KUBERNETES, LISTS, LOCAL, ClusterOptions, kind_of
-from .workers import limit_around
+from .workers import LOOK, limit_around
 
 ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # key of dask's configuration
 REACH = 10.0  # seconds to reach a scheduler
@@ -80,7 +82,7 @@ def joined(client: Client, options: ClusterOptions, *, listener: Listener = sile
     if options.is_submitted:
         listener(Warned(f"waiting up to {format_seconds(options.timeout)} for the first worker of {options.cluster}."))
     try:
-        client.wait_for_workers(options.workers or 1 if local else 1, timeout=options.timeout)
+        _wait_for_workers(client, options.workers or 1 if local else 1, options.timeout)
     except TimeoutError:
         waited = f"{options.cluster} had no worker within {format_seconds(options.timeout)}"
         jobs = f"; see what jobs {', '.join(_jobs(client))} wait for" if _jobs(client) else "; start workers"
@@ -88,6 +90,21 @@ def joined(client: Client, options: ClusterOptions, *, listener: Listener = sile
     executor = DaskExecutor(client, workers=options.workers, timeout=options.timeout)
     executor.check_versions()
     return executor
+
+
+def _wait_for_workers(client: Client, count: int, seconds: float) -> None:
+    """Wait until there are so many workers, or raise TimeoutError; a safe point every second."""
+    until = time.monotonic() + seconds
+    while True:
+        safe_point()
+        left = until - time.monotonic()
+        try:
+            client.wait_for_workers(count, timeout=min(LOOK, left))
+        except TimeoutError:
+            if left <= LOOK:
+                raise
+        else:
+            return
 
 
 def _jobs(client: Client) -> list[str]:
