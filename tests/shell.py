@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -62,6 +64,11 @@ main()
 """
 
 
+DATED = re.compile(r"zarr\.json|run\.(json|log)|.*\.html")
+# Warning of outputs that are compressed, or checkpoints, which the disk has no room for.
+MAY_FILL = re.compile(r"warning: .* takes up to .* and .* has .* left; if the disk fills, free some space, or .*")
+
+
 @dataclass(frozen=True)
 class Said:
     """Exit code and output of a command."""
@@ -72,8 +79,11 @@ class Said:
 
     @property
     def complaint(self) -> str:
-        """The one line a failed command leaves on standard error; progress lines must have been quieted."""
-        lines = [line for line in self.err.splitlines() if line.strip()]
+        """The one line a failed command leaves on standard error; progress lines must have been quieted.
+
+        A warning that the disk may be too small may precede it.
+        """
+        lines = [line for line in self.err.splitlines() if line.strip() and not MAY_FILL.fullmatch(line)]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("streampca: "), self.err
         assert lines[0].endswith((".", "?", "--help")) or ". Resume with: streampca " in lines[0], self.err
@@ -93,6 +103,13 @@ def diagonal(rows: Iterable[object], columns: Sequence[object]) -> list[object]:
         for at, row in enumerate(rows)
         for number, column in enumerate(columns)
     ]
+
+
+def undated(paths: Iterable[str]) -> dict[str, str]:
+    """Return a digest of every file below some paths, but of those that say when, or by whom, they were written."""
+    files = [file for path in paths for file in ([Path(path)] if Path(path).is_file() else Path(path).rglob("*"))]
+    kept = sorted(file for file in files if file.is_file() and not DATED.fullmatch(file.name))
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in kept}
 
 
 def not_drawn(picture: ReportFigure, kind: str) -> DrawnFigure:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,12 @@ import pytest
 import tifffile
 import zarr
 from pyarrow import parquet
-from shell import pictures, python, refused, said_by, succeeded, typed
+from resumed import bits, run, source_of
+from shell import MAY_FILL, pictures, python, refused, said_by, succeeded, typed, undated
 
 import streampca
+from streampca.cli.terminal import Progress
+from streampca.errors import OutputError
 
 LIMIT = 8_000  # bytes a file may have where files are limited: less than a page without pictures
 NO_ROOM = {"disk": "No space left on device", "limit": "File too large"}
@@ -27,8 +32,44 @@ NO_ROOM = {"disk": "No space left on device", "limit": "File too large"}
 
 def fill(disk, free):
     """Leave so many bytes free."""
+    Path(disk, "filler").unlink(missing_ok=True)
     size = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
     Path(disk, "filler").write_bytes(bytes(size - free))
+
+
+def filling(disk, moment, free=0, told=lambda event: None):
+    """A listener that fills a disk when the event of this number comes, from 1; and the events."""
+    seen = []
+
+    def listen(event):
+        told(event)
+        seen.append(event)
+        if len(seen) == moment:
+            fill(disk, free)
+
+    return listen, seen
+
+
+def last_line(said):
+    """Return how a command failed, after warnings of checkpoints that could not be written."""
+    *warnings, line = said.err.splitlines()
+    assert all(warning.startswith("warning: ") for warning in warnings), said.err
+    assert line.startswith("streampca: ")
+    return line
+
+
+def typed_until(disk, moment, free, *words):
+    """Run a command on a disk that fills at an event; returns what it said, and the number of events."""
+    progress = Progress.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        listen, seen = filling(disk, moment, free)
+
+        def told(self, event):
+            progress(self, event)
+            listen(event)
+
+        patch.setattr(Progress, "__call__", told)
+        return typed(*words), len(seen)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +94,7 @@ def test_full_disk_keeps_what_was_to_be_replaced(disk, fitted):
 def test_full_disk_during_a_run(disk, free, undrawn):
     np.save("images.npy", pictures(4000, 10, 10))
     text = "collection: {source: images.npy}\nfit: {n_components: 30}\noutput: {directory: disk/out, transform: true, "
-    Path("run.yaml").write_text(text + "report: true, images: disk/images.npy}")
+    Path("run.yaml").write_text(text + "report: true, images: disk/images.zarr}")
     fill(disk, free)
     line = refused("run", "run.yaml")
     assert "No space left on device" in line
@@ -62,9 +103,37 @@ def test_full_disk_during_a_run(disk, free, undrawn):
     os.remove("disk/filler")
     succeeded("run", "run.yaml", "-q")
     assert len(os.listdir("disk/out/pictures")) == 9
-    assert np.load("disk/images.npy").shape == (4000, 10, 10)
+    assert streampca.open_collection("disk/images.zarr").shape == (4000, 10, 10)
     if finished:
         assert streampca.load_model(made).provenance["created"] == finished, "what was finished is used again"
+
+
+def test_outputs_that_do_not_fit_together_are_refused_before_the_fit(disk):
+    """Those that are not compressed are; of others there is a warning, as they may well fit."""
+    np.save("images.npy", np.zeros((4000, 10, 10), np.uint8) + np.arange(10, dtype=np.uint8))
+    text = "collection: {{source: images.npy}}\nfit: {{n_components: 1}}\noutput: {{directory: disk/out, {}}}"
+    fill(disk, 1_500_000)
+    Path("run.yaml").write_text(text.format("scores: disk/scores.npy, images: disk/images.npy"))
+    line = refused("run", "run.yaml")
+    assert re.match(r"all of disk/scores.npy, disk/images.npy takes 1\.5 MiB and .*/disk has .* left; free", line)
+    assert not Path("disk/out/model.zarr").exists()
+    said = typed("copy", "images.npy", "--resize", "40x40", "-o", "disk/copy.zarr", "-q")
+    assert said.code == 0
+    assert MAY_FILL.fullmatch(said.err.strip())
+    assert streampca.open_collection("disk/copy.zarr").shape == (4000, 40, 40)
+
+
+def test_what_a_resumed_run_has_written_is_not_asked_for_again(disk, monkeypatch):
+    np.save("images.npy", pictures(4000, 10, 10))
+    succeeded("fit", "images.npy", "-k", 30, "-o", "model.zarr", "-q")
+    words = ("reconstruct", "model.zarr", "images.npy", "-o", "disk/images.npy", "--checkpoint-every", 0, "-q")
+    monkeypatch.setattr("streampca.planning.transform.MOST_BLOCK", 100_000)
+    fill(disk, 2_000_000)
+    said, _ = typed_until(disk, 20, 0, *words)
+    assert "No space left on device" in last_line(said)
+    assert not Path("disk/images.npy").exists()
+    fill(disk, 1_450_000)  # less than the output
+    succeeded(*words)
 
 
 def refuses_to_write(source, model, folder):
@@ -138,7 +207,10 @@ def test_every_command(fitted, here, undrawn, name, free, request):
     before = state("images.npy", "model.zarr", "disk/precious.txt")
     said = limited(*words, limit=LIMIT) if free is None else typed(*words)
     assert said.code == 1
-    assert f"disk/{made} could not be written: {NO_ROOM['limit' if free is None else 'disk']}" in said.complaint
+    if free is not None and made.endswith((".npy", ".tif")):
+        assert re.match(rf"disk/{made} takes .* and .*/disk has .* left; free some space, ", said.complaint)
+    else:
+        assert f"disk/{made} could not be written: {NO_ROOM['limit' if free is None else 'disk']}" in said.complaint
     assert "run the same command again" in said.complaint
     assert state("images.npy", "model.zarr", "disk/precious.txt") == before
     assert set(os.listdir("disk")) <= {"precious.txt", "filler"}, "room is given back"
@@ -177,3 +249,91 @@ def test_a_run_keeps_what_it_finished(here):
     succeeded("run", "run.yaml", "-q")
     assert {path: digest for path, digest in state("out/model.zarr").items() if path in finished} == finished
     assert streampca.open_collection("out/scores.zarr").shape == (20_000, 5)
+
+
+# -- a disk that fills at random moments
+
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 10))]
+IS_FULL = re.compile("No space left on device|left; free some space")
+FREE_THEN = [0, 8_000, 60_000]  # bytes that are left
+FITS = ["covariance", "covariance in threads", "dual sweep", "dual scratch", "dual scratch, stored", "randomized",
+        "samples, weighted, scratch", "em"]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", FITS)
+def test_a_fit_goes_on_after_the_disk_was_full(files, unbroken, disk, kind, seed):
+    (expected, events), random = unbroken(kind), np.random.default_rng(seed)
+    moment, free = random.integers(1, len(events) + 1), random.choice(FREE_THEN)
+    again = partial(run, source_of(files, kind), kind, disk / "m.zarr", disk / "kept")
+    listen, _ = filling(disk, moment, free)
+    found, said = None, ""
+    try:
+        found = again(listener=listen)
+    except OutputError as error:
+        said = str(error)
+    Path(disk, "filler").unlink(missing_ok=True)
+    if found is None:
+        assert IS_FULL.search(said)
+        found = again()
+    assert bits(found) == bits(streampca.load_model(disk / "m.zarr")) == expected
+    assert os.listdir(disk) == ["m.zarr"], "nothing is left behind"
+
+
+LONG = {
+    "fit": "fit images.npy -k 8 --method covariance -o disk/fitted.zarr --checkpoint-every 0",
+    "part": "fit images.npy -k 8 --part 1/2 -o disk/part.zarr --checkpoint-every 0",
+    "merge": "merge part1.zarr part2.zarr -o disk/merged.zarr",
+    "transform to zarr": "transform model.zarr images.npy -o disk/scores.zarr --checkpoint-every 0",
+    "transform to npy": "transform model.zarr images.npy -o disk/scores.npy --checkpoint-every 0",
+    "transform to csv": "transform model.zarr images.npy -o disk/scores.csv --checkpoint-every 0",
+    "reconstruct": "reconstruct model.zarr images.npy -o disk/images.npy --checkpoint-every 0",
+    "copy": "copy images.npy -o disk/copy.zarr",
+    "report": "report model.zarr -o disk/page.html --pictures disk/drawn",
+    "neighbors": "neighbors scores.npy -o disk/graph.zarr --checkpoint-every 0",
+    "embed": "embed few.npy -o disk/embedded.zarr --checkpoint-every 0",
+    "run": "run run.yaml",
+}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A folder with what these commands read."""
+    folder = tmp_path_factory.mktemp("given")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        np.save("images.npy", pictures(1000, 12, 10))
+        np.save("few.npy", pictures(200, 12, 10))
+        text = "collection: {source: images.npy}\nfit: {n_components: 8}\ncheckpoint: {every: 0}\n"
+        text += "output: {directory: disk/out, transform: true, report: true, images: disk/images.zarr}"
+        Path("run.yaml").write_text(text)
+        for words in ("-o model.zarr", "--part 1/2 -o part1.zarr", "--part 2/2 -o part2.zarr"):
+            succeeded("fit", "images.npy", "-k", 8, "--method", "covariance", "-q", *words.split())
+        succeeded("transform", "model.zarr", "images.npy", "-o", "scores.npy", "-q")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", LONG)
+def test_a_command_goes_on_after_the_disk_was_full(given, disk, undrawn, monkeypatch, name, seed):
+    words, random = [*LONG[name].split(), "-q"], np.random.default_rng(seed)
+    shutil.copytree(given, ".", dirs_exist_ok=True)
+    for module in ("covariance", "transform", "neighbors"):
+        monkeypatch.setattr(f"streampca.planning.{module}.MOST_BLOCK", 12_000)
+    said, count = typed_until(disk, 0, 0, *words)
+    assert said.code == 0, said.err
+    expected, made = undated(["disk"]), sorted(os.listdir("disk"))
+    for path in made:
+        shutil.rmtree(disk / path) if (disk / path).is_dir() else (disk / path).unlink()
+    said, _ = typed_until(disk, random.integers(1, count + 1), random.choice(FREE_THEN), *words)
+    assert said.code in (0, 1)
+    Path("disk/filler").unlink(missing_ok=True)
+    if said.code:
+        assert IS_FULL.search(last_line(said))
+        succeeded(*words)
+    assert undated(["disk"]) == expected
+    assert sorted(os.listdir("disk")) == made
+    assert not list(Path("disk").rglob("*streampca-*")), "nothing is left behind"

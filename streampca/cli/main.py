@@ -95,8 +95,8 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
     try:
         with stopping_on_signals(owns_process=True):
+            # Here is no safe point: what was asked to stop when its outputs were complete ends as if it was not.
             code = cli.main(standalone_mode=False, obj=_own_process)
-            safe_point()
         sys.exit(code)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)

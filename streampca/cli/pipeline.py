@@ -39,8 +39,9 @@ from ..readers import Collection, open_collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents
+from ..storage.free_space import check_free_spaces
 from ..storage.locks import alone_at
-from ..storage.outputs import recover
+from ..storage.outputs import UNCOMPRESSED, partial_bytes, recover
 from ..units import parse_bytes
 from .earlier_model import load_earlier
 from .from_config import (
@@ -337,6 +338,7 @@ def _check_feasible(job: _Job) -> None:
         foresee_copy(job.collection, outputs.collection, memory=run.fit.memory, overwrite=run.output.overwrite)
     if job.model is not None:
         _check_images(job, job.model)
+        _check_disk(job, job.model.n_scores, job.model.sample_shape, job.model.components.dtype.itemsize)
     if outputs.graph and not outputs.need_model:
         plan_neighbors(problem_of(job.collection), neighbors_request_of(run), job.collection.source)
     if outputs.graph and job.model is not None:
@@ -383,11 +385,10 @@ def _check_applying(job: _Job) -> None:
         what = f"metric {request.metric!r}" if request.metric != "euclidean" else f"kind {request.kind!r}"
         raise RequestError(f"output.images: models of {what} write no images; leave it out.")
     plan = plan_collection(collection, request, total_weight=total_of(job.weights), target=job.target)
-    k = _fewest(plan)
-    single = plan.problem.is_narrow and plan.request.precision != "double"
-    dtype = np.dtype(np.float32 if single else np.float64)
+    k, dtype = plan.fewest_components, np.dtype(f"f{plan.component_itemsize}")
     nbytes = dtype.itemsize * k * prod(collection.sample_shape)
     stored = plan.stored or (job.outputs.model is not None and not are_held(nbytes, plan.memory))
+    _check_disk(job, k, collection.sample_shape, dtype.itemsize)
     check = partial(check_foreseen, dtype=dtype, stored=stored, memory=run.fit.memory)
     if job.outputs.scores:
         check(collection, collection.frame, k, makes_images=False)
@@ -404,17 +405,23 @@ def _check_applying(job: _Job) -> None:
         check(made, collection.frame, count, makes_images=True, residual=output.residual, whole=output.whole)
 
 
+def _check_disk(job: _Job, k: int, sample_shape: tuple[int, ...], itemsize: int) -> None:
+    """Refuse scores and images that the disk has no space for together, before the first of them: uncompressed ones."""
+    # Pictures put together of windows are smaller than all windows, and refused when they are opened.
+    images = None if job.run.output.whole else job.outputs.images
+    values = {job.outputs.scores: k, images: prod(sample_shape)}
+    check_free_spaces(
+        {
+            path: job.raw.n_samples * count * itemsize - partial_bytes(path)
+            for path, count in values.items()
+            if path is not None and path.lower().endswith(UNCOMPRESSED)
+        }
+    )
+
+
 def _check_graph(job: _Job, k: int) -> None:
     """Refuse a graph of the scores of k components that does not fit, before they are written."""
     plan_neighbors(problem_of_scores(job.raw, k), neighbors_request_of(job.run), str(job.outputs.scores))
-
-
-def _fewest(plan: Plan) -> int:
-    """Return the fewest components that a fit can find: of a fraction or a rule it may be one."""
-    wanted, most = plan.request.n_components, plan.problem.most_components
-    if wanted is None:
-        return most
-    return min(wanted, most) if isinstance(wanted, int) else 1
 
 
 def _embedded(job: _Job, request: EmbeddingRequest) -> Result:

@@ -42,6 +42,7 @@ from ..readers import Opening, check_apart, open_collection, open_column, paths_
 from ..readers.collection import data_difference, digest, states_by_name, unchanged
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
+from ..storage.free_space import check_free_spaces
 from ..storage.locks import alone_at, alone_in
 from ..storage.outputs import SCRATCH
 from ..units import MIB, parse_bytes
@@ -51,7 +52,7 @@ from .embedding_plan import components_request, n_scores_of, plan_last, plan_sta
 from .fit import Place, fit_collection
 from .identity import check_beside, described
 from .methods import Decomposition
-from .neighbors import graph_of
+from .neighbors import EDGE_BYTES, graph_of
 from .plan import check_options, narrowed, prepared
 
 Array = npt.NDArray[Any]
@@ -357,6 +358,7 @@ class _Work:
         )
         self.listener(Planned(planned))
         plan = planned.coordinates
+        self._warn_of_disk(plan, how)
         with self._stages(how, plan) as (folder, saved):
             compared = self._compared(folder, how)
             # No name is left for the whole graph, whose memory is free before the eigenproblem.
@@ -392,6 +394,18 @@ class _Work:
             model = cast("EmbeddingModel", load_model(self.place.path, memory=self.request.memory))
         self.listener(Finished("embed", time.perf_counter() - began))
         return model
+
+    def _warn_of_disk(self, plan: CoordinatesPlan, how: Checkpointing | None) -> None:
+        """Warn where the model, or the stages in the folder of the checkpoint, may not fit the disk."""
+        n, scores = self.collection.n_samples, self.n_scores or self.collection.n_features
+        distances = plan.n_landmarks if self.request.kind == "isomap" else 0
+        needed = {}
+        if self.place is not None:
+            needed[self.place.path] = 8 * (n * self.request.n_components + plan.n_references * (scores + distances))
+        if how is not None:
+            graph = EDGE_BYTES * self.request.n_neighbors
+            needed[how.folder] = n * (8 * scores + graph + 2 * 8 * distances)  # the last two states of the distances
+        check_free_spaces(needed, at_most=self.listener)
 
     @property
     def n_scores(self) -> int:

@@ -41,7 +41,7 @@ from .executor import resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, identity_of
 from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
-from .plan import check_options, narrowed, plan_collection, prepared
+from .plan import check_options, narrowed, plan_collection, prepared, warn_of_disk
 
 Float64 = npt.NDArray[np.float64]
 
@@ -374,6 +374,9 @@ def _fitted(
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
+    if saved is None or not saved.record:  # a run that is resumed has written some of it
+        folder = None if saved is None else saved.folder
+        warn_of_disk(chosen, None if place is None else place.path, folder, listener, part=part)
     if saved is not None:
         copy = resumable_scratch_name(request, saved) if chosen.schedule == "scratch" else None
         saved.begin(decisive_fields(chosen), scratch=copy, memory=chosen.memory, workers=chosen.workers)

@@ -50,6 +50,7 @@ from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
 from .identity import check_adds, described
 from .methods import Decomposition, check_variance, decompose, decompose_sketch, sketch_of_model
+from .plan import warn_of_disk
 
 PathLike = str | os.PathLike[str]
 
@@ -143,6 +144,7 @@ def merge(
         how: dict[str, Any] = {"memory": budget, "output": path is not None, "scratch": None}
         plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
         listener(Planned(plan))
+        warn_of_disk(plan, path, None, listener)
         meter = PeakMeter()
         found = _solved(pieces, data["source"], plan, listener)
         first = pieces[0].load()

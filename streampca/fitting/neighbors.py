@@ -60,6 +60,7 @@ from ..readers import Opening, check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
+from ..storage.free_space import check_free_spaces
 from ..storage.locks import alone_at, alone_in
 from ..units import counted, parse_bytes
 from .build_model import data_of
@@ -71,6 +72,8 @@ from .plan import check_options, narrowed, prepared
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 Float64 = npt.NDArray[np.float64]
+
+EDGE_BYTES = 12  # of a stored neighbour: its number and distance
 
 
 @stopping_on_signals()
@@ -178,7 +181,8 @@ def graph_of(
     """Plan and make the graph of an opened collection, and write it where there is an output; see `neighbors`."""
     if checkpoint is not None:
         check_beside(checkpoint.folder, output)
-    with alone_at(output), alone_in(None if checkpoint is None else checkpoint.folder):
+    folder = None if checkpoint is None else checkpoint.folder
+    with alone_at(output), alone_in(folder):
         if output is not None:
             check_graph_output(output, overwrite=overwrite)
         plan = plan_neighbors(problem_of(collection), request, collection.source)
@@ -186,6 +190,9 @@ def graph_of(
             load_faiss()
         told, states = one_at_a_time(listener), collection.states()
         told(Planned(plan))
+        edges = collection.n_samples * request.n_neighbors * EDGE_BYTES
+        needed = {path: count for path, count in ((output, edges), (folder, 2 * edges)) if path is not None}
+        check_free_spaces(needed, at_most=told)
         saved = None
         if checkpoint is not None:
             identity = _identity_of(collection, request, states)

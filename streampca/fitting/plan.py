@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from inspect import signature
+from math import prod
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from ..errors import BudgetError, DataError, RequestError, SourceError, nearest
 from ..events import Listener, silent
+from ..models.pca import STATE_LIMIT
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.budget import block_limit
@@ -33,6 +35,7 @@ from ..readers.views.view import View
 from ..readers.weights import total_of, weights_of
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
+from ..storage.free_space import check_free_spaces
 from ..units import parse_bytes, parse_shape
 from .landmarks import mapped_for
 from .learning import learned_for
@@ -140,6 +143,21 @@ def plan(
     return plan_collection(
         collection, request, total_weight=weight, target=target_of(target, samples, kind, n_slices=n_slices)
     )
+
+
+def warn_of_disk(
+    plan: Plan, output: str | None, checkpoint: str | None, listener: Listener, *, part: Part | None = None
+) -> None:
+    """Warn where a model, which is compressed, and checkpoints, which are no condition, may not fit the disk."""
+    needed = {}
+    if output is not None:
+        statistic = plan.state_bytes if plan.method == "covariance" else 0
+        kept = statistic if part is not None or statistic <= STATE_LIMIT else 0
+        loadings = plan.fewest_components * prod(plan.problem.sample_shape)
+        needed[output] = plan.component_itemsize * loadings + kept
+    if checkpoint is not None:
+        needed[checkpoint] = 2 * plan.state_bytes  # the last two states
+    check_free_spaces(needed, at_most=listener)
 
 
 def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:

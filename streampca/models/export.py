@@ -14,6 +14,7 @@ from ..errors import RequestError
 from ..readers import check_apart, fitted_on
 from ..signals import safe_point, stopping_on_signals
 from ..storage.disk import expanded
+from ..storage.free_space import check_free_space
 from ..storage.locks import alone_at
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
 from ..storage.pixel_sizes import channel_names, is_colour
@@ -111,6 +112,7 @@ def _write_tiff(found: _Pictures, path: str) -> None:
 
     large = is_large(found.pages.shape)
     ome = large or is_named_ome(path)
+    check_free_space(path, 4 * math.prod(found.pages.shape), path)
     how = scaled(found.pages, found.model.coordinates, ome=ome)
     how["metadata"] |= found.ome() if ome else found.imagej()
     with staged(path) as partial, tifffile.TiffWriter(partial, imagej=not ome, ome=ome, bigtiff=large) as file:

@@ -304,6 +304,28 @@ class Plan:
         return "samples" if self.width and self.schedule in ("sweep", "scratch") else "features"
 
     @property
+    def fewest_components(self) -> int:
+        """Fewest components that the fit can find: of a fraction or a rule it may be one."""
+        wanted, most = self.request.n_components, self.problem.most_components
+        if wanted is None:
+            return most
+        return min(wanted, most) if isinstance(wanted, int) else 1
+
+    @property
+    def component_itemsize(self) -> int:
+        """Bytes of a loading."""
+        return 4 if self.problem.is_narrow and self.request.precision != "double" else 8
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the matrix or basis that a checkpoint holds, about; 0 where that is little."""
+        n, p = self.problem.n_samples, self.problem.n_features
+        if self.width:
+            return 8 * self.columns * (n if self.side == "samples" else p)
+        order = {"covariance": p, "dual": n, "kernel-matrix": n}.get(self.method, 0)
+        return 8 * order**2
+
+    @property
     def _is_sampled(self) -> bool:
         """True where the method starts from a sample."""
         return self.schedule in ("lanczos", "em")

@@ -29,6 +29,7 @@ from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
+from ..storage.free_space import check_free_space
 from ..storage.locks import alone_at
 from ..storage.outputs import check_output, staged
 from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
@@ -102,8 +103,10 @@ def copy_collection(
 
 def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, listener: Listener) -> None:
     """Fold the tiles of a collection into its copy."""
+    table = _table(source, plan)
+    check_free_space(path, table.most_bytes(".zarr"), path, at_most=listener)
     with staged(path) as partial:
-        writer = ZarrWriter(partial, _table(source, plan))
+        writer = ZarrWriter(partial, table)
         task = _Tiles(source, tuple(tiles_of(source.shape, plan.tile)), writer)
         with reported(listener, PassStarted("copy", 1, 1, source.n_samples, source.nbytes)), unchanged(source):
             runner.check(task.first, plan.memory_estimate.total, listener)

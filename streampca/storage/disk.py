@@ -7,11 +7,22 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 MOST_UNSYNCED = 1000  # files
+BLOCK = 512  # bytes, in which the system counts what a file takes
 
 
 def expanded(path: str | os.PathLike[str]) -> str:
     """Return a path as text, its leading ``~`` or ``~user`` replaced by the home folder."""
     return os.path.expanduser(os.fspath(path))
+
+
+def bytes_on_disk(path: str) -> int:
+    """Return the bytes that a file takes, or all files of a folder; 0 where there is neither."""
+    paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
+    found = 0
+    for each in paths:
+        with suppress(FileNotFoundError):
+            found += os.stat(each).st_blocks * BLOCK
+    return found
 
 
 def sync_files(paths: Iterable[str], root: str) -> None:

@@ -1,30 +1,69 @@
-"""Free space on disk: checked before a large file is written, and named where a write fails for want of it."""
+"""Free space on disk: compared with outputs before they are written, and named where a write fails for want of it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ..errors import OutputError
+from ..events import Listener, Warned
 from ..units import MIB, format_bytes
 
 FULL = 1 * MIB  # a disk with less free space counts as full
+REMEDY = "free some space, or choose another place, then run the same command again."
 
 
-def check_free_space(path: str, needed: int, what: str, remedy: str) -> None:
-    """Refuse to write `needed` bytes at a path whose disk has less free space."""
+def check_free_space(
+    path: str, needed: int, what: str, remedy: str = REMEDY, *, at_most: Listener | None = None
+) -> None:
+    """Refuse to write `needed` bytes at a path whose disk has less free space.
+
+    Parameters
+    ----------
+    path : str
+        Path to write. What it replaces stays until it is complete, and is not free by then.
+    needed : int
+        Bytes that will be written.
+    what : str
+        What is written, for the message.
+    remedy : str
+        End of the message.
+    at_most : callable, optional
+        Listener that is warned in place of the refusal, where fewer bytes may do, as of what is compressed.
+
+    Raises
+    ------
+    OutputError
+        If there is less free space, and no listener.
+    """
     folder, free = _free(path)
-    if free < needed:
-        raise OutputError(f"{what} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} left; {remedy}")
+    if free >= needed:
+        return
+    compared = f"{format_bytes(needed)} and {folder} has {format_bytes(free)} left"
+    if at_most is None:
+        raise OutputError(f"{what} takes {compared}; {remedy}")
+    at_most(Warned(f"{what} takes up to {compared}; if the disk fills, {remedy}"))
+
+
+def check_free_spaces(needed: Mapping[str, int], *, at_most: Listener | None = None) -> None:
+    """Refuse to write so many bytes at each path, all of which are there in the end; see `check_free_space`."""
+    disks: dict[int, list[str]] = {}
+    for path in needed:
+        disks.setdefault(os.stat(_free(path)[0]).st_dev, []).append(path)
+    for paths in disks.values():
+        total, takes = sum(needed[path] for path in paths), ", ".join(paths)
+        check_free_space(paths[0], total, takes if len(paths) == 1 else f"all of {takes}", at_most=at_most)
 
 
 def _free(path: str) -> tuple[str, int]:
-    """Return the folder of a path and the bytes free there; 0 if it does not exist."""
+    """Return the nearest folder above a path that exists, and the bytes free there."""
     folder = os.path.dirname(os.path.abspath(path))
-    return folder, shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder, shutil.disk_usage(folder).free
 
 
 @contextmanager
@@ -42,7 +81,7 @@ def _problem(path: str, error: OSError) -> str:
     """Return one line about a failed write, with the remedy."""
     folder, free = _free(path)
     # Where one thread cannot make a folder for want of space, another may be told that there is no such folder.
-    starved = error.errno == errno.ENOENT and os.path.isdir(folder) and free < FULL
+    starved = error.errno == errno.ENOENT and os.path.isdir(os.path.dirname(os.path.abspath(path))) and free < FULL
     if starved or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
             f"{path} could not be written: {os.strerror(errno.ENOSPC if starved else error.errno or errno.ENOSPC)} "

@@ -20,8 +20,9 @@ from typing import Any
 from numpy.lib import format as npy_format
 
 from ..errors import ChangedError, DataError, OutputError, RequestError
-from .disk import sync_folder
-from .free_space import writing
+from ..events import Listener, silent
+from .disk import bytes_on_disk, sync_folder
+from .free_space import check_free_space, writing
 from .locks import alone_at
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import is_another_tiff
@@ -35,27 +36,36 @@ ENDINGS = {
     "images": (".zarr", ".npy", *TIFF),
     "components": (".npy",),
 }
+UNCOMPRESSED = (".npy", *TIFF)
 CSV_START = b"sample,component_1"  # of scores
 
 
 @contextmanager
 def open_writer(
-    path: str, table: OutputArray, *, overwrite: bool = False, unfinished: UnfinishedOutput | None = None
+    path: str,
+    table: OutputArray,
+    *,
+    overwrite: bool = False,
+    unfinished: UnfinishedOutput | None = None,
+    listener: Listener = silent,
 ) -> Iterator[Writer]:
     """Open an output for writing in the format its name ends in; complete it when the block ends without an error.
 
-    An `unfinished` output is resumed if its partial file matches, and stays if writing breaks off; see `staged`.
+    An `unfinished` output is resumed if its partial file matches, and stays if writing breaks off; see `staged`. The
+    listener is warned where there may be too little space for it.
 
     Raises
     ------
     OutputError
-        If it exists already and `overwrite` is false, or cannot be written.
+        If it exists already and `overwrite` is false, cannot be written, or is too large for the disk, uncompressed.
     RequestError
         If the ending is of no format that holds such an array, see `ENDINGS`.
     """
     with alone_at(path):
         suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
         with staged(path, unfinished) as partial:
+            missing = table.most_bytes(suffix) - bytes_on_disk(partial)
+            check_free_space(path, missing, path, at_most=None if suffix in UNCOMPRESSED else listener)
             sink = WRITERS[suffix](partial, replace(table, path=path), unfinished)
             try:
                 yield sink
@@ -104,6 +114,20 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
             raise
 
 
+def partial_bytes(path: str) -> int:
+    """Return the bytes on disk of what a run has begun to write of an output, and another may resume."""
+    return sum(bytes_on_disk(os.path.join(os.path.dirname(path), name)) for name in _partials(path))
+
+
+def _partials(path: str) -> list[str]:
+    """Return the partial names of an output that are in its folder."""
+    folder, name = os.path.split(path)
+    ours = re.compile(re.escape(name) + r"(\.[0-9a-f]{8})?" + re.escape(PARTIAL))
+    with suppress(FileNotFoundError):
+        return [found for found in os.listdir(folder or ".") if ours.fullmatch(found)]
+    return []
+
+
 def _partial(path: str, unfinished: UnfinishedOutput | None) -> str:
     """Return the partial name to write or resume; remove what other runs left of the output, or recover it."""
     recover(path)
@@ -112,11 +136,9 @@ def _partial(path: str, unfinished: UnfinishedOutput | None) -> str:
         resumed = f"{path}.{unfinished.token}{PARTIAL}"
         is_whole = os.path.isfile(resumed) and os.path.getsize(resumed) >= unfinished.size
         resumed = resumed if is_whole or os.path.isdir(resumed) else None
-    folder, name = os.path.split(path)
-    ours = re.compile(re.escape(name) + r"(\.[0-9a-f]{8})?" + re.escape(PARTIAL))
-    for found in os.listdir(folder or "."):
-        if ours.fullmatch(found) and os.path.join(folder, found) != resumed:
-            discard(os.path.join(folder, found))
+    for found in _partials(path):
+        if (other := os.path.join(os.path.dirname(path), found)) != resumed:
+            discard(other)
     if unfinished is None or resumed is not None:
         return resumed or path + PARTIAL
     unfinished.token, unfinished.size = uuid.uuid4().hex[:8], None

@@ -40,6 +40,7 @@ NAMES_AT_A_TIME = 100_000
 PARQUET = ".parquet"
 IN_ORDER = (".csv", PARQUET)  # written from the first row to the last, by one process
 GROUP_BYTES = 4 * MIB  # of scores in a group of rows of a Parquet file, one of which is in memory
+CSV_DIGITS = {4: 9, 8: 17}  # significant digits that give back a float of so many bytes
 # Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
 EVERY_CHUNK: Any = {"write_empty_chunks": True}
 # Compression of outputs: pictures of 8 bits are as small as with Zarr's default and as fast to read, those of 16 bits
@@ -99,6 +100,11 @@ class OutputArray:
         object.__setattr__(self, "coordinates", within)
         others = {name: each for name, each in self.sample_coordinates.items() if name not in {*taken, *within}}
         object.__setattr__(self, "sample_coordinates", others)
+
+    def most_bytes(self, suffix: str) -> int:
+        """Return the bytes of its values in the format of an ending, uncompressed."""
+        in_text = CSV_DIGITS[self.dtype.itemsize] + 7 if suffix == ".csv" else None  # sign, point, exponent and comma
+        return math.prod(self.shape) * (in_text or self.dtype.itemsize)
 
 
 @dataclass
@@ -231,7 +237,7 @@ class _CsvWriter(_FileWriter):
             self._writer.writerow(["sample", *(f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1]))])
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
-        digits = ".9g" if rows.dtype == np.float32 else ".17g"
+        digits = f".{CSV_DIGITS[rows.dtype.itemsize]}g"
         for number, row in enumerate(rows, start):
             name = _text(self._names[number]) if self._names is not None else number
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])

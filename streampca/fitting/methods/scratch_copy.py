@@ -22,6 +22,7 @@ from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Chunks, Collection, Filled
+from ...storage.disk import bytes_on_disk
 from ...storage.free_space import check_free_space, writing
 from .job import Job, one_span
 
@@ -85,6 +86,11 @@ class ScratchCopy(Filled):
                 count = os.pwrite(self._file.fileno(), left, offset)
                 left, offset = left[count:], offset + count
 
+    def holds(self, rows: int) -> bool:
+        """Return whether the file is as long as so many samples, all their features, make it."""
+        last = self._range(self.n_features - 1)
+        return os.fstat(self._file.fileno()).st_size >= (self._offset(last, rows) if rows else 0)
+
     def _range(self, feature: int) -> Span:
         start = feature // self._width * self._width
         return Span(start, min(start + self._width, self.n_features))
@@ -98,7 +104,9 @@ class ScratchCopy(Filled):
         while left:
             count = os.preadv(self._file.fileno(), [left], offset)
             if count == 0:
-                raise SourceError(f"the scratch copy of {self.source} was cut short while it was read; fit again.")
+                raise SourceError(
+                    f"the scratch copy of {self.source} was cut short while it was read; fit again to make it anew."
+                )
             left, offset = left[count:], offset + count
 
 
@@ -119,12 +127,13 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
     with writing(path):
         os.makedirs(folder, exist_ok=True)
     remedy = "free some space, or choose another folder by --scratch (scratch=)."
-    check_free_space(path, plan.bytes_written, f"a scratch copy of {source}", remedy)
     checkpoint = job.checkpoint(STAGE)
-    if checkpoint is not None and not os.path.exists(path):
-        checkpoint.restart()
+    there = 0 if checkpoint is None else bytes_on_disk(path)
+    check_free_space(path, plan.bytes_written - there, f"a scratch copy of {source}", remedy)
     with _file(path, checkpoint is None) as file:
         copy = ScratchCopy(file, job.collection, plan.block_features)
+        if checkpoint is not None and (saved := checkpoint.load(0)) and not copy.holds(saved.at):
+            checkpoint.restart()  # the file was removed, or cut short
         _write(copy, path, job, checkpoint)
         hand_back()
         yield copy

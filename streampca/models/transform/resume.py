@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import __version__
+from ...events import Listener
 from ...execution.checkpoint import CheckpointFolder, StageCheckpoint
 from ...planning import Application
 from ...planning.memory import MemoryEstimate, Phase
@@ -67,11 +68,17 @@ def saved_plan(saved: CheckpointFolder | None) -> Application | Piecewise | None
 
 @contextmanager
 def resumable(
-    saved: CheckpointFolder | None, plan: Application | Piecewise, path: str, table: OutputArray, *, overwrite: bool
+    saved: CheckpointFolder | None,
+    plan: Application | Piecewise,
+    path: str,
+    table: OutputArray,
+    *,
+    overwrite: bool,
+    listener: Listener,
 ) -> Iterator[Resumable]:
     """Open an output to write or to resume, and the checkpoint of its fold, which is removed when it is complete."""
     if saved is None:
-        with open_writer(path, table, overwrite=overwrite) as writer:
+        with open_writer(path, table, overwrite=overwrite, listener=listener) as writer:
             yield writer, None
         return
     checkpoint, unfinished = saved.stage(table.name), UnfinishedOutput()
@@ -79,7 +86,8 @@ def resumable(
     if TOKEN.fullmatch(token) and (found := checkpoint.load_any()):  # no path: anybody may have written the record
         unfinished = UnfinishedOutput(token, int(found.state["size"]))
         del found  # its arrays may be large
-    with saved.running(), open_writer(path, table, overwrite=overwrite, unfinished=unfinished) as writer:
+    how: dict[str, Any] = {"overwrite": overwrite, "unfinished": unfinished, "listener": listener}
+    with saved.running(), open_writer(path, table, **how) as writer:
         numbers = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "memory_estimate"}
         saved.begin(numbers, resumes=unfinished.is_resumable, partial=unfinished.token)
         try:

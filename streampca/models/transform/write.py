@@ -130,10 +130,10 @@ def _write_by(
     listener: Listener,
 ) -> float:
     """Fold the collection into its output: block by block, or by ranges of features where components do not fit."""
-    collection = work.collection
+    collection, stored = work.collection, _stored(work, plan, table)
     with (
         reported(listener, PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes)),
-        resumable(saved, plan, path, _stored(work, plan, table), overwrite=overwrite) as (writer, checkpoint),
+        resumable(saved, plan, path, stored, overwrite=overwrite, listener=listener) as (writer, checkpoint),
         unchanged(collection),
     ):
         executor.check(partial(_try, collection, writer), plan.memory_estimate.total, listener)
