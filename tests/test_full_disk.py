@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def fill(disk, free):
     """Leave so many bytes free."""
     Path(disk, "filler").unlink(missing_ok=True)
     size = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-    Path(disk, "filler").write_bytes(bytes(size - free))
+    with suppress(OSError):  # a thread of the command may have taken some of it meanwhile
+        Path(disk, "filler").write_bytes(bytes(max(0, size - free)))
 
 
 def filling(disk, moment, free=0, told=lambda event: None):
