@@ -221,7 +221,7 @@ def threes_alike(names):
     assert np.all(np.diff(ink.mean(axis=(1, 2, 3))) < 0), "strokes thicken upwards"
 
 
-REAL = {"denoise_faces": "frey_faces.npy", "threes": "zip_train.npz"}
+REAL = {"denoise_faces": "frey_faces.npy", "threes": "zip_train.npz", "calcium_movie": "calcium_imaging.tif"}
 SHOWN = {"denoise_faces": denoised, "photograph_by_patches": put_back, "threes": threes_alike}
 
 

@@ -1,4 +1,4 @@
-"""Storage of results: arrays to and from Zarr, ``.npy`` and ``.csv``.
+"""Storage of results: arrays to and from Zarr, ``.npy``, ``.tif``, ``.csv`` and ``.parquet``.
 
 An output is complete or visibly not: `outputs` stages, checks and replaces it, `writers` has one class a format,
 `components` holds components that are larger than memory, `locks` keeps a second process out, `free_space` refuses
