@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
@@ -19,6 +20,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register both; signs are escaped before numpydoc reads the docstrings."""
     app.connect("autodoc-process-docstring", _plain, priority=100)
     app.connect("missing-reference", _public)
+    app.connect("missing-reference", _elsewhere)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -39,3 +41,17 @@ def _public(
         return None
     python = env.domains.python_domain
     return python.resolve_xref(env, node["refdoc"], app.builder, "obj", f"streampca.{name}", node, content)
+
+
+def _elsewhere(
+    app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
+) -> nodes.TextElement | None:
+    """Leave as text what methods inherited from scikit-learn refer to: pages of its own documentation."""
+    places = (str(each.source) for each in (node, *_above(node)))
+    return content if any("docstring of sklearn." in place for place in places) else None
+
+
+def _above(node: nodes.Node) -> Iterator[nodes.Node]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
