@@ -42,7 +42,6 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:obj", r"([A-Z]\w+\.)?[a-z_]\w*"),
     ("py:obj", r"(dask|matplotlib|numpy|xarray)\..*"),
-    ("py:.*", r"sklearn\..*"),
 ]
 
 # -- pages
