@@ -335,13 +335,14 @@ class Result(NamedTuple):
 
 def measure(case: Case, most: float) -> Result:
     """Find the smallest budget of a case, and run it with its own and with four times that."""
-    smallest, refusals = MIB, 0
+    smallest, refusals, modules = MIB, 0, list[str]()
     while refusals <= MOST_REFUSALS:
         budget = int(case.factor * smallest)
         asked = forked(
             *case.words, "--memory", f"{budget if refusals == 0 else 4 * budget}B", "--overwrite", limit=most
         )
-        run = asked if refusals == 0 else watched(case.words, budget, asked.modules, SLOWER * asked.seconds + 30)
+        modules = asked.modules or modules  # one that took too long told none
+        run = asked if refusals == 0 else watched(case.words, budget, modules, SLOWER * asked.seconds + 30)
         named = re.search(r"memory to at least (\d+)(\w+)", run.said)
         if run.code == 0 or named is None:
             break
