@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ import streampca
 from streampca import machine
 from streampca.cli.commands import cli
 from streampca.cli.config import load_run
+from streampca.cli.help import HEADINGS
 from streampca.cli.main import SUMMARIES
 
 COMMANDS = list(cli.commands)
@@ -84,6 +86,30 @@ def test_help_of_one_command(name):
         if option.param_type_name == "option":
             assert option.help, f"{name} {option.opts}"
             assert option.help.endswith((".", "]")), option.help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_of_the_help_are_commands(name):
+    """Two of each, which parse."""
+    command = cli.commands[name]
+    assert len(command.examples) == 2
+    for example in command.examples:
+        words = shlex.split(example.partition(" > ")[0])
+        assert words[:2] == ["streampca", name]
+        command.make_context(name, words[2:])
+
+
+def test_options_stand_under_headings():
+    said = succeeded("fit", "--help")
+    places = [said.index(f"\n{heading}:\n") for heading in (*HEADINGS, "Examples")]
+    assert places == sorted(places)
+    for option, heading in (
+        ("--labels", "Input"),
+        ("--resize", "Preparation"),
+        ("--method", "Method"),
+        ("--memory", "Running"),
+    ):
+        assert said.index(f"\n{heading}:\n") == max(place for place in places if place < said.index(f"  {option} "))
 
 
 def test_programs_that_call_commands_keep_their_signals_and_memory(source, model, tmp_path, monkeypatch):

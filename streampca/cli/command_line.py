@@ -9,9 +9,13 @@ from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from .options import Run, command_line_of, field_of, names_of, section_of
+from .help import PATH, SECTION_MARK
+from .options import CommandLine, Run, command_line_of, field_of, names_of, section_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+# Placeholders of options that take paths.
+PATHS = ("MODEL", "SCORES", "IMAGES", "GRAPH", "FILE", "FOLDER", "COLUMN", "SOURCE")
 
 
 class Decorator(Protocol):
@@ -30,21 +34,27 @@ def options(*keys: str, omit: tuple[str, ...] = ()) -> Decorator:
 def option(key: str, *names: str, **changes: Any) -> Decorator:
     """Add the option of one dotted key to a command, under other names or with other settings of click's if given."""
     field, line = field_of(key), command_line_of(field_of(key))
-    settings: dict[str, Any] = {"help": sentence(line.help or field.description or ""), "metavar": line.metavar}
+    text = line.help or field.description or ""
+    if line.choices:
+        text = f"{text}: {', '.join(line.choices)}"
+    settings: dict[str, Any] = {"help": sentence(text), "metavar": line.metavar}
     if line.flag is not None:
         settings |= {"is_flag": True, "flag_value": line.flag, "default": None}
     elif field.annotation is bool:
         settings |= {"is_flag": True, "default": field.default}
     else:
-        settings |= {"type": str if line.read else _type(field), "multiple": line.multiple}
+        settings |= {"type": _type(field, line), "multiple": line.multiple}
         if field.default is not None and not field.is_required():
             settings |= {"default": field.default, "show_default": True}
-    return click.option(*(names or names_of(key)), _parameter(key), **settings | changes)
+    settings |= changes
+    if settings["metavar"] in PATHS:
+        settings["type"] = PATH
+    return click.option(*(names or names_of(key)), _parameter(key), **settings)
 
 
 def argument(key: str, metavar: str, **settings: Any) -> Decorator:
     """Add a positional argument that gives a dotted key."""
-    return click.argument(_parameter(key), metavar=metavar, **settings)
+    return click.argument(_parameter(key), metavar=metavar, type=PATH, **settings)
 
 
 def combined(*decorators: Decorator) -> Decorator:
@@ -106,7 +116,7 @@ def words_of(section: str, only: str | None = None) -> list[str]:
     return words
 
 
-_SEPARATOR = "__"  # in names of click's parameters, for the dot of a key; of keys without a section it is at the end
+_SEPARATOR = SECTION_MARK  # in names of click's parameters, for the dot of a key; without a section it is at the end
 _DEFAULT = click.core.ParameterSource.DEFAULT
 _TYPED = click.core.ParameterSource.COMMANDLINE
 
@@ -124,8 +134,12 @@ def _keys(section: str) -> list[str]:
     return [f"{section}.{name}" for name in section_of([section]).model_fields]
 
 
-def _type(field: FieldInfo) -> Any:
+def _type(field: FieldInfo, line: CommandLine) -> Any:
     """Return click's type of a field: a choice or text; numbers and ranges are checked by the declaration."""
+    if line.choices:
+        return click.Choice(line.choices)
+    if line.read:
+        return str
     kinds = (field.annotation, *get_args(field.annotation))
     literal = next((kind for kind in kinds if get_origin(kind) is Literal), None)
     return str if literal is None else click.Choice(get_args(literal))

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import RequestError
+from ..planning.hsic import ESTIMATORS, METHODS
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
+from .help import PATH
 from .main import as_typed, cli, main
 from .option_texts import number_or_word, read_count
 from .options import Run
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ..manifold.neighbor_graph import NeighborGraph
 
 SHOWN = 10  # components listed
+LEADING = ("fit.n_components", "fit.method")  # of the options of a fit, those that the help names first
 
 
 # -- what commands share
@@ -32,12 +35,14 @@ def _output(key: str, metavar: str, about: str) -> Decorator:
 
 _source = argument("collection.source", "SOURCE...", nargs=-1, required=True)
 _model = argument("model", "MODEL")
+_stored_model = click.argument("model", type=PATH)
 _opening = options("collection", omit=("collection.source",))
 _preparing = options("prepare")
+_leading = options(*LEADING)
 _budget = options("fit.memory")
 _sharing = options("execution", omit=("execution.kind",))
 _saving = options("checkpoint")
-_quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+_quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _plan = click.option("--plan", is_flag=True, help="Say how it would be done, and stop.")
 _print_config = click.option("--print-config", is_flag=True, help="Print the run as a run file and stop.")
@@ -89,8 +94,10 @@ def _console() -> Console:
 # -- the commands
 
 
-@cli.command()
-@click.option("-o", "--output", default="streampca-demo", show_default=True, help="Folder for data, models, pictures.")
+@cli.command(examples=["streampca demo", "streampca demo -o /tmp/demo --memory 64MiB"])
+@click.option(
+    "-o", "--output", default="streampca-demo", show_default=True, type=PATH, help="Folder for data, models, pictures."
+)
 @click.option("--memory", default="32MiB", show_default=True, metavar="SIZE", help="Budget of each fit.")
 def demo(output: str, memory: str) -> None:
     """Analyse two real collections within a tiny memory budget."""
@@ -99,7 +106,7 @@ def demo(output: str, memory: str) -> None:
     guided_tour(_console(), output, memory)
 
 
-@cli.command()
+@cli.command(examples=["streampca info scans/", "streampca info film.tif --json"])
 @_source
 @_opening
 @_as_json
@@ -139,13 +146,14 @@ def _list_left_out(word: str, listed: Sequence[Sequence[str]], count: int, store
         click.echo(f"{'':<12}... and {count - SHOWN} more (--json lists {stored})")
 
 
-@cli.command()
+@cli.command(examples=["streampca plan scans/ -k 50 --memory 2GiB", "streampca plan --shape 60000x28x28 -k 50"])
 @argument("collection.source", "[SOURCE]...", nargs=-1)
 @_opening
 @_preparing
-@options("fit", omit=("fit.part", "fit.seed", "fit.update", "fit.approximate"))
+@_leading
+@options("fit", omit=(*LEADING, "fit.part", "fit.seed", "fit.update", "fit.approximate"))
 @click.option("--shape", metavar="SHAPE", help="Plan for data that are not here yet, e.g. 60000x28x28.")
-@click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
+@click.option("--dtype", default="uint8", show_default=True, help="Type of the data given by --shape.")
 @click.option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes; --memory is that of each.")
 @_as_json
 @takes_run
@@ -162,14 +170,20 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
         _print_facts(chosen.lines())
 
 
-@cli.command()
+@cli.command(
+    examples=[
+        "streampca fit scans/ -k 50 --memory 2GiB -o model.zarr",
+        "streampca fit air.nc --key air --anomaly month --scale area -k 0.9 -o model.zarr",
+    ]
+)
 @_source
 @option(
     "output.model", "-o", "--output", metavar="MODEL", help="Folder for the model, e.g. model.zarr [default: --update]."
 )
 @_opening
 @_preparing
-@options("fit")
+@_leading
+@options("fit", omit=LEADING)
 @options("follow")
 @_sharing
 @_saving
@@ -192,7 +206,12 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
     click.echo(f"next: {as_typed('transform', model, *words_of('collection'), '-o', 'scores.zarr')}")
 
 
-@cli.command()
+@cli.command(
+    examples=[
+        "streampca embed scans/ -k 2 -o embedding.zarr",
+        "streampca embed scores.zarr --kind spectral-clustering --n-clusters 10 -o clusters.zarr",
+    ]
+)
 @_source
 @option("output.model", "-o", "--output", metavar="MODEL", help="Folder for the model, e.g. embedding.zarr.")
 @options("embed")
@@ -225,11 +244,18 @@ def embed(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
         click.echo(f"next: {as_typed('transform', model, 'NEW', '-o', 'places.zarr')}")
 
 
-@cli.command()
-@click.argument("parts", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
+@cli.command(
+    examples=[
+        "streampca merge part-1.zarr part-2.zarr -o model.zarr",
+        "streampca merge january.zarr february.zarr -k 20 -o winter.zarr",
+    ]
+)
+@click.argument("parts", nargs=-1, required=True, type=PATH)
+@click.option(
+    "-o", "--output", required=True, type=PATH, metavar="MODEL", help="Folder for the model, e.g. model.zarr."
+)
 @option("fit.n_components", show_default=False)
-@click.option("--approximate", is_flag=True, help="Let components stand for models without a scatter matrix.")
+@click.option("--approximate", is_flag=True, help="Merge models without a statistic by their components.")
 @_budget
 @options("output.overwrite")
 @_quiet
@@ -260,7 +286,12 @@ def merge(run: Run, parts: tuple[str, ...], output: str, approximate: bool, quie
     click.echo(f"wrote {output}")
 
 
-@cli.command()
+@cli.command(
+    examples=[
+        "streampca transform model.zarr scans/ -o scores.zarr",
+        "streampca transform model.zarr new.npy --whiten -o scores.csv",
+    ]
+)
 @_model
 @_source
 @_output("output.scores", "SCORES", "Scores: .zarr or .npy; .csv or .parquet for other programs.")
@@ -276,7 +307,12 @@ def transform(run: Run, quiet: bool, print_config: bool) -> None:
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 
-@cli.command()
+@cli.command(
+    examples=[
+        "streampca reconstruct model.zarr scores.zarr -o images.zarr",
+        "streampca reconstruct model.zarr scans/ -k 10 --residual -o residual.npy",
+    ]
+)
 @_model
 @_source
 @_output("output.images", "IMAGES", "Images: .zarr or .npy; .tif for ImageJ and Fiji.")
@@ -293,7 +329,12 @@ def reconstruct(run: Run, quiet: bool, print_config: bool) -> None:
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 
-@cli.command()
+@cli.command(
+    examples=[
+        "streampca neighbors scores.zarr -o graph.zarr",
+        "streampca neighbors scores.zarr --n-neighbors 30 --method exact --plan",
+    ]
+)
 @_source
 @option("output.graph", "-o", "--output", metavar="GRAPH", help="Graph: .zarr.")
 @options("neighbors")
@@ -320,8 +361,8 @@ def neighbors(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 
-@cli.command()
-@click.argument("model")
+@cli.command(examples=["streampca inspect model.zarr -n 20", "streampca inspect model.zarr --verify"])
+@_stored_model
 @click.option("-n", "--count", "asked", type=click.IntRange(1), help=f"Components to list [default: {SHOWN}].")
 @click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
 @_as_json
@@ -386,9 +427,14 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
         click.echo(f"read all of {verified[0]} arrays, {format_bytes(verified[1])}: every checksum agrees")
 
 
-@cli.command()
-@click.argument("model")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Page to write: .html.")
+@cli.command(
+    examples=[
+        "streampca report model.zarr -o report.html",
+        "streampca report model.zarr --labels kinds.csv:kind -o report.html",
+    ]
+)
+@_stored_model
+@click.option("-o", "--output", required=True, type=PATH, metavar="FILE", help="Page to write: .html.")
 @option(
     "collection.source", "--collection", multiple=True, metavar="SOURCE", help="Samples [default: those of the fit]."
 )
@@ -399,10 +445,12 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     show_default=True,
     callback=lambda context, parameter, text: read_count(text),
     metavar="N",
-    help="Most samples, or all.",
+    help="Number of samples to draw and examine at most, or all.",
 )
-@click.option("--pictures", metavar="FOLDER", help="Write the pictures there, too.")
-@click.option("--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Of them.")
+@click.option("--pictures", type=PATH, metavar="FOLDER", help="Write the pictures there, too.")
+@click.option(
+    "--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Format of these."
+)
 @_budget
 @options("output.overwrite")
 @_quiet
@@ -432,18 +480,25 @@ def report(
         click.echo(f"wrote {path}")
 
 
-@cli.command()
-@click.argument("a")
-@click.argument("b", required=False)
+@cli.command(
+    examples=["streampca hsic scans/ --target kinds.npy", "streampca hsic left.npy right.npy --permutations 500"]
+)
+@click.argument("a", type=PATH)
+@click.argument("b", required=False, type=PATH)
 @click.option(
-    "--target", metavar="COLUMN", help="Label or number of each sample, in place of B: a column, as for labels."
+    "--target",
+    type=PATH,
+    metavar="COLUMN",
+    help="Label or number of each sample, in place of B: a column, as for labels.",
 )
 @click.option("--kernel", default="rbf", show_default=True, metavar="NAME", help="Kernel of A.")
 @click.option("--gamma", default="auto", show_default=True, metavar="NUMBER", help="Gamma of that kernel, or auto.")
 @click.option("--y-kernel", metavar="NAME", help="Kernel of B [default: rbf; delta of classes].")
 @click.option("--y-gamma", default="auto", show_default=True, metavar="NUMBER", help="Gamma of that kernel, or auto.")
-@click.option("--method", default="auto", show_default=True, help="Method: auto, exact, landmarks or fourier.")
-@click.option("--estimator", default="biased", show_default=True, help="Estimate that is tested: biased or unbiased.")
+@click.option("--method", type=click.Choice(("auto", *METHODS)), default="auto", show_default=True, help="Method.")
+@click.option(
+    "--estimator", type=click.Choice(ESTIMATORS), default="biased", show_default=True, help="Estimate that is tested."
+)
 @click.option("--landmarks", type=int, metavar="M", help="Number of landmarks [default: 200].")
 @click.option("--features", type=int, default=1024, show_default=True, metavar="Q", help="Number of Fourier features.")
 @click.option(
@@ -457,7 +512,7 @@ def report(
 @_preparing
 @_budget
 @_sharing
-@click.option("--checkpoint", metavar="FOLDER", help="Folder to save progress in, to resume from.")
+@click.option("--checkpoint", type=PATH, metavar="FOLDER", help="Folder to save progress in, to resume from.")
 @_quiet
 @_as_json
 @takes_run
@@ -500,7 +555,9 @@ def hsic(
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else repr(found))
 
 
-@cli.command()
+@cli.command(
+    examples=["streampca copy scans/ -o scans.zarr", "streampca copy photos/ --resize 64x64 --grey -o small.zarr"]
+)
 @_source
 @_output("output.collection", "IMAGES", "Copy: .zarr.")
 @_opening
@@ -513,9 +570,14 @@ def copy(run: Run, quiet: bool, print_config: bool) -> None:
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 
-@cli.command()
-@click.argument("model")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Pictures: .tif (Fiji, ImageJ) or .npy.")
+@cli.command(
+    examples=[
+        "streampca export model.zarr -o components.tif",
+        "streampca export model.zarr -k 5 --no-mean -o components.npy",
+    ]
+)
+@_stored_model
+@click.option("-o", "--output", required=True, type=PATH, metavar="FILE", help="Pictures: .tif (Fiji, ImageJ) or .npy.")
 @click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to export [default: all].")
 @click.option("--mean/--no-mean", default=True, help="Write the mean first [default: yes].")
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
@@ -527,8 +589,8 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
     click.echo(f"wrote {output}")
 
 
-@cli.command("run")
-@click.argument("config")
+@cli.command("run", examples=["streampca run run.yaml", "streampca run run.yaml --set fit.n_components=20"])
+@click.argument("config", type=PATH)
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @_quiet
@@ -541,7 +603,7 @@ def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, quiet:
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 
-@cli.command()
+@cli.command(examples=["streampca schema", "streampca schema > run-schema.json"])
 def schema() -> None:
     """Print the JSON schema of run files, for editors."""
     from .config import json_schema

@@ -17,6 +17,7 @@ import click
 from .. import __version__
 from ..errors import RESUMABLE, Stopped, StreampcaError, first_line
 from ..signals import safe_point, stopping_on_signals
+from .help import GroupedCommand
 
 UNFINISHED = "Nothing is left to resume; unfinished outputs were removed or marked as unfinished."
 
@@ -43,6 +44,8 @@ SUMMARIES = {
 
 class _Commands(click.Group):
     """Lists commands without loading them."""
+
+    command_class = GroupedCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(SUMMARIES)

@@ -47,6 +47,8 @@ class CommandLine:
         Value that the option stands for by being there.
     multiple : bool
         Whether it may be given several times.
+    choices : tuple of str
+        The only values that it takes, which the help lists and shells complete.
     """
 
     metavar: str | None = None
@@ -55,6 +57,7 @@ class CommandLine:
     read: Callable[[Any], Any] | None = None
     flag: str | None = None
     multiple: bool = False
+    choices: tuple[str, ...] = ()
 
 
 def option(
@@ -179,11 +182,13 @@ class CollectionConfig(Section):
     )
     samples: Annotated[list[_Int | None] | None, Field(min_length=2, max_length=3)] = option(
         None,
-        "some samples only: [start, stop] or [start, stop, step]",
-        CommandLine("RANGE", help="some samples only: START:STOP or START:STOP:STEP", read=option_texts.read_samples),
+        "take only some samples: [start, stop] or [start, stop, step]",
+        CommandLine(
+            "RANGE", help="take only some samples: START:STOP or START:STOP:STEP", read=option_texts.read_samples
+        ),
     )
-    labels: str | None = option(None, "a label a sample: .npy, IDX, table.csv:column, or folder", "COLUMN")
-    where: str | None = option(None, "samples by label only, e.g. label=3 or label!=0", "CONDITION")
+    labels: str | None = option(None, "a label for each sample: .npy, IDX, table.csv:column, or folder", "COLUMN")
+    where: str | None = option(None, "take only samples with some labels, e.g. label=3 or label!=0", "CONDITION")
     on_bad_file: Literal["error", "skip"] = option(
         "error", "stop at a file that cannot be read, or leave such files out"
     )
@@ -222,23 +227,23 @@ class PrepareConfig(Section):
     standardize: bool = option(False, "divide each pixel by its standard deviation: PCA of correlations")
     scale: float | str | None = option(
         None,
-        "number, .npy of one a pixel, or area (by latitude); undone by reconstruct",
+        "multiply pixels: by a number, a .npy of one for each pixel, or area (by latitude); undone by reconstruct",
         CommandLine("FACTOR", read=option_texts.number_or_word),
     )
     weights: float | str | None = option(
         None,
-        "of pixels: another name of scale; coslat is area",
+        "another name of scale; coslat is area",
         CommandLine("FACTOR", read=option_texts.number_or_word),
     )
     normalize: Literal["mean", "norm", "ratio"] | None = option(
-        None, "each image alone: less its mean, over its norm, or over its mean"
+        None, "of each image, subtract its mean, or divide by its norm, or by its mean (ratio)"
     )
 
 
 class FitConfig(Section):
     """Options of the fit; see `streampca.fit`."""
 
-    kind: str = option("pca", f"kind of model: {', '.join(KINDS)}", "KIND")
+    kind: str = option("pca", "kind of model", CommandLine("KIND", choices=tuple(KINDS)))
     target: str | None = option(
         None, "label or number of each sample, for supervised kinds: a column, as for labels", "COLUMN"
     )
@@ -269,17 +274,19 @@ class FitConfig(Section):
             read=option_texts.read_components,
         ),
     )
-    method: str = option("auto", f"how: {', '.join(('auto', *METHODS))}", "METHOD")
+    method: str = option("auto", "method of the fit", CommandLine("METHOD", choices=("auto", *METHODS)))
     memory: int | str | None = option(None, "budget, e.g. 512MiB or 2GiB; half of the machine's by default", "SIZE")
-    precision: str = option("auto", "of products: auto, single or double", "PRECISION")
+    precision: str = option(
+        "auto", "precision of products", CommandLine("PRECISION", choices=("auto", "single", "double"))
+    )
     tol: float = option(
         1e-4, "residual of a component, relative to its variance, at which method randomized stops", "TOL", gt=0, lt=1
     )
     max_passes: int | None = option(
-        None, "most passes of method randomized; 1 makes a sketch; by default as many as tol takes", "N", ge=1
+        None, "largest number of passes of method randomized; by default as many as tol takes", "N", ge=1
     )
     half_life: float | None = option(
-        None, "samples after which a sample counts half as much; by default none is forgotten", "N", ge=1
+        None, "number of samples after which a sample counts half as much; by default all count alike", "N", ge=1
     )
     missing: MissingRule = option(
         "error",
@@ -289,9 +296,8 @@ class FitConfig(Section):
     )
     kernel: str | None = option(
         None,
-        f"kernel of kinds kernel-pca (rbf by default) and supervised-pca: "
-        f"{', '.join(name for name in KERNELS if name != 'distance')}",
-        "NAME",
+        "kernel of kinds kernel-pca (rbf by default) and supervised-pca",
+        CommandLine("NAME", choices=tuple(name for name in KERNELS if name != "distance")),
     )
     gamma: float | str | None = option(
         "auto",
@@ -310,19 +316,19 @@ class FitConfig(Section):
         CommandLine("M", read=option_texts.read_landmarks),
     )
     random_features: int | None = option(None, "number of random Fourier features, in place of landmarks", "Q", ge=1)
-    landmark_choice: str = option("uniform", f"how landmarks are chosen: {', '.join(CHOICES)}", "HOW")
+    landmark_choice: str = option("uniform", "how landmarks are chosen", CommandLine("HOW", choices=tuple(CHOICES)))
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
     update: str | None = option(
         None, "a model to add the samples to; only the new ones, where its own source has grown", "MODEL"
     )
-    approximate: bool = option(False, "let components stand for a model to update that keeps no statistic")
+    approximate: bool = option(False, "update a model that keeps no statistic from its components, approximately")
     scratch: str | None = option(None, "folder for a scratch copy; beside the output by default", "FOLDER")
     part: Annotated[str, AfterValidator(_part)] | None = option(
         None,
-        "samples of part I of N only, such as 3/16; streampca merge makes one model of all",
+        "fit only part I of N of the samples, such as 3/16; streampca merge combines the parts",
         "I/N",
     )
-    seed: int = option(0, "of everything random", "N", ge=0)
+    seed: int = option(0, "seed of the random numbers", "N", ge=0)
 
 
 class EmbedConfig(Section):
@@ -330,8 +336,8 @@ class EmbedConfig(Section):
 
     kind: str | None = option(
         None,
-        f"kind of embedding, in place of a fit: {', '.join(EMBEDDING_KINDS)}",
-        CommandLine("KIND", help=f"kind of embedding: {', '.join(EMBEDDING_KINDS)}  [default: isomap]"),
+        "kind of embedding, in place of a fit",
+        CommandLine("KIND", help="kind of embedding, by default isomap", choices=tuple(EMBEDDING_KINDS)),
     )
     n_components: int = option(2, "number of dimensions", CommandLine("K", names=("-k", "--n-components")), ge=1)
     n_neighbors: int = option(15, "number of neighbours of each sample", "N", ge=1)
@@ -400,7 +406,7 @@ class NeighborsConfig(Section):
     """Options of a graph of nearest neighbours; see `streampca.neighbors`."""
 
     n_neighbors: int = option(N_NEIGHBORS, "neighbours of each sample", "K", ge=1)
-    method: str = option("auto", f"how they are found: {', '.join(('auto', *SEARCHES))}", "METHOD")
+    method: str = option("auto", "method of the search", CommandLine("METHOD", choices=("auto", *SEARCHES)))
     ef_search: int = option(
         EF_SEARCH, "method hnsw: candidates kept during a search; more are slower, and find more neighbours", "N", ge=1
     )
@@ -429,8 +435,10 @@ class OutputConfig(Section):
         "(drop-samples), or least squares over the others (em); as fitted by default",
         "RULE",
     )
-    residual: bool = option(False, "write what reconstruction leaves of each image, in place of the reconstruction")
-    whole: bool = option(False, "put pictures back from their patches, the mean where these overlap")
+    residual: bool = option(
+        False, "write the difference of each image and its reconstruction, in place of the reconstruction"
+    )
+    whole: bool = option(False, "put whole pictures together from their patches, with means where these overlap")
     overwrite: bool = option(False, "replace outputs that exist")
 
 
@@ -450,7 +458,7 @@ class ExecutionConfig(Section):
         CommandLine("NAME=VALUE", ("--cluster-option",), read=option_texts.read_options, multiple=True),
     )
     workers: int | None = option(
-        None, "share the work among so many processes, or among so many workers of the cluster", "N", ge=1
+        None, "number of processes, or of workers of the cluster, that share the work", "N", ge=1
     )
     memory: int | str | None = option(
         None,
@@ -469,11 +477,11 @@ class CheckpointConfig(Section):
     """Checkpoints, next to the outputs, from which the same run resumes after it was stopped."""
 
     enabled: bool = option(
-        True, "save as it goes, to resume from; the default", CommandLine(names=("--checkpoint/--no-checkpoint",))
+        True, "save progress, to resume from; the default", CommandLine(names=("--checkpoint/--no-checkpoint",))
     )
     every: float = option(
         30.0,
-        "least seconds between saves, which never take 3 % of the time",
+        "shortest time between saves, in seconds; saving takes at most 3 % of the run",
         CommandLine("SECONDS", ("--checkpoint-every",)),
         ge=0,
     )

@@ -1,0 +1,70 @@
+"""Help of the commands: options under headings, examples at the end, and completion of paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+HEADINGS = ("Input", "Preparation", "Method", "Output", "Running")  # in this order
+
+# Headings of sections of a run, and of single options that are not where their section is, or have none.
+_SECTIONS = {
+    "collection": "Input", "prepare": "Preparation", "fit": "Method", "embed": "Method", "neighbors": "Method",
+    "output": "Output", "execution": "Running", "checkpoint": "Running", "follow": "Running",
+}  # fmt: skip
+_OPTIONS = {
+    "fit__memory": "Running", "fit__scratch": "Running", "fit__part": "Running", "output__missing": "Method",
+    "shape": "Input", "dtype": "Input", "overrides": "Input", "examine": "Input",
+    "output": "Output", "overwrite": "Output", "pictures": "Output", "picture_format": "Output", "as_json": "Output",
+    "asked": "Output", "count": "Output", "mean": "Output",
+    "memory": "Running", "workers": "Running", "quiet": "Running", "plan": "Running", "print_config": "Running",
+    "dry_run": "Running", "verify": "Running", "help": "Running", "checkpoint": "Running",
+}  # fmt: skip
+SECTION_MARK = "__"  # between the section and the key of a run's option, in names of click's parameters
+
+
+class PathText(click.types.StringParamType):
+    """A path or URL as text, which a shell completes as a path."""
+
+    name = "path"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        """Leave completion to the shell's own of files and folders."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+PATH = PathText()
+
+
+class GroupedCommand(click.Command):
+    """A command whose help groups options by what they concern, and ends with examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.examples = tuple(examples)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of each heading."""
+        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                groups[_heading(parameter)].append(record)
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, as they are typed."""
+        with formatter.section("Examples"):
+            for example in self.examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def _heading(parameter: click.Parameter) -> str:
+    name = "help" if "--help" in parameter.opts else parameter.name or ""
+    return _OPTIONS.get(name) or _SECTIONS.get(name.partition(SECTION_MARK)[0], "Method")
