@@ -153,6 +153,8 @@ def describe(event: Event) -> str:
             return f"plan: method {plan.method}, {counted_passes(plan.passes)}, {memory} allowed"
         case PassStarted(label, samples=samples, bytes=count):
             return f"{label}: started, {samples} samples" + (f", {format_bytes(count)}" if count else "")
+        case Resumed(samples):
+            return f"resumed: {samples} samples of the pass were done before"
         case PassFinished(seconds):
             return f"pass finished after {format_seconds(seconds)}"
         case Solving(what) | Drawing(what):

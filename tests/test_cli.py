@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from streampca.cli.commands import cli
 from streampca.cli.config import load_run
 from streampca.cli.help import HEADINGS
 from streampca.cli.main import SUMMARIES
+from streampca.readers.stored.flat import FlatArray
 
 COMMANDS = list(cli.commands)
 
@@ -367,6 +369,9 @@ def test_run_directory(tmp_path, run_file, source, undrawn):
     assert all(
         word in log for word in ("plan: method covariance", "scatter matrix: started", "fit finished", "finished\n")
     )
+    times = [datetime.fromisoformat(line.split()[0]) for line in log.splitlines()]
+    assert all(time.tzinfo is not None for time in times)
+    assert times == sorted(times)
     for name in written - {"pictures"}:
         assert f"wrote {out / name}\n" in said
 
@@ -422,6 +427,16 @@ def test_changed_run_replaces_what_it_may(tmp_path, run_file):
     np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1, rtol=1e-4)
 
 
+def test_a_dry_run_reads_and_writes_nothing(tmp_path, run_file, monkeypatch):
+    monkeypatch.setattr(FlatArray, "read_into", None)
+    said = succeeded("run", run_file, *WITH_PICTURES, "--dry-run")
+    out = tmp_path / "out"
+    assert re.search(r"^method +covariance", said, re.MULTILINE)
+    assert all(str(out / name) in said for name in ("model.zarr", "scores.zarr", "report.html"))
+    assert not out.exists()
+    assert typed("run", run_file, "--set", "fit.n_components=400", "--dry-run").code == 2
+
+
 def test_more_memory_is_no_other_request(done):
     assert "used again" in typed("run", done, "--set", "fit.memory=128MiB").err
 
@@ -469,10 +484,13 @@ def test_stopped_run_goes_on(tmp_path, run_file, undrawn, moment):
     said = stopped(moment, "run", run_file, "-q", *WITH_PICTURES)
     assert said.code == 75
     assert said.complaint
-    assert "stopped" in (tmp_path / "out" / "run.log").read_text().splitlines()[-1]
+    log = tmp_path / "out" / "run.log"
+    assert "stopped" in log.read_text().splitlines()[-1]
     assert (tmp_path / "out" / "model.zarr").exists() == (moment == "Drawing")
     succeeded("run", run_file, "-q", *WITH_PICTURES)
     assert set(os.listdir(tmp_path / "out" / "pictures")) == PICTURES
+    again = log.read_text().rpartition("started by streampca")[2]
+    assert ("resumed: " in again) == (moment == "BlockDone")
 
 
 @pytest.mark.slow

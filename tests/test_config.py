@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,8 @@ from pydantic import BaseModel
 
 from streampca.cli.config import json_schema, load_run, make_run
 from streampca.cli.from_config import plan_run
-from streampca.cli.options import Run, Section
-from streampca.cli.pipeline import execute
+from streampca.cli.options import Run, Section, section_of
+from streampca.cli.pipeline import _check_embedding, execute
 from streampca.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -179,6 +180,37 @@ def test_any_name_and_number_comes_back(tmp_path_factory, name, number):
 
 def test_defaults_are_left_out():
     assert make_run({"collection": {"source": "a"}}).to_yaml() == "collection:\n  source: a\n"
+
+
+@pytest.mark.parametrize("data", [
+    {}, {"fit": {"n_components": 3}}, {"embed": {"kind": "isomap"}}, {"model": "m.zarr", "output": {"scores": "s.npy"}},
+    {"fit": {"update": "m.zarr", "n_components": 5}, "output": {"model": "n.zarr"}},
+], ids=str)  # fmt: skip
+def test_resolved_run_files_list_defaults_and_stand_for_the_same_run(data, tmp_path):
+    run = make_run({"collection": {"source": "a"}} | data)
+    text = run.to_yaml(complete=True)
+    again = load(text, tmp_path)
+    assert again == run
+    listed = yaml.safe_load(text)
+    for name in ("collection", "output", "execution", "checkpoint", *(["prepare", "fit"] if not data else [])):
+        assert set(listed[name]) == set(section_of([name]).model_fields)
+    for one in (run, again):  # neither is refused for keys that it does not take
+        _check_embedding(one)
+    if run.fit.update is not None:
+        assert again.fit.model_fields_set <= {"update", "n_components", "memory"}
+
+
+def test_environment_variables_are_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", "/scans: new")
+    monkeypatch.setenv("K", "20")
+    monkeypatch.delenv("NOT_SET", raising=False)
+    text = "collection: {source: ['${DATA}/${K}.npy', '$${K}', '$K', '${', a]}\nfit: {n_components: '${K}'}\n"
+    run = load(text, tmp_path)
+    assert run.collection.source == ["/scans: new/20.npy", "${K}", "$K", "${", "a"]
+    assert run.fit.n_components == 20
+    assert load(run.to_yaml(), tmp_path) == run
+    with pytest.raises(ConfigError, match=r"output.model = '\$\{NOT_SET\}' names .* NOT_SET, which is not set; set it"):
+        load("collection: {source: a}\noutput: {model: '${NOT_SET}'}\n", tmp_path)
 
 
 def test_sections_are_frozen_and_closed():

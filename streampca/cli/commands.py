@@ -589,17 +589,30 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
     click.echo(f"wrote {output}")
 
 
-@cli.command("run", examples=["streampca run run.yaml", "streampca run run.yaml --set fit.n_components=20"])
+@cli.command("run", examples=["streampca run run.yaml", "streampca run run.yaml --set fit.n_components=20 --dry-run"])
 @click.argument("config", type=PATH)
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the plan and what would be written, reading headers only, and stop."
+)
 @_quiet
 @_print_config
-def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, quiet: bool, print_config: bool) -> None:
-    """Carry out a run file: model, scores, pictures in a directory."""
+def run_command(
+    config: str, overrides: tuple[str, ...], overwrite: bool, dry_run: bool, quiet: bool, print_config: bool
+) -> None:
+    """Carry out a run file: model, scores, pictures in a directory.
+
+    Texts of the file may hold environment variables, as ${NAME}.
+    """
     from .config import load_run
 
     run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
+    if dry_run:
+        from .pipeline import foresee
+
+        _print_facts(foresee(run))
+        return
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 

@@ -1,10 +1,12 @@
 """Run files: YAML read by the safe loader only, and checked against the declarations of `options`.
 
-Unknown and doubled keys are refused, with the nearest known name.
+Unknown and doubled keys are refused, with the nearest known name. Environment variables, ``${NAME}``, are replaced.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import reprlib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
@@ -19,6 +21,7 @@ from ..storage.disk import expanded
 from .options import Run, field_of, names_of, section_in, section_of
 
 COMMAND = "the command"  # the subject of runs that are made of a command's options
+VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")  # $${ stands for a ${ that is no variable
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
 
@@ -55,7 +58,7 @@ def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
     _refuse_commands(data, f"run file {path}")
     for override in overrides:
         _apply_override(data, override)
-    return make_run(data, f"run file {path}")
+    return make_run(_with_variables(data, f"run file {path}"), f"run file {path}")
 
 
 def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
@@ -76,6 +79,33 @@ def _refuse_commands(data: dict[str, Any], subject: str) -> None:
             raise ConfigError(
                 f"{subject}: {key} chooses what a cluster runs; give it on the command line: --set {key}=..."
             )
+
+
+def _with_variables(data: Any, subject: str, place: tuple[str, ...] = ()) -> Any:
+    """Return plain data with the environment variables in its texts replaced by their values: ``${NAME}``.
+
+    Raises
+    ------
+    ConfigError
+        If one is not set.
+    """
+    if isinstance(data, dict):
+        return {key: _with_variables(value, subject, (*place, str(key))) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_with_variables(value, subject, place) for value in data]
+
+    def value_of(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name is None:
+            return "${"
+        if name not in os.environ:
+            raise ConfigError(
+                f"{subject}: {'.'.join(place)} = {data!r} names the environment variable {name}, which is not set; "
+                f"set it, or write $${{{name}}} for the text itself."
+            )
+        return os.environ[name]
+
+    return VARIABLE.sub(value_of, data) if isinstance(data, str) else data
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:

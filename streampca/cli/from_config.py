@@ -145,8 +145,13 @@ def _conflict(kind: str, given: set[str], wanted: ClusterOptions) -> str:
     return ""
 
 
-def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1) -> Plan:
-    """Plan a run's fit, or that of data of a declared shape, reading headers and a few samples to predict its time."""
+def plan_run(
+    run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1, measured: bool = True
+) -> Plan:
+    """Plan a run's fit, or that of data of a declared shape; reads headers, and if `measured` a few samples.
+
+    The time to read these predicts that of the fit; else it is that of a table of rates.
+    """
     preparation = preparation_of(run.prepare, run.fit)
     if shape is None:
         raw = open_run(run.collection)
@@ -159,4 +164,4 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     target = target_of(run.fit.target, weighed, request.kind, n_slices=request.n_slices)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
     # The feature map is not there yet, so reading is measured without it.
-    return planned if shape is not None else calibrated(planned, collection.unmapped or collection)
+    return calibrated(planned, collection.unmapped or collection) if measured and shape is None else planned

@@ -504,16 +504,42 @@ class Run(Section):
     execution: ExecutionConfig = ExecutionConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 
-    def to_yaml(self) -> str:
-        """Return the run as a run file; keys at their defaults, and what no run file may hold, are left out."""
+    def to_yaml(self, *, complete: bool = False) -> str:
+        """Return the run as a run file, without what no run file may hold.
+
+        Keys at their defaults are left out, or if `complete` given where they apply.
+        """
         import yaml
 
-        data = self.model_dump(exclude_defaults=True)  # not mode="json": its keys are text, and axis 0 is not axis "0"
+        # Not mode="json": its keys are text, and axis 0 is not axis "0".
+        data = self.model_dump(exclude=self._without_effect()) if complete else self.model_dump(exclude_defaults=True)
         for name in COMMAND_OPTIONS:
-            data.get("execution", {}).get("options", {}).pop(name, None)
+            (data.get("execution", {}).get("options") or {}).pop(name, None)
+        data = _escaped(data)
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
         breaks = any(mark in text for mark in "\x85\u2028\u2029")  # ends of lines to YAML, which PyYAML leaves bare
         return yaml.safe_dump(data, sort_keys=False) if breaks else text
+
+    def _without_effect(self) -> dict[str, Any]:
+        """Return the keys that are not given and have no say in a run of this kind, which refuses them if given."""
+        exclude: dict[str, Any] = {}
+        if self.embed.kind is None:
+            exclude["embed"] = True
+        if self.embed.kind is not None or self.fit.update is not None:
+            kept = self.fit.model_fields_set | ({"memory", "missing"} if self.fit.update is None else {"memory"})
+            exclude["fit"] = set(FitConfig.model_fields) - kept
+        if self.fit.update is not None:
+            exclude["prepare"] = True
+        return exclude
+
+
+def _escaped(data: Any) -> Any:
+    """Return plain data whose texts hold no environment variables, as a run file is read."""
+    if isinstance(data, dict):
+        return {key: _escaped(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_escaped(value) for value in data]
+    return data.replace("${", "$${") if isinstance(data, str) else data
 
 
 def section_of(place: Sequence[str]) -> type[BaseModel]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -49,6 +49,9 @@ from .from_config import (
     embedding_of,
     neighbors_request_of,
     open_run,
+    plan_embedding,
+    plan_graph,
+    plan_run,
     preparation_of,
     request_of,
     request_to_update,
@@ -175,6 +178,33 @@ def _carried_out(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
         if summary := record.note(None, provenance):
             result.written.append(summary)
         return result
+
+
+def foresee(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield what a run would do, as headings and texts; reads headers and refuses what `execute` refuses at once.
+
+    Raises
+    ------
+    StreampcaError
+        As `execute`, for what is wrong with the run itself, its plan or its outputs.
+    """
+    outputs = OutputPaths.of(run)
+    cluster_of(run)
+    _check_embedding(run)
+    if outputs.directory is None:  # what stands in a run directory may be used again
+        outputs.check(overwrite=run.output.overwrite, model=run.fit.update is None)
+    if run.embed.kind is not None:
+        yield from plan_embedding(run).lines()
+    elif run.model is None and run.fit.update is None and outputs.need_model:
+        yield from plan_run(run, measured=False).lines()
+    else:
+        yield "collection", open_run(run.collection).facts()["samples"]
+        yield from ((word, path) for word, path in (("model", run.model), ("updating", run.fit.update)) if path)
+    if outputs.graph and not outputs.need_model:
+        yield from plan_graph(run).lines()
+    written = [*outputs.files, *filter(None, (outputs.report,))]
+    for index, path in enumerate(written):
+        yield "" if index else "writes", path
 
 
 def _check_embedding(run: Run) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..errors import ConfigError, OutputError, Stopped, first_line
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
@@ -90,7 +91,7 @@ class Record:
     def start(self) -> None:
         """Write the run file, unless that is done."""
         if self._folder and not self._started:
-            _write(self._folder, CONFIG, self._run.to_yaml())
+            _write(self._folder, CONFIG, self._run.to_yaml(complete=True))
             self._started = True
 
     def note(self, path: str | None, provenance: Mapping[str, Any] | None) -> str | None:
@@ -121,7 +122,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
         file = open(os.path.join(folder, LOG), "ab", buffering=0)  # noqa: SIM115 - closed below
 
     def note(line: str) -> None:
-        text = f"{datetime.now().isoformat(timespec='seconds')} {line}\n"
+        text = f"{datetime.now().astimezone().isoformat(timespec='seconds')} {line}\n"
         with suppress(OSError):  # a full disk is reported where the outputs are written
             file.write(text.encode("utf-8", "backslashreplace"))
 
@@ -132,6 +133,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
         listener(event)
 
     with file:
+        note(f"started by streampca {__version__}")
         try:
             yield record
         except BaseException as error:

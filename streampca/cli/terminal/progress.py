@@ -99,7 +99,7 @@ class Progress:
                 self._pass.bytes_done += event.bytes
                 self._pass.samples_kept += event.samples
                 self._pass.bytes_kept += event.bytes
-                self._print(f"{self._pass.label}: {event.samples} samples were done before")
+                self._print(f"{self._pass.label}: {events.describe(event)}")
             case PassFinished() if self._pass:
                 self._clear()
                 self._print(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
