@@ -211,7 +211,7 @@ def test_remedies_for_a_large_p_work(here):
 
 
 @pytest.mark.parametrize(("options", "says"), [
-    (["--method", "covarianse"], "Did you mean 'covariance'?"),
+    (["--method", "covarianse"], "'auto', 'covariance'"),
     (["--tol", "0"], "--tol '0': input should be greater than 0; correct it (residual of a component"),
     (["--tol", "nan"], "--tol 'nan': input should be a finite number; correct it"),
     (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
@@ -227,7 +227,7 @@ def test_remedies_for_a_large_p_work(here):
     (["--part", "3"], "--part '3': part '3' is not PART/PARTS"),
     (["--tol", "small"], "--tol 'small': input should be a valid number"),
     (["--max-passes", "1.5"], "--max-passes '1.5': input should be a valid integer"),
-    (["--precision", "half"], "auto, single, double"),
+    (["--precision", "half"], "'auto', 'single', 'double'"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),
     (["--memory", "2.5"], "'2.5' has no unit and would be less than 1 MiB; write 2.5GiB or 2.5MiB, or"),
     (["--sample-axes", "1,9"], "axis 9"),
