@@ -60,9 +60,11 @@ class Solving:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture is being drawn; `what` says which, in words."""
+    """A picture is being drawn; `what` says which, in words: `number` (from 1) of `of`, or 0 where it is alone."""
 
     what: str
+    number: int = 0
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,10 @@ def describe(event: Event) -> str:
             return f"resumed: {samples} samples of the pass were done before"
         case PassFinished(seconds):
             return f"pass finished after {format_seconds(seconds)}"
-        case Solving(what) | Drawing(what):
-            return f"{type(event).__name__.lower()}: {what}"
+        case Solving(what):
+            return f"solving: {what}"
+        case Drawing(what, number, of):
+            return f"drawing{f' {number} of {of}' if of else ''}: {what}"
         case Converging(passes, residual, tol, measure, beside):
             reached = f"{measure} {residual:.1e}, to reach {tol:.1e}{beside and '; '}{beside}"
             found = reached if residual < math.inf else "not all components are found yet"

@@ -75,7 +75,9 @@ def test_digits_are_whole_sharp_and_various_and_labels_say_which(tmp_path):
 def test_patches_are_cut_from_the_photographs(tmp_path):
     from sklearn.datasets import load_sample_images
 
-    path = demo.make_patches(tmp_path / "patches.zarr", 64)
+    told = []
+    path = demo.make_patches(tmp_path / "patches.zarr", 64, listener=told.append)
+    assert [type(event).__name__ for event in told] == ["PassStarted", "BlockDone", "PassFinished"]
     windows = [
         np.lib.stride_tricks.sliding_window_view(demo._grey(image), (32, 32)) for image in load_sample_images().images
     ]
@@ -146,9 +148,9 @@ from streampca.cli.commands import main
 from streampca.machine import PeakMeter
 
 def metered(make):
-    def made(path):
+    def made(path, **how):
         meter = PeakMeter()
-        found = make(path)
+        found = make(path, **how)
         print(json.dumps(meter.peak()), file=sys.stderr)
         return found
     return made

@@ -13,8 +13,19 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from streampca.cli.terminal import Progress, components_table, draw_images
-from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Solving, Warned
+import streampca
+from streampca.cli.terminal import Progress, components_table, draw_images, print_model
+from streampca.events import (
+    BlockDone,
+    Checkpoint,
+    Converging,
+    Drawing,
+    PassFinished,
+    PassStarted,
+    Planned,
+    Solving,
+    Warned,
+)
 
 
 class Clock:
@@ -173,6 +184,39 @@ def test_a_terminal_shows_a_bar_in_80_columns():
     assert "GiB/s" in bar
     assert "…" not in bar
     assert len(bar) <= 80
+
+
+def test_a_terminal_says_how_many_pictures_are_left():
+    console = screen()
+    with Progress(console) as listener:
+        bars, shown = listener._bars, []
+        for number, what in enumerate(("spectrum", "components", "samples"), start=1):
+            listener(Drawing(what, number, 3))
+            (task,) = bars.tasks
+            shown.append((task.description, task.completed, task.total))
+        console.print(bars.get_renderable())
+    assert shown == [
+        (f"drawing {n} of 3: {what}", n - 1, 3) for n, what in ((1, "spectrum"), (2, "components"), (3, "samples"))
+    ]
+    assert not any("samples/s" in line for line in plain(console))
+
+
+def test_leading_components_are_drawn_on_terminals(tmp_path):
+    """The mean and as many as two rows hold; elsewhere, and of samples without two axes, none."""
+    images = np.random.default_rng(0).normal(size=(60, 12, 10, 3))
+    model = streampca.fit(images, n_components=20)
+    model.save(tmp_path / "m.zarr")
+    on_disk = streampca.load_model(tmp_path / "m.zarr", memory="1B")
+    for new, drawn in ((partial(screen, 80), 7), (partial(screen, 120), 11), (log, 0)):
+        for each in (model, on_disk):
+            console = new()
+            print_model(console, each)
+            titles = re.findall(r"\b\d+: [\d.]+ %", " ".join(plain(console)))
+            assert len(titles) == drawn
+            assert any("mean" in line for line in plain(console)) == (drawn > 0)
+    lines_alone = screen()
+    print_model(lines_alone, streampca.fit(images.reshape(60, -1), n_components=2))
+    assert not any("mean" in line for line in plain(lines_alone))
 
 
 def test_a_terminal_keeps_one_line_of_each_finished_pass():

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from .. import plot
 from ..errors import OutputError
+from ..events import Drawing
 from ..fitting.fit import fit
 from ..fitting.plan import plan
 from ..plot.report import overview, survey
@@ -44,8 +45,9 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     _check_folder(folder)
     os.makedirs(folder, exist_ok=True)
     console.print(f"[bold]Making two collections of 60000 images[/bold] in {escape(folder)} ...")
-    digits = make_digits(os.path.join(folder, "digits.zarr"))
-    patches = make_patches(os.path.join(folder, "patches.zarr"))
+    with Progress() as listener:
+        digits = make_digits(os.path.join(folder, "digits.zarr"), listener=listener)
+        patches = make_patches(os.path.join(folder, "patches.zarr"), listener=listener)
     _show(console, "Handwritten digits, shifted and turned", str(digits), memory)
     _show(console, "Patches of two photographs", str(patches), memory)
     console.print(f"\nAll in {format_seconds(time.perf_counter() - began)}. To look closer:")
@@ -86,5 +88,8 @@ def _show(console: Console, title: str, source: str, memory: str) -> None:
     console.print(f"{'data':<{HEADING}}{format_bytes(collection.nbytes)}")
     draw_leading(console, model)
     console.print(components_table(model, LISTED))
-    plot.save(overview(survey(model, collection, examine=EXAMINED)), f"{stem}.png")
+    with Progress() as listener:
+        examined = survey(model, collection, examine=EXAMINED, listener=listener)
+        listener(Drawing("overview of the samples"))
+        plot.save(overview(examined), f"{stem}.png")
     console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutputError, RequestError
+from ..events import BlockDone, Listener, PassStarted, reported, silent
 from ..storage.disk import expanded
 from ..storage.outputs import staged
 
@@ -28,7 +29,7 @@ Images = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 
-def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -> Path:
+def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *, listener: Listener = silent) -> Path:
     """Write `n` grey images of handwritten digits, each shifted, turned and scaled a little.
 
     Parameters
@@ -40,6 +41,8 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) ->
         Number of samples.
     seed : int, default=0
         Which digits are drawn and how they are warped.
+    listener : callable
+        Called with each event, where the collection is made.
 
     Returns
     -------
@@ -71,10 +74,11 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) ->
             np.save(file, labels)
 
     _check_labels(labels_path(path))
-    return _write(Path(expanded(path)), {"pictures": "digits", "n": int(n), "seed": int(seed)}, chunks, save_labels)
+    recipe = {"pictures": "digits", "n": int(n), "seed": int(seed)}
+    return _write(Path(expanded(path)), recipe, chunks, listener, save_labels)
 
 
-def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -> Path:
+def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *, listener: Listener = silent) -> Path:
     """Write `n` grey patches of 32 x 32 pixels cut at random from two photographs, turned and mirrored at random.
 
     Parameters
@@ -85,6 +89,8 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -
         Number of samples.
     seed : int, default=0
         Where the patches are cut.
+    listener : callable
+        Called with each event, where the collection is made.
 
     Returns
     -------
@@ -105,7 +111,7 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -
         for start in range(0, n, CHUNK):
             yield _patches(photographs, np.random.default_rng([seed, start]))
 
-    return _write(Path(expanded(path)), {"pictures": "patches", "n": int(n), "seed": int(seed)}, chunks)
+    return _write(Path(expanded(path)), {"pictures": "patches", "n": int(n), "seed": int(seed)}, chunks, listener)
 
 
 def labels_path(path: str | os.PathLike[str]) -> Path:
@@ -183,6 +189,7 @@ def _write(
     path: Path,
     recipe: dict[str, Any],
     chunks: Callable[[], Iterator[Images]],
+    listener: Listener,
     finish: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write chunks as one Zarr array that has its name only when it is whole."""
@@ -191,10 +198,14 @@ def _write(
     if path.exists():
         _check_made(path, recipe)
         return path
-    with staged(str(path)) as partial:
+    n, size = recipe["n"], SIDE * SIDE
+    making = PassStarted(f"making {recipe['pictures']}", 1, 1, n, n * size)
+    with staged(str(path)) as partial, reported(listener, making):
         array = _create(partial, recipe)
-        for start, images in zip(range(0, recipe["n"], CHUNK), chunks(), strict=True):
-            array[start : start + CHUNK] = images[: recipe["n"] - start]
+        for start, images in zip(range(0, n, CHUNK), chunks(), strict=True):
+            kept = images[: n - start]
+            array[start : start + CHUNK] = kept
+            listener(BlockDone(len(kept), len(kept) * size))
         finish()
     return path
 

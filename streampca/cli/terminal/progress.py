@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 
@@ -33,10 +34,10 @@ FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds into a pass before a log gets its f
 
 
 class Progress:
-    """A listener that shows a run's passes and warnings on standard error; use it as a context manager.
+    """A listener that shows the progress of a run, and its warnings; use it as a context manager.
 
-    On a terminal it is a bar with rates and remaining time. Elsewhere it is a line when a pass starts, one when it
-    finishes, and in between one after 2 s and then at most one every 10 s.
+    On a terminal it is a bar with rates and remaining time, and so in a notebook with ipywidgets. Elsewhere it
+    is a line when a pass starts, one when it finishes, and in between one after 2 s and then at most one every 10 s.
 
     Parameters
     ----------
@@ -49,9 +50,12 @@ class Progress:
 
     Examples
     --------
-    >>> from streampca.events import PassStarted
-    >>> with Progress(quiet=True) as listener:
-    ...     listener(PassStarted("scatter", 1, 1, samples=100, bytes=6400))
+    >>> import numpy as np
+    >>> import streampca
+    >>> from streampca.cli.terminal import Progress
+    >>> images = np.random.default_rng(0).integers(0, 256, (500, 8, 8), dtype=np.uint8)
+    >>> with Progress() as listener:
+    ...     model = streampca.fit(images, n_components=5, listener=listener)
     """
 
     def __init__(
@@ -59,7 +63,9 @@ class Progress:
     ) -> None:
         self._console = console or Console(stderr=True)
         self._quiet, self._clock = quiet, clock
-        live = self._console.is_terminal and not self._console.is_dumb_terminal and not quiet
+        on_page = self._console.is_jupyter and find_spec("ipywidgets") is not None  # without which rich cannot draw
+        live = on_page or (self._console.is_terminal and not self._console.is_dumb_terminal)
+        live = live and not quiet
         self._bars = _bar(self._console) if live else None
         self._task: bars.TaskID | None = None
         self._reached = ""  # residual so far, behind what the bar says is being done
@@ -107,8 +113,10 @@ class Progress:
             case Stored():
                 self._clear()
                 self._print(events.describe(event))
-            case Solving() | Drawing():
+            case Solving():
                 self._begin(events.describe(event), events.describe(event))
+            case Drawing():
+                self._draw(event)
             case Converging():
                 self._converge(event)
 
@@ -122,7 +130,15 @@ class Progress:
             self._print(line)
             return
         self._clear()
-        self._task = self._bars.add_task(description + self._reached, total=total, bytes_done=0)
+        rated = self._pass is not None
+        self._task = self._bars.add_task(description + self._reached, total=total, bytes_done=0, rated=rated)
+
+    def _draw(self, event: Drawing) -> None:
+        """Say which picture is being drawn: of several on one bar, which shows the time that is left."""
+        if self._bars is None or self._task is None or event.number < 2:
+            self._begin(events.describe(event), events.describe(event), event.of or None)
+        else:
+            self._bars.update(self._task, description=events.describe(event), completed=event.number - 1)
 
     def _clear(self) -> None:
         if self._bars is not None and self._task is not None:
@@ -199,7 +215,7 @@ class _Rates(bars.ProgressColumn):
     """Samples and stored bytes a second, over the last blocks."""
 
     def render(self, task: bars.Task) -> Text:
-        if not task.speed or not task.completed:
+        if not task.speed or not task.completed or not task.fields["rated"]:
             return Text("")
         rates, count = [_sample_rate(task.speed)], task.fields["bytes_done"]
         if count:

@@ -26,7 +26,7 @@ from ...models.pca import PCAModel
 from ...readers import Collection
 from ...signals import safe_point
 from . import text
-from .figures import FORMATS, DrawnFigure, ReportFigure, drawn, pictures_of_model, pictures_of_samples
+from .figures import FORMATS, DrawnFigure, drawn, pictures_of_model, pictures_of_samples
 from .survey import Survey
 from .text import Pairs, Table, sentence, shown_name
 
@@ -95,14 +95,12 @@ def page_of(
     used = survey.model if survey else model
     figures = model.compression() if model.makes_images else None
 
-    def draw(picture: ReportFigure) -> DrawnFigure:
+    planned = [*pictures_of_model(model, used, figures, raw), *(pictures_of_samples(survey) if survey else ())]
+    pictures: list[DrawnFigure] = []
+    for number, picture in enumerate(planned, start=1):
         safe_point()
-        listener(Drawing(picture.title.lower()))
-        return drawn(picture, kind)
-
-    pictures = [draw(picture) for picture in pictures_of_model(model, used, figures, raw)]
-    if survey is not None:
-        pictures += [draw(picture) for picture in pictures_of_samples(survey)]
+        listener(Drawing(picture.title.lower(), number, len(planned)))
+        pictures.append(drawn(picture, kind))
     source = shown_name(str(model.provenance.get("source", "a collection")))
     return Page(
         title=f"{TITLE} {source}",
