@@ -75,6 +75,7 @@ def load(text, tmp_path, *overrides):
 FULL = {
     "collection": {
         "source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1},
+        "sel": {"level": 500, "time": (1990, 2000)},
         "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
         "where": "label!=on", "on_bad_file": "skip", "keep_orientation": True, "coordinates": "ignore",
     },
@@ -113,7 +114,7 @@ FULL = {
         "kind": "dask", "cluster": "slurm", "options": {"queue": "no", "cores": 1},
         "workers": 4, "memory": "4 GiB", "timeout": 90.0, "dashboard": True,
     },
-    "checkpoint": {"enabled": False, "every": 5.0},
+    "checkpoint": {"enabled": False, "every": 5.0, "require_same_bits": True},
 }  # fmt: skip
 
 
