@@ -40,7 +40,7 @@ COMMANDS = {
     "plan": "plan images.npy -k 5",
     "fit covariance": "fit images.npy -k 5 --method covariance --memory 20MiB -o out.zarr",
     "fit dual": "fit wide.npy -k 5 --method dual -o out.zarr",
-    "fit randomized": "fit images.npy -k 5 --method randomized --memory 20MiB -o out.zarr",
+    "fit randomized": "fit images.npy -k 5 --method randomized --memory 26MiB -o out.zarr",
     "fit em": "fit images.npy -k 3 --missing em -o out.zarr",
     "embed": "embed scores.zarr -o out.zarr --n-neighbors 8",
     "merge": "merge part1.zarr part2.zarr -o out.zarr",
