@@ -156,6 +156,27 @@ def test_scores_are_scattered_by_label(model, digits):
     np.testing.assert_array_equal(ax.lines[3].get_xydata(), model.transform(x)[target == 3][:, :2])
 
 
+def test_groups_are_named_at_their_centres_in_natural_order(model):
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(1, 11, 300)
+    places = np.column_stack([100 * kinds, rng.standard_normal(300)])
+    ax = plot.scores(model, places, [f"day {kind}" for kind in kinds])
+    assert_readable(ax)
+    names = [f"day {kind}" for kind in range(1, 11)]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == names
+    assert [text.get_text() for text in ax.texts] == names
+    np.testing.assert_allclose([text.xy[0] for text in ax.texts], 100 * np.arange(1, 11))
+    same = plot.scores(model, rng.standard_normal((300, 2)), [f"day {kind}" for kind in kinds])
+    assert_readable(same)  # names of groups on top of each other
+
+
+def test_one_label_takes_no_legend(model):
+    for columns in (1, 2):
+        ax = plot.scores(model, np.eye(20, columns), ["day"] * 20)
+        assert ax.get_legend() is None
+        assert not ax.texts
+
+
 def test_samples_whose_label_is_unknown_are_shown_too(model, digits):
     x, target = digits
     scores, some = model.transform(x), np.where(target < 3, np.nan, target)
@@ -184,14 +205,17 @@ def test_many_labels_share_one_colour(model, digits):
     assert sum(len(line.get_xdata()) for line in ax.lines) == 1797
 
 
-def test_crowds_are_shown_by_density_and_labelled_crowds_thinned(model):
+def test_of_crowds_some_points_are_drawn_over_the_density_of_all(model):
     crowd = np.random.default_rng(0).standard_normal((30_000, 30))
     ax = plot.scores(model, crowd)
     assert_readable(ax)
     assert ax.collections[0].get_array().sum() == 30_000
-    assert not ax.lines
-    thinned = plot.scores(model, crowd, np.arange(30_000) % 3)
-    assert thinned.get_title() == "20000 of 30000 samples"
+    assert [len(line.get_xdata()) for line in ax.lines] == [4000]
+    labelled = plot.scores(model, crowd, np.arange(30_000) % 3)
+    assert labelled.get_title() == "30000 samples, 4000 of them as points"
+    assert labelled.collections[0].get_array().sum() == 30_000
+    assert sum(len(line.get_xdata()) for line in labelled.lines) == 4000
+    assert_readable(labelled)
     assert_readable(plot.scores(model, crowd, np.linspace(0, 1, 30_000), axes=(2, 5)))
 
 

@@ -12,6 +12,7 @@ from ..errors import RequestError
 from ..models.embedding import EmbeddingModel
 from ..models.sample_images import Array, short_text
 from ..readers import open_collection
+from ..readers.image_files.names import natural
 from ..units import counted, format_shape
 from .drawing import BLUE, GREY, LITERAL, RED, SMALL, legend_below, new_figure
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Labels: TypeAlias = Sequence[Any] | Array
 
-CROWD = 20_000  # points beyond which a scatter plot shows its own ink and not the data
+CROWD = 4_000  # points beyond which a scatter plot shows its own ink and not the data
 MANY = 2_000  # points beyond which a vector file holds them as an image: it would be megabytes of them
 UNEVEN = 1.5  # spreads whose ratio is greater leave nothing to see on equal scales
 UNKNOWN = "unknown"  # name of a label that is NaN
@@ -48,11 +49,11 @@ def scores(
     model : PCAModel
         Gives the components' shares of the variance.
     scores : array of shape (n, k), collection or path of one
-        As `PCAModel.transform` returns them or `PCAModel.write_scores` writes them. Beyond 20000 samples their density
-        is drawn; with labels, 20000 samples taken at random. A single component is drawn as a histogram.
+        As `PCAModel.transform` returns them or `PCAModel.write_scores` writes them. Beyond 4000 samples, 4000 taken
+        at random are drawn over the density of all. A single component is drawn as a histogram.
     labels : sequence of shape (n,), optional
-        Colours the samples: names and whole numbers by group (the ten most frequent, or nine and the rest), other
-        numbers on a scale. Shown as they are, shortened; NaN as unknown.
+        Colours the samples: names and whole numbers by group (the ten most frequent, or nine and the rest), with the
+        name of each group at its median; other numbers on a scale. Shown as they are, shortened; NaN as unknown.
     axes : (int, int)
         Which components, counted from 1.
     ax : matplotlib.axes.Axes, optional
@@ -87,10 +88,10 @@ def scores(
     check_axes(axes, min(k, model.n_scores))
     ax = ax if ax is not None else new_figure(6.4, 5.0).add_subplot()
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
-    drawn = _cloud(ax, x, y, named)
     ax.set_xlabel(_component_label(model, axes[0]))
     ax.set_ylabel(_component_label(model, axes[1]))
-    ax.set_title(samples_of(drawn, n_samples or n))
+    ax.set_title(_title(n, n_samples))
+    _cloud(ax, x, y, named)
     return ax
 
 
@@ -121,8 +122,8 @@ def outliers(
     Returns
     -------
     matplotlib.axes.Axes
-        Logarithmic scales; numbers that are zero are drawn at the least that is not. A density beyond 20000 samples.
-        Lines leave 99 % of the samples below.
+        Logarithmic scales; numbers that are zero are drawn at the least that is not. Beyond 4000 samples, 4000 taken at
+        random are drawn over the density of all. Lines leave 99 % of the samples below.
 
     Raises
     ------
@@ -145,10 +146,8 @@ def outliers(
         raise RequestError(f"marked has rows {rows.min()} to {rows.max()} of {len(across)}; count rows from 0.")
     ax = ax if ax is not None else new_figure(6.4, 5.0).add_subplot()
     ax.set(xscale="log", yscale="log")
-    if len(across) > CROWD:
-        _density(ax, across, upwards, xscale="log", yscale="log")
-    else:
-        _scatter(ax, across, upwards)
+    some = _some_over_density(ax, across, upwards, xscale="log", yscale="log")
+    _scatter(ax, across[some], upwards[some])
     _plain(ax.xaxis, across)
     _plain(ax.yaxis, upwards)
     _set_limits(ax.set_xlim, across)
@@ -157,7 +156,7 @@ def outliers(
     _numbered(ax, across[rows], upwards[rows])
     ax.set_xlabel(f"T\N{SUPERSCRIPT TWO}: inside the {counted(model.n_components, 'component')} (squared sd)")
     ax.set_ylabel("squared prediction error: outside them")
-    ax.set_title(samples_of(len(across), n_samples or len(across)))
+    ax.set_title(_title(len(across), n_samples))
     return ax
 
 
@@ -185,22 +184,32 @@ def _component_label(model: PCAModel, number: int) -> str:
     return f"component {number} ({100 * model.explained_variance_ratio[number - 1]:.3g} %)"
 
 
-def _cloud(ax: Axes, x: Array, y: Array, labels: Array | None) -> int:
-    """Draw points or their density, by their number; return how many samples are drawn."""
-    n = len(x)
-    if labels is not None:
-        # At random: a stride over samples whose classes take turns would show some of the classes only.
-        some = np.sort(np.random.default_rng(0).choice(n, CROWD, replace=False)) if n > CROWD else slice(None)
-        _labelled(ax, x[some], y[some], labels[some])
-        n = min(n, CROWD)
-    elif n > CROWD:
-        _density(ax, x, y)
-    else:
-        _scatter(ax, x, y)
-    widths = [float(np.ptp(values)) if n else 0.0 for values in (x, y)]
+def _title(n: int, n_samples: int | None) -> str:
+    """Say how many samples are shown, and how many of them as points."""
+    known = samples_of(n, n_samples or n)
+    return f"{known}, {CROWD} of them as points" if n > CROWD else known
+
+
+def _cloud(ax: Axes, x: Array, y: Array, labels: Array | None) -> None:
+    """Draw points, over their density where they are many, on equal scales where that leaves something to see."""
+    widths = [float(np.ptp(values)) if len(values) else 0.0 for values in (x, y)]
     if max(widths) <= UNEVEN * min(widths):
         ax.set_aspect("equal", adjustable="datalim")
-    return n
+    some = _some_over_density(ax, x, y)
+    if labels is None:
+        _scatter(ax, x[some], y[some])
+    else:
+        _labelled(ax, x[some], y[some], labels[some])
+
+
+def _some_over_density(ax: Axes, x: Array, y: Array, **scales: Any) -> Array | slice:
+    """Draw the density of many samples; return those to draw as points, all of few."""
+    n = len(x)
+    if n <= CROWD:
+        return slice(None)
+    ax.hexbin(x, y, gridsize=60, bins="log", mincnt=1, cmap="Greys", alpha=0.5, linewidths=0.1, zorder=0, **scales)
+    # At random: a stride over samples whose classes take turns would show some of the classes only.
+    return np.sort(np.random.default_rng(0).choice(n, CROWD, replace=False))
 
 
 def samples_of(some: int, n: int) -> str:
@@ -216,11 +225,6 @@ def _dot(n: int) -> float:
 def _scatter(ax: Axes, x: Array, y: Array) -> None:
     look: dict[str, Any] = {"color": BLUE, "alpha": 0.7, "markeredgewidth": 0, "rasterized": len(x) > MANY}
     ax.plot(x, y, ".", markersize=_dot(len(x)), **look)
-
-
-def _density(ax: Axes, x: Array, y: Array, **scales: Any) -> None:
-    density = ax.hexbin(x, y, gridsize=60, bins="log", mincnt=1, cmap="cividis", linewidths=0.1, **scales)
-    ax.figure.colorbar(density, ax=ax, label="samples to a cell", format="%g")
 
 
 def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
@@ -239,6 +243,7 @@ def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
     look |= {"markersize": size, "markeredgewidth": 0, "alpha": 0.8, "linestyle": ""}
     drawn = [ax.plot(x[g.members], y[g.members], g.marker, color=g.colour, **look)[0] for g in groups]
     _name(ax, drawn, groups, markerscale=max(1.0, 5 / size))
+    _name_centres(ax, x, y, groups)
 
 
 class _Group(NamedTuple):
@@ -249,15 +254,22 @@ class _Group(NamedTuple):
     colour: str
     marker: str
 
+    @property
+    def is_one_label(self) -> bool:
+        return self.colour != GREY
+
 
 def _is_scale(labels: Array) -> bool:
     return labels.dtype.kind == "f" and bool(np.any(labels[np.isfinite(labels)] % 1))
 
 
 def _groups(labels: Array) -> list[_Group]:
-    """Group samples by label, in the labels' order, after one group of the rare labels if there are too many."""
+    """Group samples by label, in natural order, after one group of the rare labels if there are too many."""
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     names, own, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if names.dtype.kind == "U":
+        order = np.array(sorted(range(len(names)), key=lambda at: natural(names[at])), np.intp)
+        names, own, counts = names[order], np.argsort(order)[own], counts[order]
     groups, frequent = [], np.arange(len(names))
     if len(names) > len(_MUTED):
         frequent = np.sort(np.argsort(-counts, kind="stable")[: len(_MUTED) - 1])
@@ -275,7 +287,9 @@ def _called(label: Any) -> str:
 
 
 def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[_Group], **look: Any) -> None:
-    """Add a legend of labels beside the axes."""
+    """Add a legend of labels beside the axes; none for one label."""
+    if len(groups) < 2:
+        return
     # Names are set afterwards: a legend leaves out what begins with an underscore, and reads mathematics.
     look = {"title": "label", "fontsize": SMALL, "frameon": False, **look}
     legend = ax.legend(drawn, ["-"] * len(groups), loc="center left", bbox_to_anchor=(1.0, 0.5), **look)
@@ -300,6 +314,19 @@ def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | 
     ax.set_ylabel("samples")
     ax.set_title(samples_of(count, n_samples or count))
     return ax
+
+
+def _name_centres(ax: Axes, x: Array, y: Array, groups: Sequence[_Group]) -> None:
+    """Write the names of groups at their medians, each where it covers no other."""
+    named = [group for group in groups if group.is_one_label]
+    if len(named) < 2:
+        return
+    centres = np.array([(np.median(x[group.members]), np.median(y[group.members])) for group in named])
+    texts = [short_text(group.name, 12) for group in named]
+    sizes = [(7.0 * len(text), 14.0) for text in texts]
+    for group, text, at, offset in zip(named, texts, centres, _offsets(ax, centres, sizes), strict=True):
+        look: dict[str, Any] = {"color": group.colour, "fontsize": SMALL + 2, "fontweight": "bold"}
+        _annotate(ax, text, at, offset, **look)
 
 
 # -- outliers
@@ -348,38 +375,53 @@ def _halo() -> list[Any]:
 
 
 def _numbered(ax: Axes, across: Array, upwards: Array) -> None:
-    """Ring points and number them from 1, each number where it covers no other."""
+    """Ring points and number them from 1, each number where it covers no other and no ring."""
     ring(ax, across, upwards)
     ax.margins(0.08)
+    points = np.column_stack([across, upwards])
+    sizes = [(13.0, 11.0)] * len(points)
+    for number, (at, offset) in enumerate(zip(points, _offsets(ax, points, sizes, clear=9), strict=True), start=1):
+        _annotate(ax, f"{number}", at, offset, color=RED, fontsize=SMALL + 1, fontweight="bold")
+
+
+def _annotate(ax: Axes, text: str, at: Array, offset: tuple[float, float], **look: Any) -> None:
+    """Write text at a point, or so many points of type beside it."""
+    how: dict[str, Any] = {"ha": "center", "va": "center", "path_effects": _halo(), **look, **LITERAL}
+    ax.annotate(text, tuple(at), xytext=offset, textcoords="offset points", **how)
+
+
+def _offsets(
+    ax: Axes, points: Array, sizes: Sequence[tuple[float, float]], clear: float = 0.0
+) -> list[tuple[float, float]]:
+    """Return how far beside each point its text goes, in points of type, so that texts of these sizes are apart.
+
+    Texts also stay `clear` of all the points by so much; with 0 a text goes onto its point where it can.
+    """
     ax.autoscale_view()
     ax.set_autoscale_on(False)  # places are found for these limits
-    places = ax.transData.transform(np.column_stack([across, upwards])) * 72 / ax.figure.dpi  # points
-    rings = [(float(x), float(y)) for x, y in places]
-    taken: list[tuple[float, float]] = []
-    for number, (x, y) in enumerate(rings, start=1):
-        taken.append(_free((x, y), taken, rings))
-        ax.annotate(
-            f"{number}",
-            (across[number - 1], upwards[number - 1]),
-            xytext=(taken[-1][0] - x, taken[-1][1] - y),
-            textcoords="offset points",
-            color=RED,
-            fontsize=SMALL + 1,
-            fontweight="bold",
-            path_effects=_halo(),
-            ha="center",
-            va="center",
-        )
+    ax.apply_aspect()
+    places = ax.transData.transform(points) * 72 / ax.figure.dpi
+    taken: list[tuple[float, float, float, float]] = []
+    found = []
+    for (x, y), (wide, tall) in zip(places, sizes, strict=True):
+        at = _free((x, y), (wide, tall), taken, places, clear)
+        taken.append((*at, wide, tall))
+        found.append((at[0] - float(x), at[1] - float(y)))
+    return found
 
 
 def _free(
-    at: tuple[float, float], taken: list[tuple[float, float]], rings: list[tuple[float, float]]
+    at: tuple[float, float],
+    size: tuple[float, float],
+    taken: list[tuple[float, float, float, float]],
+    rings: Array,
+    clear: float,
 ) -> tuple[float, float]:
-    """Return a place near a point, in points, clear of other numbers and of rings."""
-    for radius in range(11, 90, 6):
+    """Return a place at or near a point, clear of other texts and of rings."""
+    for radius in range(11 if clear else 0, 90, 6):
         for angle in np.arange(0.25, 2.25, 0.25) * np.pi:
             x, y = at[0] + radius * np.cos(angle), at[1] + radius * np.sin(angle)
-            free = all(abs(x - a) > 13 or abs(y - b) > 11 for a, b in taken)
-            if free and all(np.hypot(x - a, y - b) > 9 for a, b in rings):
+            free = all(abs(x - a) > (size[0] + w) / 2 or abs(y - b) > (size[1] + h) / 2 for a, b, w, h in taken)
+            if free and (not clear or bool((np.hypot(x - rings[:, 0], y - rings[:, 1]) > clear).all())):
                 return float(x), float(y)
-    return at
+    return float(at[0]), float(at[1])
