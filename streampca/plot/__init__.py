@@ -18,6 +18,7 @@ from .overview_figure import overview, save
 from .quantile_grid import nearest_to_quantiles, quantiles
 from .reconstruction import reconstructions, unusual
 from .score_plots import outliers, scores
+from .series import series
 from .spectrum import scree
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "save",
     "scores",
     "scree",
+    "series",
     "unusual",
     "walks",
 ]

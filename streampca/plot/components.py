@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .drawing import AnyFigure
 
 OWN, APART = "each component on its own scale", "each channel on its own grey scale"
+NAMED = 0.9  # inches of a row of panels with a name of two lines beside it
 PAGE = 8.0  # inches that a grid of components should not be much wider than
+STRETCHED = 1.35  # times that it is enlarged, at most, to take them
 
 
 def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | None = None) -> AxesGrid:
@@ -70,7 +72,9 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     view, count = view_of(model), _some(count, model)
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
-    figure = figure if figure is not None else new_figure(*grid_size(view, rows, columns, caption=0.4, rest=0.8))
+    size = grid_size(view, rows, columns, caption=0.4, rest=0.8)
+    stretch = PAGE / size[0] if 1 < PAGE / size[0] < STRETCHED else 1.0  # of a grid that nearly takes the page
+    figure = figure if figure is not None else new_figure(size[0] * stretch, size[1] * stretch)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in axes[count + 1 :]:
         spare.remove()
@@ -127,7 +131,7 @@ def walks(
     steps = np.asarray(deviations, np.float64)
     images = _walked(model, view, count, steps) if whole is model else _pre_images(whole, view, count, steps)
     limits = scale_of(view, images)
-    size = grid_size(view, count, len(deviations), caption=0.1)
+    size = grid_size(view, count, len(deviations), caption=0.1, least=NAMED)
     figure = figure if figure is not None else new_figure(*size)
     axes: AxesGrid = figure.subplots(count, len(deviations), squeeze=False)
     for ax, pictures in zip(axes.ravel(), images.reshape(-1, *images.shape[2:]), strict=True):

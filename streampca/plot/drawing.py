@@ -24,6 +24,9 @@ AxesGrid: TypeAlias = npt.NDArray[np.object_]
 
 DPI = 150
 SMALL, TINY = 8, 6  # points of the text at a panel, and inside it
+MARGIN = 0.06  # inches around a figure that its layout leaves free
+OUTLINE = "#555555"  # around pixels where nothing is known, such as coasts
+MOST_OUTLINES = 5_000  # lines of them: more are around single pixels, and show nothing
 # Paul Tol's "high-contrast" blue and red, told apart with any colour vision.
 BLUE, RED, GREY = "#004488", "#BB5566", "#BBBBBB"
 MISSING = "#D8D8D8"  # of the hatching where nothing is known: white would look like zero, grey like a value
@@ -39,7 +42,7 @@ def draw(
     captions: Sequence[str] = (),
     x: Array | None = None,
 ) -> None:
-    """Draw the pictures of one panel; NaN is hatched.
+    """Draw the pictures of one panel; NaN is hatched and outlined.
 
     Parameters
     ----------
@@ -92,9 +95,31 @@ def _image(ax: Axes, image: Array, at: tuple[float, float], limits: tuple[float,
             low, high = low - 0.5, high + 0.5  # an even image is grey, not black
         ax.imshow(image, cmap="RdBu_r" if signed else "gray", vmin=low, vmax=high, **look)
     hatch: dict[str, Any] = {} if known.all() else {"hatch": "/////", "zorder": -1}
+    if hatch:
+        _outline(ax, known, at)
     ax.add_patch(
         Rectangle(at, wide, tall, facecolor="none", edgecolor=MISSING if hatch else GREY, linewidth=0.5, **hatch)
     )
+
+
+def _outline(ax: Axes, known: Array, at: tuple[float, float]) -> None:
+    """Draw the outlines of the unknown pixels of an image with its upper left corner at a place."""
+    from matplotlib.collections import LineCollection
+
+    row, top, bottom = _runs((known[:, 1:] != known[:, :-1]).T)
+    column, left, right = _runs(known[1:] != known[:-1])
+    upright = np.array([[row + 1, top], [row + 1, bottom]])
+    level = np.array([[left, column + 1], [right, column + 1]])
+    lines = np.moveaxis(np.concatenate([upright, level], axis=-1), -1, 0) + at
+    if len(lines) <= MOST_OUTLINES:
+        ax.add_collection(LineCollection(lines.tolist(), colors=OUTLINE, linewidths=0.6), autolim=False)
+
+
+def _runs(marked: Array) -> tuple[Array, Array, Array]:
+    """Return the runs of marked entries in the rows of an array: their rows, first entries, and ends."""
+    change = np.diff(np.pad(marked, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+    rows, starts = np.nonzero(change == 1)
+    return rows, starts, np.nonzero(change == -1)[1]
 
 
 def _line(ax: Axes, x: Array, values: Array, limits: Array, signed: bool) -> None:
@@ -131,5 +156,8 @@ def sign_scale(figure: AnyFigure, axes: AxesGrid, what: str) -> None:
 def new_figure(width: float, height: float) -> Figure:
     """Return a figure of a size in inches, laid out so that texts do not overlap."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    # The layout is exact to a few pixels only, by which titles of panels of several pictures would be cut.
+    inner = (MARGIN / width, MARGIN / height, 1 - 2 * MARGIN / width, 1 - 2 * MARGIN / height)
+    return Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(rect=inner))

@@ -38,6 +38,13 @@ class Dates(NamedTuple):
     calendar: str
     coordinate: Coordinate
 
+    @property
+    def moments(self) -> npt.NDArray[np.datetime64] | None:
+        """Dates to the second as numpy has them, shape (n,); None in a calendar that numpy lacks."""
+        if not self._is_gregorian:
+            return None
+        return np.round(self.days * DAY).astype(np.int64).astype("datetime64[s]")
+
     def number_of(self, part: str) -> npt.NDArray[np.int64]:
         """Return the ``"month"`` (1 to 12) or the ``"dayofyear"`` (1 to 366) of each date, shape (n,)."""
         if not self._is_gregorian:

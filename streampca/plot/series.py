@@ -1,0 +1,119 @@
+"""Scores in the order of the samples, or along a coordinate such as time, beside the components they belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import RequestError
+from ..models.sample_images import FEW, Array, SampleView, layout_of, view_of
+from ..units import format_shape
+from .components import as_drawn
+from .drawing import BLUE, GREY, LITERAL, SMALL, AxesGrid, draw, new_figure
+from .score_plots import scores_of
+
+if TYPE_CHECKING:
+    from ..models.pca import PCAModel
+    from .drawing import AnyFigure
+
+BINS = 1_000  # of a longer series, the least and the greatest score of each are drawn
+PAGE, TALL, WIDEST = 8.0, 0.85, 2.2  # inches of the figure's width, and of a component's height and width
+CAPTIONED = 0.9  # inches of each of several pictures beside each other, wide enough for its caption
+
+
+def series(
+    model: PCAModel,
+    scores: Any,
+    along: Array | None = None,
+    name: str = "sample",
+    count: int = 8,
+    figure: AnyFigure | None = None,
+) -> AxesGrid:
+    """Draw the first components as images, each beside its scores in the order of the samples.
+
+    Parameters
+    ----------
+    model : PCAModel
+        As for `mean_and_components`.
+    scores : array of shape (n, k), collection or path of one
+        As `PCAModel.transform` returns them; NaN leaves a gap.
+    along : ndarray of shape (n,), optional
+        Where each sample lies along the horizontal axis: numbers, or dates as datetime64; by default its number from 0.
+    name : str
+        Label of that axis.
+    count : int, default=8
+        Components to draw; fewer where the scores have fewer.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes of shape (components, 2)
+        The images, with outlines of the pixels that are missing, and the scores. Of more than 2000 samples the least
+        and the greatest score in each of 1000 equal parts are drawn.
+
+    Raises
+    ------
+    RequestError
+        If `count` is less than 1, or `along` is not one value for each sample.
+    """
+    scores = scores_of(scores)
+    n, count = len(scores), min(count, scores.shape[1], model.n_components)
+    if count < 1:
+        raise RequestError(f"count is {count}; draw at least 1 component.")
+    where = np.arange(n) if along is None else np.asarray(along)
+    if where.shape != (n,):
+        raise RequestError(f"along has the shape {format_shape(where.shape)} for {n} samples; give one value for each.")
+    images = as_drawn(model)
+    view = view_of(images, FEW)
+    wide, _ = _panel(view)
+    figure = figure if figure is not None else new_figure(*series_size(view, count))
+    grid: AxesGrid = figure.subplots(count, 2, squeeze=False, width_ratios=(wide, PAGE - wide), sharex="col")
+    components = view.read(images.components, 0, count)
+    for number, ((left, right), pictures) in enumerate(zip(grid, components, strict=True)):
+        draw(left, pictures, signed=True, captions=view.captions, x=view.along)
+        right.axhline(0, color=GREY, linewidth=0.5)
+        right.plot(*_shortened(where, np.asarray(scores[:, number], np.float64)), color=BLUE, linewidth=0.8)
+        share = 100 * model.explained_variance_ratio[number]
+        right.set_title(f"component {number + 1}: {share:.3g} %", fontsize=SMALL, loc="left")
+        right.tick_params(labelsize=SMALL)
+        right.locator_params(axis="y", nbins=3)
+        right.margins(x=0.01)
+        right.spines[["top", "right"]].set_visible(False)
+    if where.dtype.kind == "M":
+        _as_dates(grid[-1, 1])
+    grid[-1, 1].set_xlabel(name, fontsize=SMALL, **LITERAL)
+    return grid
+
+
+def series_size(view: SampleView, count: int) -> tuple[float, float]:
+    """Return the size in inches of a figure with so many components."""
+    return PAGE, (_panel(view)[1] + 0.3) * count + 0.4
+
+
+def _panel(view: SampleView) -> tuple[float, float]:
+    """Return the width and the height in inches of a component."""
+    if len(view.picked) == 1:
+        return float(np.clip(TALL / view.aspect, 0.5, WIDEST)), TALL
+    wide = CAPTIONED * layout_of(view.picture_shape).columns
+    return wide, wide * view.aspect
+
+
+def _shortened(where: Array, values: Array) -> tuple[Array, Array]:
+    """Return a series to draw as a line, a long one as the least and the greatest value of equal parts of it."""
+    if len(values) <= 2 * BINS:
+        return where, values
+    starts = np.linspace(0, len(values), BINS, endpoint=False).astype(int)
+    ends = [np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)]
+    return np.repeat(where[starts], 2), np.stack(ends, axis=1).ravel()
+
+
+def _as_dates(ax: Any) -> None:
+    """Label an axis of dates by years, months or days, whichever they span."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    untyped: Any = AutoDateLocator, ConciseDateFormatter
+    locator = untyped[0](minticks=3, maxticks=8)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(untyped[1](locator))
