@@ -29,11 +29,16 @@ class Parsed(HTMLParser):
 
     def handle_data(self, data):
         self.by_tag.setdefault(self.open[-1] if self.open else "", []).append(data)
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.text += data
 
     def all(self, tag):
         return [attributes for name, attributes in self.attributes if name == tag]
+
+    @property
+    def pictures(self):
+        """Figures of the sections: images with a size, which the sheets of what moves have not."""
+        return [image for image in self.all("img") if "width" in image]
 
     @property
     def sections(self):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import io
+import json
 import os
 import re
 import struct
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import h5py
@@ -16,31 +19,35 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.collections import LineCollection
 from parsed import Parsed
+from pictured import assert_readable
 from PIL import Image
 from shell import succeeded, typed
 
 import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
-from streampca.events import BlockDone, Drawing, PassStarted
+from streampca.events import BlockDone, Drawing, PassStarted, Warned
 from streampca.plot.report import figures, survey, write_report
 from streampca.plot.report.survey import FEWEST_RUNS, places_in, runs_spread
+from streampca.preprocessing import Preparation
 from streampca.readers import idx
 from streampca.readers.stored import flat
 from streampca.units import format_seconds
 
 HOSTILE = ('"><img src=x onerror=alert(1)>.png', "$x_1$ <b>bold<|b> &amp; 日本\u202e.png", "{{ 7 * 7 }}'`.png")
-OF_MODEL = ["scree", "components", "walks", "compression"]
+OF_MODEL = ["components", "walks", "scree", "compression"]
+ORDERED = ["components", "walks", "series", "scree", "compression"]  # where samples have an order: without labels
 OF_SAMPLES = ["reconstructions", "scores", "quantiles", "outliers", "unusual"]
 PLAIN = ["trust", "plan", "settings"]
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "nav", "main", "section", "footer", "h1", "h2", "h3"),
     *("p", "a", "ul", "li", "dl", "dt", "dd", "div", "figure", "img", "figcaption"),
-    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("table", "thead", "tbody", "tr", "th", "td", "script"),
 }
 ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "src", "alt", "scope"),
-    *("width", "height", "style", "aria-label", "aria-labelledby"),
+    *("width", "height", "style", "aria-label", "aria-labelledby", "hidden", "type"),
 }
 
 
@@ -91,43 +98,155 @@ def page(place, folder, model):
 
 def test_sections_and_facts(page, folder, model):
     assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
-    assert [*figures.NAMES] == [*OF_MODEL, *OF_SAMPLES, "neighborhoods", "graph"]
+    assert [*figures.NAMES] == [*ORDERED, *OF_SAMPLES, "neighborhoods", "graph"]
     links = [link["href"] for link in page.all("a")]
     assert {link.removeprefix("#") for link in links} == set(page.sections)
     for fact in (
-        f"Principal components of {folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
+        "Principal components of images", f"{folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
         f"6, holding {100 * model.explained_variance_ratio.sum():.3g} % of the variance",
         "By North's rule of thumb (sampling error of 48 independent samples)", "error bound", "64.0 MiB (as asked)",
-        "passes over the collection", "n components", "uint8", "can be, 255.", np.__version__,
+        "passes over the collection", "n components", "uint8", "that the samples examined have, ", np.__version__,
         model.provenance["fingerprint"],
     ):  # fmt: skip
         assert fact in page.text, fact
 
 
+def test_first_screen_is_a_sentence_and_the_components(page, model):
+    (sentence,) = (text for text in page.by_tag["p"] if text.startswith("6 components hold"))
+    assert f"{100 * model.explained_variance_ratio.sum():.3g} % of the variance of 48 samples" in sentence
+    assert sentence.endswith(".png.")
+    at = [page.source.index(part) for part in ("<h1", 'class="finding"', 'id="components"', "<nav", "<dl>")]
+    assert at == sorted(at)
+
+
 def test_pictures_are_embedded_and_written(page, place):
-    images = page.all("img")
+    images = page.pictures
     assert len(images) == len(OF_MODEL) + len(OF_SAMPLES)
     for image, name in zip(images, [*OF_MODEL, *OF_SAMPLES], strict=True):
         assert len(image["alt"]) > 20
-        data = base64.b64decode(image["src"].removeprefix("data:image/png;base64,"), validate=True)
-        assert data == (place / "pictures" / f"{name}.png").read_bytes()
-        picture = np.asarray(Image.open(io.BytesIO(data)).convert("L"))
-        assert np.unique(picture).size > 20, f"{name} shows something"
-        assert abs(picture.shape[1] / picture.shape[0] - int(image["width"]) / int(image["height"])) < 0.02
+        start, data = image["src"].split(";base64,")
+        assert start in ("data:image/png", "data:image/webp")
+        shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data, validate=True))).convert("L"), float)
+        written = np.asarray(Image.open(place / "pictures" / f"{name}.png").convert("L"), float)
+        assert np.abs(shown - written).mean() < 2
+        assert np.unique(written).size > 20, f"{name} shows something"
+        assert abs(shown.shape[1] / shown.shape[0] - int(image["width"]) / int(image["height"])) < 0.02
 
 
 def test_page_asks_for_nothing(page):
-    """No script, no style sheet, no font, no address of another place."""
-    source = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "DATA", page.source)
-    assert not re.search(r"https?:|//|url\(|@import|<link|<script|<iframe|<object|<base", source.replace("</", "<"))
+    """No script but its own, no style sheet, no font, no address of another place."""
+    source = re.sub(r"data:image/(png|webp|jpeg);base64,[A-Za-z0-9+/=]+", "DATA", page.source)
+    source = re.sub(r'content="default-src[^"]*"', "", source)  # a hash may have two slashes
+    assert not re.search(r"https?:|//|url\(|@import|<link|<iframe|<object|<base", source.replace("</", "<"))
     policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
-    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-")
+    kinds = [script.get("type") for script in page.all("script")]
+    assert kinds == ["application/json", "application/json", None]
+    script = page.by_tag["script"][-1]
+    assert script == resources.files("streampca.plot.report").joinpath("page.js").read_text("utf-8")
+    assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
+
+
+def test_sliders_hold_the_mean_and_the_components(page, model):
+    """What the script adds up is `inverse_transform`, to a small part of a grey level."""
+    sliders, points = (json.loads(text) for text in page.by_tag["script"][:2])
+    sheet = sheet_of(page, 0)
+    halves = sheet.reshape(7, 2, 12, 12).astype(float)
+    low, high = np.array(sliders["ends"]).T[:, :, None, None]
+    images = low + (256 * halves[:, 0] + halves[:, 1] - 1) / 65534 * (high - low)
+    scores = np.array([point["scores"] for point in points["points"]])
+    found, expected = images[0] + np.tensordot(scores, images[1:], axes=1), model.inverse_transform(scores)
+    ((black, white),) = sliders["limits"]
+    assert 255 * np.abs(found - expected).max() / (white - black) < 0.1
+    np.testing.assert_allclose(np.square(sliders["deviations"]), model.explained_variance)
+
+
+def test_points_show_their_samples(page, folder, model):
+    points = json.loads(page.by_tag["script"][1])
+    raw = streampca.open_collection(folder)
+    images = raw.read(slice(0, 48)).reshape(-1, 12, 12)
+    scores = np.asarray(model.transform(images))
+    assert [point["name"] for point in points["points"]] == [
+        readable(os.path.relpath(raw.where(at), folder)) for at in range(48)
+    ]
+    assert [point["label"] for point in points["points"]] == ["<i>right<|i>"] * 24 + ["left"] * 24
+    assert [group["name"] for group in points["groups"]] == ["<i>right<|i>", "left"]
+    np.testing.assert_allclose([point["scores"] for point in points["points"]], scores, rtol=1e-4, atol=1e-2)
+    (tall, wide), columns, sheet = points["tile"], points["columns"], sheet_of(page, 1).astype(float)
+    backs = np.asarray(model.inverse_transform(scores))
+    for at, (image, back) in enumerate(zip(images.astype(float), backs, strict=True)):
+        top, left = at // columns * 2 * tall, at % columns * wide
+        low, high = image.min(), image.max()
+        for lower, expected in ((0, image), (tall, back)):
+            tile = sheet[top + lower : top + lower + tall, left : left + wide]
+            assert np.abs(tile - np.clip(255 * (expected - low) / (high - low), 0, 255)).mean() < 6, "but for JPEG"
+
+
+def sheet_of(page, number):
+    """Pixels of the image of one of the parts that move."""
+    sheet = [image["src"] for image in page.all("img") if "width" not in image][number]
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet.split(",")[1]))))
+
+
+def test_dates_stand_for_numbers_of_samples(undrawn, here):
+    """A monthly field with a coast: dates name samples and lie under their scores; land is outlined."""
+    xarray = pytest.importorskip("xarray")
+    rng, times = (
+        np.random.default_rng(0),
+        np.arange("1980-01", "1985-01", dtype="datetime64[M]").astype("datetime64[ns]"),
+    )
+    field = rng.standard_normal((60, 9, 14)) + 5 * rng.standard_normal((60, 1, 1)) * np.linspace(-1, 1, 14)
+    field[:, 2:5, 3:7] = np.nan
+    grid = {"time": times, "lat": np.arange(9.0), "lon": np.arange(14.0)}
+    sea = xarray.DataArray(field, grid, ("time", "lat", "lon"), name="sst")
+    model = streampca.fit(sea, n_components=2, preparation=Preparation(mask="valid"))
+    found = survey(model, streampca.open_collection(sea))
+    assert all(re.fullmatch(r"198\d-\d\d-01", sample.name) for sample in found.unusual)
+    page = reported(model, collection=sea)
+    assert page.sections == [*ORDERED, *OF_SAMPLES, *PLAIN]
+    assert json.loads(page.by_tag["script"][1])["points"][13]["name"] == "1981-02-01"
+    assert re.search(r"the most unusual is 198\d-\d\d-01\.", page.text)
+    assert "sample 3" not in page.text
+    series = next(each for each in figures.pictures_of_samples(found) if each.name == "series").draw()
+    assert_readable(series)
+    np.testing.assert_array_equal(series[0, 1].lines[1].get_xdata(), times)
+    np.testing.assert_allclose(series[1, 1].lines[1].get_ydata(), np.asarray(model.transform(sea))[:, 1], rtol=1e-5)
+    (coast,) = (each for each in series[0, 0].collections if isinstance(each, LineCollection))
+    assert len(coast.get_segments()) == 4
+    some = survey(model, streampca.open_collection(sea), examine=16)
+    along, scores = some.in_order()
+    assert len(along) == 16 + np.isnan(scores[:, 0]).sum() > 16, "gaps between runs"
+
+
+@pytest.mark.slow
+def test_report_of_200_images_is_less_than_2_mb(tmp_path):
+    images = blobs(200, side=96)
+    write_report(streampca.fit(images, n_components=20), tmp_path / "r.html", collection=images)
+    assert (tmp_path / "r.html").stat().st_size < 2_000_000
+    sheets = [image["src"] for image in Parsed(tmp_path / "r.html").all("img") if "width" not in image]
+    assert len(sheets[0]) < 300_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(5, 2, 9, 9), (8, 90)])
+def test_no_text_of_a_figure_is_cut(shape):
+    """Titles of samples of several pictures, and of wide ones, stay within their figures, and cover no other text."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((40, 4)) @ rng.standard_normal((4, int(np.prod(shape))))).reshape(40, *shape)
+    model = streampca.fit(x + rng.standard_normal(x.shape), n_components=6)
+    found = survey(model, streampca.open_collection(x))
+    for picture in (
+        *figures.pictures_of_model(model, model, model.compression(), None),
+        *figures.pictures_of_samples(found),
+    ):
+        assert_readable(picture.draw())
 
 
 def test_names_cannot_inject(page):
     assert set(page.tags) <= TAGS
     assert {name for _, attributes in page.attributes for name in attributes} <= ATTRIBUTES
-    assert all(image["src"].startswith("data:image/png;base64,") for image in page.all("img"))
+    assert all(re.match(r"data:image/(png|webp|jpeg);base64,", image["src"]) for image in page.all("img"))
+    assert "<" not in "".join(page.by_tag["script"][:2]), "names are text in JSON, too"
     assert all(link["href"].startswith("#") for link in page.all("a"))
     cells = page.by_tag["td"]
     for name in HOSTILE:
@@ -176,7 +295,7 @@ def test_components_that_are_rounding_count_in_no_measure(undrawn):
 
 def test_samples_are_read_as_they_are_drawn(folder, model):
     found = survey(model, streampca.open_collection(folder), memory="64MiB")
-    assert [each.name for each in figures.pictures_of_samples(replace(found, samples=None))] == OF_SAMPLES
+    assert [each.name for each in figures.pictures_of_samples(replace(found, samples=None))] == ["series", *OF_SAMPLES]
 
 
 def test_every_dot_is_drawn_once(folder, model, monkeypatch):
@@ -231,9 +350,12 @@ def test_sampling_is_stated(undrawn, tmp_path):
     events = []
     write_report(found, tmp_path / "r.html", collection=images, examine=50, memory="64MiB", listener=events.append)
     assert "50 of 600 samples, spread evenly over the collection" in Parsed(tmp_path / "r.html").text
+    (warned,) = (event.message for event in events if isinstance(event, Warned))
+    assert warned.startswith("Examined are 50 of 600 samples")
+    assert warned in Parsed(tmp_path / "r.html").text
     assert sum(event.samples for event in events if isinstance(event, BlockDone)) == 50
     assert [event.samples for event in events if isinstance(event, PassStarted)] == [50]
-    assert sum(isinstance(event, Drawing) for event in events) == 9
+    assert sum(isinstance(event, Drawing) for event in events) == 10
 
 
 def test_stream_is_decoded_few_times(undrawn, tmp_path, monkeypatch):
@@ -270,7 +392,7 @@ def test_what_a_model_shows_by_itself(tmp_path):
     assert "x.npy does not exist" in said.err
     assert sorted(os.listdir(tmp_path / "p")) == sorted(f"{name}.svg" for name in pictures)
     assert said.out.count("wrote ") == 4
-    for image in page.all("img"):
+    for image in page.pictures:
         assert b"<svg" in base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"), validate=True)
 
 
@@ -332,7 +454,7 @@ def test_a_collection_is_opened_as_it_was_for_the_fit(undrawn, here, words):
     succeeded("report", "m.zarr", "-o", "r.html", "--memory", "64MiB", "-q")
     page = Parsed("r.html")
     assert "Left out" not in page.text
-    assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
+    assert page.sections == [*(OF_MODEL if "--labels" in words else ORDERED), *OF_SAMPLES, *PLAIN]
 
 
 def test_single_component_and_all_of_them(undrawn, here):
@@ -341,7 +463,7 @@ def test_single_component_and_all_of_them(undrawn, here):
     some = ["reconstructions", "scores"]
     for k, sections in ((1, [*some, "outliers", "unusual"]), (4, [*some, "quantiles", "unusual"])):
         page = reported(streampca.fit(images, n_components=k), collection=images)
-        assert page.sections == [*OF_MODEL[: 3 if k == 1 else 4], *sections, *PLAIN]
+        assert page.sections == [*ORDERED[: 4 if k == 1 else 5], *sections, *PLAIN]
         assert ("squared error" in page.text) == (k == 1)
 
 
@@ -441,7 +563,7 @@ def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
     """Ctrl-C while pictures are drawn: no half page, no pictures, and the old page stays."""
     (tmp_path / "r.html").write_text("old")
 
-    def interrupted(picture, kind):
+    def interrupted(picture, kind, *, recodes):
         if picture.name == "walks":
             raise KeyboardInterrupt
         return figures.DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, b"", kind, 1, 1)

@@ -20,12 +20,14 @@ import io, json, sys
 import numpy as np
 import streampca, streampca.plot.report
 from matplotlib.figure import Figure
+from PIL import Image
 from streampca.machine import PeakMeter
 
 figure = Figure(layout="constrained")
 ax = figure.add_subplot(title="a title")
 figure.colorbar(ax.hexbin(*np.eye(2, 9), bins="log"), ax=ax)
 figure.savefig(io.BytesIO(), format="png")
+Image.preinit()
 place, memory, held, drawn = sys.argv[1:]
 for kind in {"samples": ("model",), "none": ("model", "samples")}[drawn]:
     setattr(streampca.plot.report.page, f"pictures_of_{kind}", lambda *given: iter(()))

@@ -215,7 +215,7 @@ def _reconstructed(
         left = np.stack(of, axis=1)
     del normalized
     errors = _relative(left, distance)
-    versions = _versions(model, view, [subspace.coefficients(scores[:, :step]) for step in steps], numbers)
+    versions = weighted_pictures(model, view, [subspace.coefficients(scores[:, :step]) for step in steps], numbers)
     for number, row in enumerate(rows):
         original = view.one(frame.images(row[None])[0])
         yield ReconstructedSample(original, versions[:, number], errors[number])
@@ -241,7 +241,7 @@ def _relative(left: Float64, distance: Float64) -> Float64:
     return found
 
 
-def _versions(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
+def weighted_pictures(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
     """Return pictures of reconstructions, (steps, samples, ...): components times their weights, (samples, step)."""
     factors, mean = factors_of(model), mean_pictures(model, view)
     versions = np.tile(mean, (len(weights), len(weights[0]), *(1,) * mean.ndim))

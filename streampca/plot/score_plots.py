@@ -88,8 +88,8 @@ def scores(
     check_axes(axes, min(k, model.n_scores))
     ax = ax if ax is not None else new_figure(6.4, 5.0).add_subplot()
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
-    ax.set_xlabel(_component_label(model, axes[0]))
-    ax.set_ylabel(_component_label(model, axes[1]))
+    ax.set_xlabel(component_label(model, axes[0]))
+    ax.set_ylabel(component_label(model, axes[1]))
     ax.set_title(_title(n, n_samples))
     _cloud(ax, x, y, named)
     return ax
@@ -177,7 +177,7 @@ def check_axes(axes: tuple[int, int], k: int) -> None:
         raise RequestError(f"axes are {axes} and the scores have components 1 to {k}; choose two of these.")
 
 
-def _component_label(model: PCAModel, number: int) -> str:
+def component_label(model: PCAModel, number: int) -> str:
     """Return the label of a component, with its share of the variance, or of an axis: its number from 1."""
     if isinstance(model, EmbeddingModel):
         return f"axis {number}"
@@ -231,7 +231,7 @@ def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
     """Scatter groups in their own colours and markers, other numbers on a colour scale."""
     size = _dot(len(x))
     look: dict[str, Any] = {"rasterized": len(x) > MANY}
-    if _is_scale(labels):
+    if is_scale(labels):
         known = np.isfinite(labels)
         points = ax.scatter(x[known], y[known], c=labels[known], s=size**2, cmap="cividis", linewidths=0, **look)
         ax.figure.colorbar(points, ax=ax, label="label")
@@ -239,15 +239,15 @@ def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
             ax.plot(x[~known], y[~known], "x", color=GREY, markersize=size, label=UNKNOWN, **look)
             legend_below(ax)
         return
-    groups = _groups(labels)
+    groups = label_groups(labels)
     look |= {"markersize": size, "markeredgewidth": 0, "alpha": 0.8, "linestyle": ""}
     drawn = [ax.plot(x[g.members], y[g.members], g.marker, color=g.colour, **look)[0] for g in groups]
     _name(ax, drawn, groups, markerscale=max(1.0, 5 / size))
     _name_centres(ax, x, y, groups)
 
 
-class _Group(NamedTuple):
-    """Samples of one label, its name, and how they are drawn."""
+class LabelGroup(NamedTuple):
+    """Samples of one label, as a mask of all, its name, and how they are drawn."""
 
     members: Array
     name: str
@@ -256,37 +256,39 @@ class _Group(NamedTuple):
 
     @property
     def is_one_label(self) -> bool:
+        """True but for the group of the rare labels."""
         return self.colour != GREY
 
 
-def _is_scale(labels: Array) -> bool:
+def is_scale(labels: Array) -> bool:
+    """Return whether labels are numbers on a scale rather than groups."""
     return labels.dtype.kind == "f" and bool(np.any(labels[np.isfinite(labels)] % 1))
 
 
-def _groups(labels: Array) -> list[_Group]:
+def label_groups(labels: Array) -> list[LabelGroup]:
     """Group samples by label, in natural order, after one group of the rare labels if there are too many."""
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     names, own, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if names.dtype.kind == "U":
-        order = np.array(sorted(range(len(names)), key=lambda at: natural(names[at])), np.intp)
+        order = np.array(sorted(range(len(names)), key=lambda at: natural(str(names[at]))), np.intp)
         names, own, counts = names[order], np.argsort(order)[own], counts[order]
     groups, frequent = [], np.arange(len(names))
     if len(names) > len(_MUTED):
         frequent = np.sort(np.argsort(-counts, kind="stable")[: len(_MUTED) - 1])
-        groups.append(_Group(~np.isin(own, frequent), f"{len(names) - len(frequent)} others", GREY, "."))
+        groups.append(LabelGroup(~np.isin(own, frequent), f"{len(names) - len(frequent)} others", GREY, "."))
     for number, colour, marker in zip(frequent, _MUTED, _MARKERS, strict=False):
-        groups.append(_Group(own == number, _called(names[number]), f"#{colour}", marker))
+        groups.append(LabelGroup(own == number, shown_label(names[number]), f"#{colour}", marker))
     return groups
 
 
-def _called(label: Any) -> str:
+def shown_label(label: Any) -> str:
     """Return a label as short text."""
     if isinstance(label, np.floating):
         return UNKNOWN if np.isnan(label) else f"{label:g}"
     return short_text(label, 20)
 
 
-def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[_Group], **look: Any) -> None:
+def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[LabelGroup], **look: Any) -> None:
     """Add a legend of labels beside the axes; none for one label."""
     if len(groups) < 2:
         return
@@ -303,20 +305,20 @@ def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | 
     values, labels = values[known], None if labels is None else labels[known]
     # A fixed number of bins: by a rule for their width, one sample far away would make millions of them.
     edges: Any = np.histogram_bin_edges(values, int(np.clip(len(values) ** 0.5, 10, 100)))
-    if labels is None or _is_scale(labels):
+    if labels is None or is_scale(labels):
         ax.hist(values, edges, color=BLUE)
     else:
-        groups = _groups(labels)
+        groups = label_groups(labels)
         parts = [values[group.members] for group in groups]
         bars: Any = ax.hist(parts, edges, stacked=True, color=[group.colour for group in groups])[2]
         _name(ax, list(bars) if len(groups) > 1 else [bars], groups)
-    ax.set_xlabel(_component_label(model, 1))
+    ax.set_xlabel(component_label(model, 1))
     ax.set_ylabel("samples")
     ax.set_title(samples_of(count, n_samples or count))
     return ax
 
 
-def _name_centres(ax: Axes, x: Array, y: Array, groups: Sequence[_Group]) -> None:
+def _name_centres(ax: Axes, x: Array, y: Array, groups: Sequence[LabelGroup]) -> None:
     """Write the names of groups at their medians, each where it covers no other."""
     named = [group for group in groups if group.is_one_label]
     if len(named) < 2:
@@ -378,6 +380,8 @@ def _numbered(ax: Axes, across: Array, upwards: Array) -> None:
     """Ring points and number them from 1, each number where it covers no other and no ring."""
     ring(ax, across, upwards)
     ax.margins(0.08)
+    ax.autoscale_view()
+    ax.set_autoscale_on(False)  # places are found for these limits
     points = np.column_stack([across, upwards])
     sizes = [(13.0, 11.0)] * len(points)
     for number, (at, offset) in enumerate(zip(points, _offsets(ax, points, sizes, clear=9), strict=True), start=1):
@@ -398,7 +402,6 @@ def _offsets(
     Texts also stay `clear` of all the points by so much; with 0 a text goes onto its point where it can.
     """
     ax.autoscale_view()
-    ax.set_autoscale_on(False)  # places are found for these limits
     ax.apply_aspect()
     places = ax.transData.transform(points) * 72 / ax.figure.dpi
     taken: list[tuple[float, float, float, float]] = []

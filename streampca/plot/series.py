@@ -57,6 +57,14 @@ def series(
     ------
     RequestError
         If `count` is less than 1, or `along` is not one value for each sample.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=3)
+    >>> axes = streampca.plot.series(model, model.transform(digits))
     """
     scores = scores_of(scores)
     n, count = len(scores), min(count, scores.shape[1], model.n_components)

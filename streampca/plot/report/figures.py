@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from PIL import Image, features
 
 from ... import plot
 from ...errors import RequestError
@@ -33,13 +34,16 @@ from .text import T2, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (
-    *("scree", "components", "walks", "compression"),
+    *("components", "walks", "series", "scree", "compression"),
     *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
     *("neighborhoods", "graph"),  # of embeddings
 )  # of all pictures there can be, in their order
+CHARTS = {"scree", "compression", "scores", "outliers", "neighborhoods", "graph"}
+COLOURED = {"scores"}  # charts whose colours stand for labels
 DRAWN = 8  # components drawn as images
 WALKED = 4
-CSS_DPI = 96
+CSS_DPI, CHART_DPI = 140, 112  # CSS pixels to an inch of images, whose text is 8 points, and of charts, 10 points
+QUALITY, LONGEST = 82, 16_383  # of WebP, and the most pixels of a side that it can have
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,11 @@ class FigureText:
     caption: str
     alt: str
 
+    @property
+    def is_inverted(self) -> bool:
+        """True where colours are inverted on a dark page, as those of images and of labels may not be."""
+        return self.name in CHARTS - COLOURED
+
 
 @dataclass(frozen=True)
 class ReportFigure(FigureText):
@@ -71,12 +80,26 @@ class ReportFigure(FigureText):
 
 @dataclass(frozen=True)
 class DrawnFigure(FigureText):
-    """A figure as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
+    """A figure as drawn.
+
+    Attributes
+    ----------
+    data : bytes
+        A file of a `kind` of `FORMATS`.
+    kind : str
+        Its format.
+    width, height : int
+        In CSS pixels.
+    shown, media_type : bytes, str
+        The file in the page, which of PNG is a smaller one.
+    """
 
     data: bytes
     kind: str
     width: int
     height: int
+    shown: bytes = b""
+    media_type: str = ""
 
     @property
     def file(self) -> str:
@@ -89,13 +112,30 @@ def picture_files(folder: str, kind: str = "png") -> list[str]:
     return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
 
 
-def drawn(picture: ReportFigure, kind: str) -> DrawnFigure:
-    """Draw a figure and encode it."""
+def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFigure:
+    """Draw a figure and encode it; a PNG again for the page, in fewer bytes, if there is room to."""
     file = io.BytesIO()
-    width, height = (round(CSS_DPI * inches) for inches in encode(picture.draw(), file, kind))
+    dpi = CHART_DPI if picture.name in CHARTS else CSS_DPI
+    width, height = (round(dpi * inches) for inches in encode(picture.draw(), file, kind))
     gc.collect()  # figures are cycles
     hand_back()
-    return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, file.getvalue(), kind, width, height)
+    shown, media_type = _smaller(file) if recodes and kind == "png" else (file.getvalue(), FORMATS[kind])
+    words = (picture.name, picture.title, picture.caption, picture.alt)
+    return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type)
+
+
+def _smaller(file: io.BytesIO) -> tuple[bytes, str]:
+    """Return a PNG in 256 colours, which suits charts, or as lossy WebP where that is smaller, as of photographs."""
+    with Image.open(file) as png:
+        picture = png.convert("RGB")
+    few, lossy = io.BytesIO(), io.BytesIO()
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(few, "PNG", optimize=True)
+    if not features.check("webp") or max(picture.size) > LONGEST:
+        return few.getvalue(), FORMATS["png"]
+    picture.save(lossy, "WEBP", quality=QUALITY)
+    if lossy.tell() < few.tell():
+        return lossy.getvalue(), "image/webp"
+    return few.getvalue(), FORMATS["png"]
 
 
 def check_kind(kind: str) -> None:
@@ -120,18 +160,21 @@ def pictures_of_model(
     if isinstance(model, EmbeddingModel):
         yield from _embedded(model, raw)
         return
-    yield _scree(model)
     if figures is None:
         yield _embedding(model)
+        yield _scree(model)
         return
     yield _components(used)
     yield _walks(used)
+    yield _scree(model)
     if model.n_components > 1:
         yield _compression(figures)
 
 
 def pictures_of_samples(survey: Survey) -> Iterator[ReportFigure]:
     """Yield the figures of a collection's samples."""
+    if len(survey.scores) > 1 and (survey.labels is None or survey.axis is not None):  # else they have no order
+        yield _series(survey)
     yield _reconstructions(survey)
     yield _scores(survey)
     if len(survey.pinned):
@@ -292,6 +335,27 @@ def _reconstructions(survey: Survey) -> ReportFigure:
         f"{'it' if count == 1 else 'each'}; the error is what is left of its distance from the mean.",
         f"{counted(count, 'sample')} beside reconstructions from {kept}.",
         lambda: plot.reconstructions(survey.model, _laddered(survey), count=count),
+    )
+
+
+def _series(survey: Survey) -> ReportFigure:
+    count = survey.scores.shape[1]
+    first = "the first component" if count == 1 else f"each of the first {count} components"
+    known = survey.axis is not None and not survey.axis.is_text
+    name = survey.axis.label if survey.axis is not None and known else "sample"
+    order = f"along the samples' {name}" if known else "in the order of the samples"
+
+    def draw() -> Any:
+        along, scores = survey.in_order()
+        return plot.series(survey.model, scores, along, name, count)
+
+    return ReportFigure(
+        "series",
+        "Scores over time" if name == "date" else "Scores along the samples",
+        f"Scores on {first}, {order}, beside the component: where a line is high, samples have more of the red "
+        "pattern and less of the blue.",
+        f"Curves of the scores on {first}.",
+        draw,
     )
 
 

@@ -23,15 +23,24 @@ from ..components import grid_size
 from ..drawing import DPI
 from ..quantile_grid import QUANTILES, quantiles_size
 from ..reconstruction import LABEL, TALL
+from ..series import series_size
 
 DRAWING = 3 * MIB  # texts and layout; this and the next two are the most that pictures of several shapes took
 RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
+RECODED = 24  # bytes a pixel of the largest picture while it is encoded again, in fewer bytes
 PANELS = 1.5  # of the pixels of all its panels in double precision: as they are, and as matplotlib holds them
 MOST_DOTS = 100_000  # samples drawn as dots, or counted by cells
-DOT_BYTES = 160  # of one: its values, and what matplotlib makes of them
+SCORES = 8  # of a sample that is drawn as a dot
+DOT_BYTES = 208  # of one: its values, and what matplotlib makes of them
 DOTS_SHARE = 16  # of the budget, at most
+THUMBNAILS = 400  # samples with small images, at most
+LEAST_TILE, TILE = 12, 56  # pixels of their longer side
+SHEET = 2 * MIB  # of small images, at most
+SHEET_SHARE = 32  # of the budget, at most
+SHEET_COPIES = 4  # of all small images: as bytes, their reconstructions in single precision, and the sheet made of both
 TOGETHER = 8  # samples drawn in one picture, at most
 FEWEST = 4  # ... and at least
+PANELS_BESIDE = 3  # of a sample: it, its reconstruction and the difference
 COPIES = 3  # of a sample in double precision beside the stored one: prepared, centred, and one to spare
 IMAGES_SHARE = 2  # of what drawing leaves: raw images held to be drawn
 
@@ -52,6 +61,10 @@ class Share:
         Samples that may be drawn as images in one picture.
     images : int
         Bytes of raw images that may be held.
+    sheet : int
+        Bytes of small images that may be held.
+    recodes : bool
+        Whether there is room to encode pictures again, in fewer bytes.
     """
 
     model: PCAModel
@@ -60,6 +73,8 @@ class Share:
     dots: int
     together: int
     images: int
+    sheet: int
+    recodes: bool
 
 
 def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) -> Share:
@@ -79,9 +94,11 @@ def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) ->
     chunk = collection.chunks.samples
     plan = _application(collection, count, itemsize, budget)
     rows = plan.block_rows // chunk * chunk or plan.block_rows
-    left = (budget - _drawing_bytes(collection, count, itemsize, budget)) // IMAGES_SHARE
+    free = budget - _drawing_bytes(collection, count, itemsize, budget)
+    left = free // IMAGES_SHARE
     together = min(TOGETHER, left // _sample_bytes(collection))
-    return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, left)
+    recodes = RECODED * DPI**2 * _inches(collection) <= free - left
+    return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, left, _sheet(budget), recodes)
 
 
 def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8) -> None:
@@ -123,9 +140,13 @@ def _application(collection: Prepared, count: int, itemsize: int, memory: int) -
         n_components=count,
         component_itemsize=itemsize,
         out_bytes=8 * (2 * count + 4),  # scores in double precision, their squares, and what is made of them
-        memory=memory - DOT_BYTES * _dots(memory),
+        memory=memory - DOT_BYTES * _dots(memory) - SHEET_COPIES * _sheet(memory),
         ahead=1,
     )
+
+
+def _sheet(memory: int) -> int:
+    return min(SHEET, memory // SHEET_SHARE // SHEET_COPIES)
 
 
 def _dots(memory: int) -> int:
@@ -139,13 +160,19 @@ def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int)
 
 
 def picture_bytes(collection: Prepared) -> int:
-    """Bytes of the larger of the two largest figures, unusual samples and those at quantiles."""
+    """Bytes of the largest figure: unusual samples, those at quantiles, or components beside their scores."""
     few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
-    blocks, panels = 2, 3  # a sample, its reconstruction and the difference, twice side by side
-    unusual = grid_size(few, TOGETHER // blocks, blocks * panels, side=blocks * LABEL, rest=1.0, least=TALL)
-    inches = max(prod(unusual), prod(quantiles_size(one, len(QUANTILES))))
-    pixels = max(TOGETHER * panels * prod(few.picture_shape), len(QUANTILES) ** 2 * prod(one.picture_shape))
-    return round(RASTERS * 4 * DPI**2 * inches + PANELS * 8 * pixels)
+    pixels = max(TOGETHER * PANELS_BESIDE * prod(few.picture_shape), len(QUANTILES) ** 2 * prod(one.picture_shape))
+    return round(RASTERS * 4 * DPI**2 * _inches(collection) + PANELS * 8 * pixels)
+
+
+def _inches(collection: Prepared) -> float:
+    """Square inches of the largest figure."""
+    few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
+    blocks = 2  # of a sample, its reconstruction and the difference, side by side
+    rows, columns = TOGETHER // blocks, blocks * PANELS_BESIDE
+    unusual = grid_size(few, rows, columns, side=blocks * LABEL, rest=1.0, least=TALL)
+    return max(prod(unusual), prod(quantiles_size(one, len(QUANTILES))), prod(series_size(few, SCORES)))
 
 
 def _sample_bytes(collection: Prepared) -> int:

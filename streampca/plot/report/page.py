@@ -1,14 +1,15 @@
 """The page of a report: its sections in order, and the one HTML file they are written to.
 
 Everything that comes from files (names, labels, metadata) is text to the template, which escapes it; and the page
-itself forbids scripts and the network to whoever shows it.
+itself forbids the network, and all scripts but its own, to whoever shows it.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import IO
@@ -19,18 +20,20 @@ from markupsafe import Markup
 
 from ... import __version__
 from ...errors import readable
-from ...events import Drawing, Listener
+from ...events import Drawing, Listener, Warned
 from ...models.accuracy import sentences
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...readers import Collection
 from ...signals import safe_point
 from . import text
-from .figures import FORMATS, DrawnFigure, drawn, pictures_of_model, pictures_of_samples
+from .figures import NAMES, DrawnFigure, drawn, pictures_of_model, pictures_of_samples
+from .interactive import Widget, points_of, sliders_of
 from .survey import Survey
 from .text import Pairs, Table, sentence, shown_name
+from .thumbnails import moves
 
-TEMPLATE = "page.html.jinja"
+TEMPLATE, STYLE, SCRIPT = "page.html.jinja", "page.css", "page.js"
 TITLE = "Principal components of"
 LEFT_OUT = (
     "Left out are samples, their reconstructions and scores, and the unusual ones: {}. Give the collection by "
@@ -52,8 +55,10 @@ class ReportSection:
         What links to it say, and its heading.
     texts : sequence of str
         Paragraphs.
+    widget : Widget or None
+        Below them, where scripts run.
     picture : DrawnFigure or None
-        Below them.
+        Below that.
     table : Table or None
         Below that.
     lists : mapping of str to sequence of (name, value)
@@ -63,6 +68,7 @@ class ReportSection:
     anchor: str
     title: str
     texts: Sequence[str] = ()
+    widget: Widget | None = None
     picture: DrawnFigure | None = None
     table: Table | None = None
     lists: Mapping[str, Pairs] = field(default_factory=dict)
@@ -70,9 +76,10 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report: title, facts about the model, notes, and sections."""
+    """A whole report: title, a sentence of findings, facts about the model, notes, and sections."""
 
     title: str
+    finding: str
     facts: Pairs
     notes: Sequence[str]
     sections: Sequence[ReportSection]
@@ -93,22 +100,38 @@ def page_of(
     embedding also with images and labels of `raw`, its fitted samples, where these can be read.
     """
     used = survey.model if survey else model
-    figures = model.compression() if model.makes_images else None
+    figures = _compression(model, survey) if model.makes_images else None
 
     planned = [*pictures_of_model(model, used, figures, raw), *(pictures_of_samples(survey) if survey else ())]
     pictures: list[DrawnFigure] = []
     for number, picture in enumerate(planned, start=1):
         safe_point()
         listener(Drawing(picture.title.lower(), number, len(planned)))
-        pictures.append(drawn(picture, kind))
-    source = shown_name(str(model.provenance.get("source", "a collection")))
+        pictures.append(drawn(picture, kind, recodes=survey is None or survey.recodes))
+    if survey is not None:
+        pictures.sort(key=lambda picture: NAMES.index(picture.name))
+    notes = [LEFT_OUT.format(shown_name(missing))] if survey is None and missing else []
+    if survey is not None:
+        notes += text.left_out(survey, model)
+    for note in notes:
+        listener(Warned(note))
     return Page(
-        title=f"{TITLE} {source}",
+        title=f"{TITLE} {text.short_source(model)}",
+        finding=text.finding(model, survey),
         facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],
-        notes=[LEFT_OUT.format(shown_name(missing))] if survey is None and missing else [],
+        notes=notes,
         sections=[*_sections(model, survey, figures, pictures)],
         footer=f"Written by streampca {__version__}.",
     )
+
+
+def _compression(model: PCAModel, survey: Survey | None) -> Compression:
+    """Return the figures of compression, with PSNR by the range of values that the samples examined have."""
+    figures, steps = model.compression(), model.preparation
+    uneven = steps.standardize or steps.full_scale(model.sample_shape) is not None or steps.maps
+    if survey is None or uneven or not np.ptp(survey.value_range) > 0:
+        return figures
+    return replace(figures, peak=float(np.ptp(survey.value_range)))
 
 
 def _sections(
@@ -116,11 +139,16 @@ def _sections(
 ) -> Iterator[ReportSection]:
     tables = {"scree": text.components_table(model)}
     if figures is not None:
-        tables["compression"] = text.compression_table(figures)
+        tables["compression"] = text.compression_table(figures, survey)
     if survey is not None:
         tables["unusual"] = text.unusual_table(survey)
+    used = survey.model if survey else model
+    widgets = {"walks": sliders_of(used)} if moves(used) else {}
+    if survey is not None and (points := points_of(survey)) is not None:
+        widgets["scores"] = points
     for each in pictures:
-        yield ReportSection(each.name, each.title, picture=each, table=tables.get(each.name))
+        widget = widgets.get(each.name)
+        yield ReportSection(each.name, each.title, widget=widget, picture=each, table=tables.get(each.name))
     if survey is not None and survey.unusual and "unusual" not in {each.name for each in pictures}:
         yield ReportSection("unusual", "The most unusual samples", table=tables["unusual"])
     known = [BOUNDS] if np.isfinite(model.error_bound).all() else []
@@ -138,13 +166,21 @@ def _sections(
 
 def write_page(page: Page, file: IO[bytes]) -> None:
     """Write a page as UTF-8, piece by piece: pictures are encoded as they are written."""
-    for piece in _template().generate(page=page):
+    script = _packaged(SCRIPT)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    parts = {"page": page, "style": _packaged(STYLE), "script": script, "script_hash": allowed}
+    for piece in _template().generate(parts):
         file.write(piece.encode("utf-8", "backslashreplace"))
 
 
-def data_uri(drawn: DrawnFigure) -> Markup:
-    """Return a figure as a data URI, which needs no escaping."""
-    return Markup(f"data:{FORMATS[drawn.kind]};base64,{base64.b64encode(drawn.data).decode('ascii')}")  # noqa: S704
+def data_uri(data: bytes, media_type: str) -> Markup:
+    """Return a file as a data URI, which needs no escaping."""
+    return Markup(f"data:{media_type};base64,{base64.b64encode(data).decode('ascii')}")  # noqa: S704
+
+
+def _packaged(name: str) -> Markup:
+    """Return a file of this package, which goes into the page as it is."""
+    return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))  # noqa: S704
 
 
 def _plain(value: object) -> object:
@@ -158,4 +194,4 @@ def _template() -> Template:
         autoescape=True, finalize=_plain, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["data_uri"] = data_uri
-    return environment.from_string(files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
+    return environment.from_string(_packaged(TEMPLATE))

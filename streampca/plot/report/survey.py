@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,9 @@ from ...readers.collection import Array, Collection
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
 from .departures import as_departures
-from .memory import Share, share_of
+from .memory import SCORES, Share, share_of
+from .sample_axis import SampleAxis, sample_axis_of
+from .thumbnails import Sheet, Thumbnails, moves
 
 Float64 = npt.NDArray[np.float64]
 
@@ -46,7 +49,7 @@ class Unusual:
     position : int
         Among those examined.
     name : str
-        Where it comes from.
+        Its date or other coordinate, else where it comes from.
     t2, spe : float
         Hotelling's T2, and the squared prediction error.
     by : {"T2", "SPE"}
@@ -72,10 +75,16 @@ class Survey:
         The samples examined: a collection of its own, in the order of the whole.
     n_samples : int
         Of the whole.
+    numbers : range or ndarray of int
+        Those of the samples examined in the whole, ascending.
+    axis : SampleAxis or None
+        Coordinate of the samples examined, where they have one.
+    value_range : (float, float)
+        Least and greatest value of a feature, prepared.
     places : range
         Which of those examined the following are of, evenly spaced.
     scores : ndarray of shape (m, j)
-        Along the first components, one or two.
+        Along the first components, at most 8.
     t2, spe : ndarray of shape (m,)
         The two measures.
     labels : ndarray of shape (m,) or None
@@ -88,11 +97,18 @@ class Survey:
         The largest T2 first, then the largest errors.
     samples : Samples
         Raw images by position; those named above have been read.
+    thumbnails : Sheet or None
+        Small images of some samples; None where samples are no images, or no sums of components.
+    recodes : bool
+        Whether the memory allows to encode pictures again, in fewer bytes.
     """
 
     model: PCAModel
     raw: Collection
     n_samples: int
+    numbers: Places
+    axis: SampleAxis | None
+    value_range: tuple[float, float]
     places: range
     scores: Array
     t2: Float64
@@ -102,11 +118,26 @@ class Survey:
     laddered: tuple[int, ...]
     unusual: tuple[Unusual, ...]
     samples: Samples
+    thumbnails: Sheet | None
+    recodes: bool
 
     @property
     def examined(self) -> int:
         """Number of samples examined."""
         return self.raw.n_samples
+
+    def in_order(self) -> tuple[Array, Array]:
+        """Return where the samples lie along their axis, or their numbers, ascending, and their scores.
+
+        Between samples that do not follow each other stands one of NaN.
+        """
+        numbers = np.asarray(self.numbers)[self.places]
+        along = numbers if self.axis is None or self.axis.is_text else self.axis.values[self.places]
+        if (along[1:] < along[:-1]).any():
+            order = np.argsort(along, kind="stable")
+            return along[order], self.scores[order]
+        gaps = np.flatnonzero(np.diff(numbers) > self.places.step) + 1
+        return np.insert(along, gaps, along[gaps]), np.insert(self.scores, gaps, np.nan, axis=0)
 
 
 class Samples:
@@ -190,8 +221,9 @@ def survey(
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
     share = share_of(memory, model, model.prepared(whole))
-    places, values, largest = _measured(share, raw, runs, listener)
-    pinned, unusual = _pinned(values[:, :-2]), _unusual(share, raw, largest)
+    found = _measured(share, raw, runs, listener)
+    places, values, axis = found.places, found.values, sample_axis_of(raw)
+    pinned, unusual = _pinned(values[:, :-2]), _unusual(share, raw, axis, found.largest)
     laddered = tuple(int(at) for at in _middles(raw.n_samples, min(LADDERED, share.together)))
     samples = Samples(raw, share.images)
     samples.fetch([*(each.position for each in unusual), *laddered, *(places[row] for row in pinned)])
@@ -199,6 +231,9 @@ def survey(
         model=share.model,
         raw=raw,
         n_samples=whole.n_samples,
+        numbers=places_in(runs, whole.n_samples),
+        axis=axis,
+        value_range=found.value_range,
         places=places,
         scores=values[:, :-2],
         t2=values[:, -2],
@@ -208,6 +243,8 @@ def survey(
         laddered=laddered,
         unusual=unusual,
         samples=samples,
+        thumbnails=found.thumbnails,
+        recodes=share.recodes,
     )
 
 
@@ -235,25 +272,39 @@ def places_in(runs: Sequence[Span], n_samples: int) -> Places:
     return compact(np.concatenate([np.arange(*run) for run in runs]), n_samples)
 
 
-def _measured(
-    share: Share, raw: Collection, runs: Sequence[Span], listener: Listener
-) -> tuple[range, Float64, list[Float64]]:
-    """Map every sample to its first scores, T2 and error.
+class _Measured(NamedTuple):
+    """Results of a pass over the samples.
 
-    Returns
-    -------
+    Attributes
+    ----------
     places : range
         Positions of those whose values are held.
     values : ndarray of shape (len(places), first + 2)
-        Their values.
+        Their first scores, T2 and error.
     largest : two of ndarray of shape (2 * UNUSUAL, 3)
         T2, error and position of the samples with the largest T2, and of those with the largest errors, descending.
+    value_range : (float, float)
+        Least and greatest value of a feature.
+    thumbnails : Sheet or None
+        Small images of some samples.
     """
+
+    places: range
+    values: Float64
+    largest: list[Float64]
+    value_range: tuple[float, float]
+    thumbnails: Sheet | None
+
+
+def _measured(share: Share, raw: Collection, runs: Sequence[Span], listener: Listener) -> _Measured:
+    """Map every sample to its first scores, T2 and error."""
     model, n = share.model, raw.n_samples
     collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
-    first = min(len(AXES), model.n_components)
+    first = min(SCORES, model.n_components)
     held, largest = np.empty((len(places), first + 2)), [np.empty((0, 3)), np.empty((0, 3))]
+    ends_of_values = np.array([np.inf, -np.inf])
     function = partial(_values, model.subspace, first=first)
+    thumbnails = Thumbnails(model, collection.frame, places, share.sheet) if moves(model) else None
 
     def look(block: Span, read: list[Array]) -> None:
         values = applied(function, read[0], collection.named, block.start, missing=model.subspace.missing)
@@ -263,6 +314,10 @@ def _measured(
         for column, found in enumerate(largest):
             both = np.concatenate([found, own])
             largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
+        if thumbnails is not None:
+            thumbnails.add(block, read[0])
+        ends_of_values[0] = np.fmin(ends_of_values[0], np.fmin.reduce(read[0], axis=None))
+        ends_of_values[1] = np.fmax(ends_of_values[1], np.fmax.reduce(read[0], axis=None))
 
     ends = np.cumsum([run.size for run in runs]).tolist()
     measure(
@@ -274,7 +329,8 @@ def _measured(
         label="samples for the report",
         listener=listener,
     )
-    return places, held, largest
+    low, high = ends_of_values.tolist()
+    return _Measured(places, held, largest, (low, high), None if thumbnails is None else thumbnails.sheet())
 
 
 def _values(subspace: Subspace, rows: Array, *, first: int) -> Float64:
@@ -295,7 +351,7 @@ def _middles(n: int, count: int) -> range | npt.NDArray[np.intp]:
     return range(n) if n <= count else ((2 * np.arange(count) + 1) * n // (2 * count))
 
 
-def _unusual(share: Share, raw: Collection, largest: list[Float64]) -> tuple[Unusual, ...]:
+def _unusual(share: Share, raw: Collection, axis: SampleAxis | None, largest: list[Float64]) -> tuple[Unusual, ...]:
     """Pick the largest of each measure, none twice."""
     picked: dict[int, Unusual] = {}
     for found, name in zip(largest, ("T2", "SPE"), strict=True):
@@ -303,7 +359,8 @@ def _unusual(share: Share, raw: Collection, largest: list[Float64]) -> tuple[Unu
             continue
         others = [each for each in found.tolist() if each[2] not in picked]
         for t2, spe, at in others[: min(UNUSUAL, share.together // 2)]:
-            picked[int(at)] = Unusual(int(at), raw.where(int(at)), t2, spe, name)
+            called = raw.where(int(at)) if axis is None else axis.name(int(at))
+            picked[int(at)] = Unusual(int(at), called, t2, spe, name)
     return tuple(picked.values())
 
 

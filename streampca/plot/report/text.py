@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import readable, without_secrets
 from ...models.accuracy import COLUMNS, component_rows, percent
 from ...models.compression import Compression
+from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel
 from ...units import counted, format_bytes, format_seconds, format_shape
 from ..score_plots import samples_of
@@ -47,6 +48,49 @@ class Table:
     rows: Sequence[Sequence[str]]
     note: str = ""
     words: tuple[int, ...] = ()
+
+
+def short_source(model: PCAModel) -> str:
+    """Return the last part of the path of a model's collection."""
+    source = shown_name(str(model.provenance.get("source", "a collection")))
+    return source if any(letter in source for letter in "*?[") else os.path.basename(source.rstrip(os.sep)) or source
+
+
+def finding(model: PCAModel, survey: Survey | None) -> str:
+    """Return the sentence at the head of the page."""
+    if isinstance(model, EmbeddingModel):
+        return (
+            f"{counted(len(model.embedding), 'sample')} placed in {counted(model.n_scores, 'dimension')} by the graph "
+            f"of their {model.n_neighbors} nearest neighbours."
+        )
+    ratios, count = model.explained_variance_ratio, model.n_components
+    each = [percent(ratio) for ratio in ratios[:3]]
+    firsts = each[0] if len(each) == 1 else f"{', '.join(each[:-1])} and {each[-1]}"
+    text = (
+        f"{counted(count, 'component')} {'hold' if count > 1 else 'holds'} {percent(ratios.sum())} of the variance of "
+        f"{counted(model.n_samples, 'sample')}"
+    )
+    if count > 1:
+        text += f", the first {'two' if len(each) == 2 else 'three'} of them {firsts}"
+    if survey is not None and survey.unusual:
+        text += f"; the most unusual is {place_of(survey.unusual[0].name, survey.raw.source)}"
+    return f"{text}."
+
+
+def left_out(survey: Survey, model: PCAModel) -> list[str]:
+    """Return sentences that say which samples and components a report leaves out."""
+    notes = []
+    if survey.examined < survey.n_samples:
+        known = samples_of(survey.examined, survey.n_samples)
+        notes.append(f"Examined are {known}, spread evenly over the collection; --examine (examine=) sets the number.")
+    if survey.model.n_components < model.n_components:
+        notes.append(f"Samples are seen by {_used(survey, model)}; allow more by --memory (memory=).")
+    return notes
+
+
+def _used(survey: Survey, model: PCAModel) -> str:
+    used = survey.model.n_components
+    return f"the first {used} of {model.n_components} components, which are those that fit the memory allowed"
 
 
 def header(model: PCAModel) -> Pairs:
@@ -99,8 +143,8 @@ def components_table(model: PCAModel) -> Table:
     return Table((*COLUMNS[:3], "variance", *COLUMNS[3:]), rows, f"and {rest} more" if rest > 0 else "")
 
 
-def compression_table(figures: Compression) -> Table:
-    """List sizes and errors for a ladder of numbers of components."""
+def compression_table(figures: Compression, survey: Survey | None) -> Table:
+    """List sizes and errors for a ladder of numbers of components; a survey knows the range that values have."""
     ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
     columns = {
         "components": [str(k) for k in figures.n_components[ladder]],
@@ -111,7 +155,8 @@ def compression_table(figures: Compression) -> Table:
     note = f"The original is {format_bytes(figures.original_bytes)}; sizes are of scores, components and mean together."
     if figures.psnr is not None:
         columns["PSNR"] = [_decibels(level) for level in figures.psnr[ladder]]
-        note += f" PSNR is the error against the range of values there can be, {figures.peak:g}."
+        known = "that the samples examined have" if survey else "that their data type can hold"
+        note += f" PSNR is the error against the range of values {known}, {figures.peak:.4g}."
     return Table([*columns], [*zip(*columns.values(), strict=True)], note)
 
 
@@ -147,10 +192,8 @@ def examined(survey: Survey, model: PCAModel) -> Pairs:
     spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
     other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
     facts = [("Examined", f"{known}{spread}{other}")]
-    used = survey.model.n_components
-    if used < model.n_components:
-        limit = f"the first {used} of {model.n_components} components, which are those that fit the memory allowed"
-        facts.append(("Seen by", limit))
+    if survey.model.n_components < model.n_components:
+        facts.append(("Seen by", _used(survey, model)))
     return facts
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ...errors import OutputError, SourceError, StreampcaError, first_line
-from ...events import Finished, Listener, Warned, check_listener, logged
+from ...events import Finished, Listener, check_listener, logged
 from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
 from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
@@ -22,9 +22,8 @@ from ...storage.locks import alone_at
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
 from .figures import check_kind, picture_files
-from .page import LEFT_OUT, TITLE, Page, page_of, write_page
+from .page import TITLE, Page, page_of, write_page
 from .survey import survey
-from .text import shown_name
 
 EXAMINED = 200_000  # samples, unless more or fewer are asked for
 ENDINGS = (".html", ".htm")
@@ -114,8 +113,6 @@ def write_report(
         seen = None
         if raw is not None and not embeds:
             seen = survey(found, raw, memory=memory, examine=examine, listener=listener)
-        if missing:
-            listener(Warned(LEFT_OUT.format(shown_name(missing))))
         page = page_of(found, seen, raw, missing=missing, kind=picture_format, listener=listener)
         written = places.write(page)
     listener(Finished("report", time.perf_counter() - began))

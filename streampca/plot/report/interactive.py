@@ -1,0 +1,114 @@
+"""The two parts of a page that move: sliders that change the mean image, and points that show their samples.
+
+Each is a sheet of images and a few numbers, which `page.js` draws; without scripts the still figures stand alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...models.pca import PCAModel
+from ...models.sample_images import FEW, Array, Float64, mean_pictures, view_of
+from ..components import scale_of
+from ..reconstruction import weighted_pictures
+from ..score_plots import component_label, is_scale, label_groups, shown_label
+from .memory import SCORES
+from .survey import Survey
+from .text import place_of
+from .thumbnails import encoded, reduced
+
+VALUES = 12_000  # of a component on sliders: 9 images of as many, two bytes each, take less than 300 kB as base64
+STEPS = 2**16 - 2  # between the least and the greatest value of an image; one more stands for a missing pixel
+WALK = 2  # standard deviations that the grey scale of the sliders covers
+
+
+@dataclass(frozen=True)
+class Widget:
+    """A part of the page that a script draws: a sheet of images, its media type, and plain data as JSON."""
+
+    name: str
+    sheet: bytes
+    media_type: str
+    data: Mapping[str, Any]
+
+
+def sliders_of(model: PCAModel) -> Widget:
+    """Return sliders along the first components of a model that `moves`.
+
+    Every image is 16 bits a value, in two images of 8: of 8 bits alone, 8 components would be grey levels off together.
+    """
+    view = reduced(view_of(model, FEW), lambda shape: math.prod(shape) <= VALUES)
+    count = min(SCORES, model.n_components)
+    mean, deviations = mean_pictures(model, view), np.sqrt(np.maximum(model.explained_variance[:count], 0))
+    weights = model.subspace.coefficients(np.eye(count))
+    patterns = weighted_pictures(model, view, [weights], None)[0] - mean
+    steps = patterns * deviations.reshape(-1, *(1,) * mean.ndim)
+    limits = scale_of(view, np.concatenate([mean[None], mean + WALK * steps, mean - WALK * steps]))
+    images = np.concatenate([mean[None], patterns])
+    ends = [_ends(image) for image in images]
+    words = np.stack([_words(image, *own) for image, own in zip(images, ends, strict=True)])
+    halves = np.stack([words >> 8, words & 255], axis=1).astype(np.uint8)
+    tall, wide = view.picture_shape[1:3]
+    colours = 1 if view.colour is None else 3
+    data = {
+        "count": count,
+        "pictures": len(mean),
+        "tall": tall,
+        "wide": wide,
+        "colours": colours,
+        "captions": list(view.captions),
+        "ends": ends,
+        "limits": np.broadcast_to(limits, (len(mean), 2)).tolist(),
+        "deviations": deviations.tolist(),
+        "shares": [f"{100 * share:.3g} %" for share in model.explained_variance_ratio[:count]],
+    }
+    return Widget("sliders", encoded(halves.reshape(-1, wide * colours), "PNG", optimize=True), "image/png", data)
+
+
+def _ends(image: Float64) -> tuple[float, float]:
+    """Return the least and the greatest value of an image."""
+    known = image[np.isfinite(image)]
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+
+
+def _words(image: Float64, low: float, high: float) -> Array:
+    """Return values as whole numbers from 1, and 0 where one is missing."""
+    known = np.isfinite(image)
+    share = (np.where(known, image, low) - low) / ((high - low) or 1.0)
+    return np.where(known, 1 + np.rint(share * STEPS), 0).astype(np.uint16)
+
+
+def points_of(survey: Survey) -> Widget | None:
+    """Return the first two scores of some samples with their thumbnails; None where a survey has none of these."""
+    found = survey.thumbnails
+    if found is None or found.scores.shape[1] < 2:
+        return None
+    labels = None if survey.labels is None else survey.labels[found.rows]
+    group = np.full(len(found.rows), -1)
+    groups = [] if survey.labels is None or is_scale(survey.labels) else label_groups(survey.labels)
+    for number, each in enumerate(groups):
+        group[each.members[found.rows]] = number
+    points = []
+    for number, position in enumerate(found.positions):
+        name = survey.raw.where(position) if survey.axis is None else survey.axis.name(position)
+        points.append(
+            {
+                "name": place_of(name, survey.raw.source),
+                "label": "" if labels is None else shown_label(labels[number]),
+                "group": int(group[number]),
+                "scores": [float(f"{score:.6g}") if np.isfinite(score) else None for score in found.scores[number]],
+            }
+        )
+    data = {
+        "tile": found.tile,
+        "columns": found.columns,
+        "axes": [component_label(survey.model, number) for number in (1, 2)],
+        "groups": [{"name": each.name, "colour": each.colour} for each in groups if len(groups) > 1],
+        "points": points,
+    }
+    return Widget("points", found.image, "image/jpeg", data)
