@@ -1,4 +1,4 @@
-"""Damages small files in seeded ways and opens them: run by test_fuzz.py, in a process of its own with limits.
+"""Damages small files, models and checkpoints in seeded ways: run by test_fuzz.py, in a process of its own with limits.
 
 ``python tests/corruption.py FORMAT:FIRST-LAST ...`` tries these seeds and prints one line of JSON a case that broke the
 law, and before each case its name, so that after a crash or a hang the last line says which case it was.
@@ -16,12 +16,15 @@ import shutil
 import sys
 import tempfile
 import traceback
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from sources import SOURCES
 
+import streampca
 from streampca.errors import StreampcaError
+from streampca.execution.checkpoint_file import CheckpointFile
 
 SECONDS = 10  # for one case; they take milliseconds
 ROOM = 2**30  # bytes a case may add to what this process has mapped
@@ -125,12 +128,57 @@ def outcome(name, seed, folder):
     return f"{kind}: {what}", wrong
 
 
+@cache
+def whole_model():
+    """Model to damage copies of, and the folder that it lies in."""
+    x = np.random.default_rng(0).integers(0, 256, (20, 6, 5)).astype(np.uint8)
+    fitted, folder = (
+        streampca.fit(x, n_components=3, method="covariance", listener=lambda event: None),
+        tempfile.mkdtemp(),
+    )
+    fitted.save(f"{folder}/m.zarr")
+    return fitted, Path(folder, "m.zarr")
+
+
+def outcome_of_model(seed, folder):
+    """Damage a model and load it; return what was done and what is wrong with what came of it, or None."""
+    whole, place = whole_model()
+    shutil.copytree(place, folder / "fuzzed")
+    kind, what = damage(folder / "fuzzed", np.random.default_rng([seed, *b"model"]))
+    try:
+        found = streampca.load_model(folder / "fuzzed", statistic=True, memory="64MiB")
+        same = all(np.array_equal(getattr(found, name), getattr(whole, name)) for name in ("components", "mean"))
+        wrong = None if same and found.n_samples == whole.n_samples else "another model was loaded"
+    except StreampcaError as error:
+        wrong = None if "\n" not in str(error) and "fuzzed" in str(error) else f"the message is {error}"
+    return f"{kind}: {what}", wrong
+
+
+def outcome_of_checkpoint(seed, folder):
+    """Damage a slot of a checkpoint and load it: one of the two that were saved must come, or none."""
+    (folder / "fuzzed").mkdir()
+    saved = [np.arange(100.0) + number for number in range(2)]
+    for number, values in enumerate(saved):
+        CheckpointFile(str(folder / "fuzzed"), "state").save({"number": number}, {"x": values})
+    kind, what = damage(folder / "fuzzed", np.random.default_rng([seed, *b"checkpoint"]))
+    try:
+        found = CheckpointFile(str(folder / "fuzzed"), "state").load()
+        whole = found is not None and np.array_equal(found[1]["x"], saved[found[0]["number"]])
+        wrong = None if whole else f"{found} was loaded"
+    except StreampcaError as error:
+        wrong = None if "\n" not in str(error) and "fuzzed" in str(error) else f"the message is {error}"
+    return f"{kind}: {what}", wrong
+
+
+OTHERS = {"model": outcome_of_model, "checkpoint": outcome_of_checkpoint}
+
+
 def attempt(name, seed):
     """Run one case in a folder of its own, under a clock; return what went wrong, or None."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
-        what, wrong = outcome(name, seed, folder)
+        what, wrong = OTHERS[name](seed, folder) if name in OTHERS else outcome(name, seed, folder)
     except Exception:  # what is not ours is what is looked for
         what, wrong = "", traceback.format_exc()
     finally:

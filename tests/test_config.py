@@ -148,7 +148,7 @@ def test_every_field_comes_back(tmp_path):
     assert [type(axis) for axis in again.collection.select] == [int, str, str]
 
 
-@pytest.mark.parametrize("place", list(fields()), ids=".".join)
+@pytest.mark.parametrize("place", [place for place in fields() if place[-1] != "allow_remote"], ids=".".join)
 def test_each_field_comes_back_alone(place, tmp_path):
     data = {"collection": {"source": "images"}}
     value = FULL

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import RequestError
+from ..errors import RequestError, readable
 from ..planning.hsic import ESTIMATORS, METHODS
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
 from .help import PATH
@@ -64,7 +64,7 @@ def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
     )  # a model that is only applied is not shown
     print_fit(_console(), result.model if fits else None, result.plan, result.written)
     if result.compression is not None:
-        click.echo(result.compression.line())
+        _say(result.compression.line())
     if result.graph is not None:
         _print_graph(result.graph)
     return True
@@ -75,14 +75,19 @@ def _print_graph(graph: NeighborGraph) -> None:
     from ..manifold.graph_facts import sentences
 
     for sentence in sentences(graph):
-        click.echo(sentence)
+        _say(sentence)
 
 
 def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print headings and texts, wrapped at the width of the terminal, or 80 columns."""
     from ..units import facts_as_text
 
-    click.echo(facts_as_text(facts, shutil.get_terminal_size().columns))
+    _say(facts_as_text(facts, shutil.get_terminal_size().columns))
+
+
+def _say(text: str) -> None:
+    """Print text; control characters of names and attributes in it are escaped."""
+    click.echo("\n".join(map(readable, text.split("\n"))))
 
 
 def _console() -> Console:
@@ -141,9 +146,9 @@ def info(run: Run, as_json: bool) -> None:
 def _list_left_out(word: str, listed: Sequence[Sequence[str]], count: int, stored: str = "all") -> None:
     """Print the first files or samples that were left out, each with its reason."""
     for name, reason in listed[:SHOWN]:
-        click.echo(f"{word:<12}{name}: {reason}")
+        _say(f"{word:<12}{name}: {reason}")
     if count > SHOWN:
-        click.echo(f"{'':<12}... and {count - SHOWN} more (--json lists {stored})")
+        _say(f"{'':<12}... and {count - SHOWN} more (--json lists {stored})")
 
 
 @cli.command(examples=["streampca plan scans/ -k 50 --memory 2GiB", "streampca plan --shape 60000x28x28 -k 50"])
@@ -198,12 +203,12 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
     if not _carry_out(run, quiet=quiet, print_config=print_config):
         return
     if run.fit.part is not None:
-        click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
+        _say(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
     model = str(run.output.model)
     labels = words_of("collection", only="labels")
-    click.echo(f"next: {as_typed('report', model, *labels, '-o', 'report.html')}")
-    click.echo(f"next: {as_typed('transform', model, *words_of('collection'), '-o', 'scores.zarr')}")
+    _say(f"next: {as_typed('report', model, *labels, '-o', 'report.html')}")
+    _say(f"next: {as_typed('transform', model, *words_of('collection'), '-o', 'scores.zarr')}")
 
 
 @cli.command(
@@ -240,8 +245,8 @@ def embed(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if _carry_out(run, quiet=quiet, print_config=print_config):
         model = str(run.output.model)
-        click.echo(f"next: {as_typed('report', model, '-o', 'report.html')}")
-        click.echo(f"next: {as_typed('transform', model, 'NEW', '-o', 'places.zarr')}")
+        _say(f"next: {as_typed('report', model, '-o', 'report.html')}")
+        _say(f"next: {as_typed('transform', model, 'NEW', '-o', 'places.zarr')}")
 
 
 @cli.command(
@@ -283,7 +288,7 @@ def merge(run: Run, parts: tuple[str, ...], output: str, approximate: bool, quie
             listener=listener,
         )
     print_model(_console(), model)
-    click.echo(f"wrote {output}")
+    _say(f"wrote {output}")
 
 
 @cli.command(
@@ -392,11 +397,11 @@ def inspect(model: str, asked: int | None, verify: bool, as_json: bool) -> None:
         listed = ", ".join(str(tuple(place)) for place in found.constant_features[:count].tolist())
         rest = len(found.constant_features) - count
         listed += f" and {rest} more" if rest > 0 else ""
-        click.echo(f"constant features, which standardize does not divide: {listed}")
+        _say(f"constant features, which standardize does not divide: {listed}")
     about = found.provenance
     part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
     source = f"{part}{about.get('source')}"
-    click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
+    _say(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
     skipped, dropped = about.get("skipped") or [], about.get("dropped")
     _list_left_out("skipped", skipped, len(skipped))
     if dropped is not None:
@@ -405,7 +410,7 @@ def inspect(model: str, asked: int | None, verify: bool, as_json: bool) -> None:
         said = (
             "every checksum agrees" if verified.sealed else "it was written without checksums, so damage may not show"
         )
-        click.echo(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: {said}")
+        _say(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: {said}")
 
 
 def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
@@ -422,9 +427,9 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
         click.echo(json.dumps(found | more, indent=1))
         return
     _print_graph(graph)
-    click.echo(f"\nmade {about.get('created')} from {about.get('source')} by streampca {about.get('streampca')}")
+    _say(f"\nmade {about.get('created')} from {about.get('source')} by streampca {about.get('streampca')}")
     if verified is not None:
-        click.echo(f"read all of {verified[0]} arrays, {format_bytes(verified[1])}: every checksum agrees")
+        _say(f"read all of {verified[0]} arrays, {format_bytes(verified[1])}: every checksum agrees")
 
 
 @cli.command(
@@ -477,7 +482,7 @@ def report(
             **opening_of(run.collection),
         )
     for path in written:
-        click.echo(f"wrote {path}")
+        _say(f"wrote {path}")
 
 
 @cli.command(
@@ -552,7 +557,7 @@ def hsic(
             **given,
             **opening_of(run.collection),
         )
-    click.echo(json.dumps(found.to_json(), indent=1) if as_json else repr(found))
+    _say(json.dumps(found.to_json(), indent=1) if as_json else repr(found))
 
 
 @cli.command(
@@ -586,20 +591,27 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
     from ..models.export import export_components
 
     export_components(model, output, n_components=count, mean=mean, overwrite=overwrite)
-    click.echo(f"wrote {output}")
+    _say(f"wrote {output}")
 
 
 @cli.command("run", examples=["streampca run run.yaml", "streampca run run.yaml --set fit.n_components=20 --dry-run"])
 @click.argument("config", type=PATH)
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@click.option("--allow-remote", is_flag=True, help="Fetch URLs that the run file names.")
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan and what would be written, reading headers only, and stop."
 )
 @_quiet
 @_print_config
 def run_command(
-    config: str, overrides: tuple[str, ...], overwrite: bool, dry_run: bool, quiet: bool, print_config: bool
+    config: str,
+    overrides: tuple[str, ...],
+    overwrite: bool,
+    allow_remote: bool,
+    dry_run: bool,
+    quiet: bool,
+    print_config: bool,
 ) -> None:
     """Carry out a run file: model, scores, pictures in a directory.
 
@@ -607,7 +619,8 @@ def run_command(
     """
     from .config import load_run
 
-    run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
+    changes = [*overrides, *(["output.overwrite=true"] if overwrite else [])]
+    run = load_run(config, changes, allow_remote=allow_remote)
     if dry_run:
         from .pipeline import foresee
 

@@ -17,9 +17,13 @@ from pydantic import ValidationError
 
 from ..errors import ConfigError, first_line, nearest
 from ..execution.cluster_options import COMMAND_OPTIONS
+from ..readers.paths import check_not_remote
 from ..storage.disk import expanded
+from ..units import format_bytes
 from .options import Run, field_of, names_of, section_in, section_of
 
+LONGEST = 256 * 2**10  # bytes of a run file: PyYAML reads about 100 KiB a second
+MOST_VALUES = 100_000  # of a run file, with aliases written out
 COMMAND = "the command"  # the subject of runs that are made of a command's options
 VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")  # $${ stands for a ${ that is no variable
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
@@ -28,10 +32,12 @@ MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a map
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of run files."""
     about = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": about, **Run.model_json_schema(), "title": "streampca run file"}
+    schema = Run.model_json_schema()
+    del schema["$defs"]["CollectionConfig"]["properties"]["allow_remote"]  # for the command line
+    return {"$schema": about, **schema, "title": "streampca run file"}
 
 
-def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
+def load_run(path: str, overrides: Iterable[str] = (), *, allow_remote: bool = False) -> Run:
     """Read a run file.
 
     Parameters
@@ -40,13 +46,22 @@ def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
         A YAML file.
     overrides : iterable of str
         ``"fit.n_components=20"``: a dotted key and a YAML value, applied in order.
+    allow_remote : bool, default=False
+        Let the file name URLs to be read, itself or in lists.
 
     Raises
     ------
     ConfigError
         If it is missing, not YAML, or has unknown or doubled keys or wrong values.
+    RequestError
+        If it names a URL to be read, which is not allowed.
     """
     try:
+        if (size := os.path.getsize(expanded(path))) > LONGEST:
+            raise ConfigError(
+                f"run file {path} has {format_bytes(size)}, and run files have at most {format_bytes(LONGEST)}; put "
+                "long lists of paths in a text file, and give it as '@list.txt'."
+            )
         text = Path(expanded(path)).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"run file {path} does not exist; check the path.") from None
@@ -56,9 +71,26 @@ def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
     if not isinstance(data, dict):
         raise ConfigError(f"run file {path} holds no keys; it needs at least 'collection: {{source: PATH}}'.")
     _refuse_commands(data, f"run file {path}")
+    _check_remote(_with_variables(data, f"run file {path}"), f"run file {path}", allowed=allow_remote)
+    if allow_remote and isinstance(data.get("collection"), dict):
+        data["collection"]["allow_remote"] = True
     for override in overrides:
         _apply_override(data, override)
     return make_run(_with_variables(data, f"run file {path}"), f"run file {path}")
+
+
+def _check_remote(data: dict[str, Any], subject: str, *, allowed: bool) -> None:
+    """Refuse URLs that a run file names to be read, unless they are allowed, which the file itself cannot do."""
+    sections = {name: data[name] for name in ("collection", "prepare") if isinstance(data.get(name), dict)}
+    collection = sections.get("collection", {})
+    if "allow_remote" in collection:
+        raise ConfigError(f"{subject}: collection.allow_remote is for the command line; give --allow-remote there.")
+    if allowed:
+        return
+    check_not_remote(collection.get("source"), subject)
+    for name in ("mask", "scale", "weights"):
+        value = sections.get("prepare", {}).get(name)
+        check_not_remote(value if isinstance(value, str) else None, subject)
 
 
 def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
@@ -148,7 +180,11 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 def _parsed(text: str, subject: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of the safe loader
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is not None and _expanded(node, {}) > MOST_VALUES:
+            raise ConfigError(f"its aliases stand for more than {MOST_VALUES} values; leave them out.")
+        return None if node is None else loader.construct_document(node)
     except ConfigError as error:
         raise ConfigError(f"{subject}: {error}") from None
     except yaml.YAMLError as error:
@@ -156,6 +192,25 @@ def _parsed(text: str, subject: str) -> Any:
         line = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or first_line(error)
         raise ConfigError(f"{subject} is not YAML: {problem}{line}; correct that line.") from None
+    except RecursionError:
+        raise ConfigError(f"{subject} is nested too deeply; a run has three levels.") from None
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:  # of a date, a number or a tagged value
+        raise ConfigError(
+            f"{subject} holds a value that cannot be read: {first_line(error)}; put it in quotation marks."
+        ) from None
+
+
+def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
+    """Count the values that a node stands for, each alias as often as it is used."""
+    if id(node) not in known:
+        known[id(node)] = 1  # a node that holds itself is refused when it is constructed
+        parts: list[Any] = []
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        elif isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _explain(error: ValidationError, subject: str) -> str:

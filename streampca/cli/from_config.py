@@ -51,11 +51,12 @@ def opening_of(config: CollectionConfig) -> Opening:
     return cast("Opening", options)
 
 
-def preparation_of(config: PrepareConfig, fit: FitConfig | None = None) -> Preparation:
+def preparation_of(config: PrepareConfig, fit: FitConfig | None = None, memory: int | None = None) -> Preparation:
     """Return a run's preparation, with the feature map that its fit asks for; reads the files of mask and scale."""
-    arrays: dict[str, Any] = {"mask": config.mask if config.mask in (None, "valid") else read_mask(config.mask)}
+    memory = parse_bytes(fit.memory) if fit is not None and memory is None else memory
+    arrays: dict[str, Any] = {"mask": config.mask if config.mask in (None, "valid") else read_mask(config.mask, memory)}
     for name, value in (("scale", config.scale), ("weights", config.weights)):
-        arrays[name] = read_scale(value) if isinstance(value, str) and value not in AREA else value
+        arrays[name] = read_scale(value, memory) if isinstance(value, str) and value not in AREA else value
     preparation = Preparation(**dict(config) | arrays)
     if fit is None:
         return preparation
@@ -95,7 +96,7 @@ def neighbors_request_of(run: Run) -> NeighborsRequest:
 
 def plan_graph(run: Run) -> NeighborsPlan:
     """Plan the graph of a run's collection; reads headers only."""
-    preparation = preparation_of(run.prepare)
+    preparation = preparation_of(run.prepare, memory=parse_bytes(run.fit.memory))
     collection = prepared(narrowed(open_run(run.collection), preparation), preparation, foreseen=True)
     return plan_neighbors(problem_of(collection), neighbors_request_of(run), collection.source)
 
@@ -104,7 +105,7 @@ def plan_embedding(run: Run) -> EmbeddingPlan:
     """Plan all stages of the embedding of a run's collection; reads headers, and a graph that is given."""
     from ..fitting.embed import completed  # loads the manifolds, which fits do without
 
-    request, preparation = embedding_of(run), preparation_of(run.prepare)
+    request, preparation = embedding_of(run), preparation_of(run.prepare, memory=parse_bytes(run.fit.memory))
     assert request is not None  # noqa: S101 - the command embeds
     raw = narrowed(open_run(run.collection), preparation)
     collection = prepared(raw, preparation, foreseen=True, missing=run.fit.missing)

@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from .. import __version__
-from ..errors import RESUMABLE, Stopped, StreampcaError, first_line
+from ..errors import RESUMABLE, Stopped, StreampcaError, first_line, readable
 from ..signals import safe_point, stopping_on_signals
 from .help import GroupedCommand
 
@@ -122,7 +122,7 @@ def main() -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"streampca: {message}", err=True)
+    click.echo(f"streampca: {readable(message)}", err=True)
     sys.exit(code)
 
 

@@ -202,6 +202,9 @@ class CollectionConfig(Section):
             flag="ignore",
         ),
     )
+    allow_remote: bool = option(
+        False, "fetch URLs that a list of paths, a table, a run file or a model names; on the command line only"
+    )
 
 
 class PrepareConfig(Section):
@@ -513,6 +516,7 @@ class Run(Section):
 
         # Not mode="json": its keys are text, and axis 0 is not axis "0".
         data = self.model_dump(exclude=self._without_effect()) if complete else self.model_dump(exclude_defaults=True)
+        data.get("collection", {}).pop("allow_remote", None)  # only a command line may give it
         for name in COMMAND_OPTIONS:
             (data.get("execution", {}).get("options") or {}).pop(name, None)
         data = _escaped(data)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import ConfigError, OutputError, Stopped, first_line
+from ..errors import ConfigError, OutputError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
 from ..storage.free_space import writing
@@ -44,7 +44,7 @@ def check_directory(folder: str) -> None:
 
 def _is_record(folder: str) -> bool:
     try:
-        load_run(os.path.join(folder, CONFIG))
+        load_run(os.path.join(folder, CONFIG), allow_remote=True)
     except ConfigError:
         return False
     return True
@@ -122,7 +122,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
         file = open(os.path.join(folder, LOG), "ab", buffering=0)  # noqa: SIM115 - closed below
 
     def note(line: str) -> None:
-        text = f"{datetime.now().astimezone().isoformat(timespec='seconds')} {line}\n"
+        text = f"{datetime.now().astimezone().isoformat(timespec='seconds')} {readable(line)}\n"
         with suppress(OSError):  # a full disk is reported where the outputs are written
             file.write(text.encode("utf-8", "backslashreplace"))
 

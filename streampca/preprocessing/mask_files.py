@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import SourceError, first_line
+from ..errors import BudgetError, SourceError, first_line
+from ..machine import memory_limit
 from ..readers import remote
 from ..readers.collection import Array
 from ..readers.fits import read_first_image
-from ..readers.image_files.decode import read_picture
+from ..readers.image_files.decode import Kind, format_kind, read_picture
+from ..readers.npy import read_header
+from ..readers.stored.files import opened
 from ..storage.disk import expanded
+from ..units import MIB, budget_size, format_bytes
 
 _WORDS = {"mask": "valid", "scale": "area"}  # what is no path, and means what the data say
+COPIES = 4  # in memory while a file is read: as stored, as numbers, as compared and as a mask
+SMALL = 16 * MIB  # read whatever memory is allowed, as importing the package takes more
 FITS = (".fits", ".fit", ".fts", ".fits.gz")
 
 
-def read_mask(path: str) -> npt.NDArray[np.bool_]:
-    """Read which pixels to keep: those that are not 0 (not black, in an image; alpha does not count)."""
-    values = _values(path, "mask")
+def read_mask(path: str, memory: int | None = None) -> npt.NDArray[np.bool_]:
+    """Read which pixels to keep: those that are not 0 (not black, in an image; alpha does not count).
+
+    Raises
+    ------
+    SourceError
+        If it cannot be read, or is no mask.
+    BudgetError
+        If reading it takes more than `memory` bytes, by default half of what the machine allows.
+    """
+    values = _values(path, "mask", memory)
     if values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
         raise SourceError(
             f"mask {path} is not an array of True and False, or of 0 and 1; save it as a boolean .npy file."
@@ -29,25 +45,36 @@ def read_mask(path: str) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def read_scale(path: str) -> npt.NDArray[np.float64]:
+def read_scale(path: str, memory: int | None = None) -> npt.NDArray[np.float64]:
     """Read factors, one a pixel, from a ``.npy`` or FITS file; raises as `read_mask`."""
-    return _values(path, "scale").astype(np.float64)
+    return _values(path, "scale", memory).astype(np.float64)
 
 
-def _values(path: str, what: str) -> Array:
-    """Numbers of a file; of an image in colour, whether a pixel is not black."""
+def _values(path: str, what: str, memory: int | None) -> Array:
+    """Return the numbers of a file; of an image in colour, True where a pixel is not black."""
+
+    def check(kind: Kind) -> None:
+        (shape, dtype), allowed = kind, memory_limit()[0] // 2 if memory is None else memory
+        needed = COPIES * math.prod(map(int, shape)) * max(dtype.itemsize, 8 if what == "scale" else 1)
+        if needed > max(allowed, SMALL):
+            raise BudgetError(
+                f"{what} {path} is {format_kind(kind)}, reading it takes {format_bytes(needed)}, and memory allows "
+                f"{format_bytes(allowed)}; give the {what} of one image, or set memory to at least "
+                f"{budget_size(needed)}."
+            )
+
     path = expanded(path)
     if not remote.is_url(path) and not os.path.exists(path):
         raise SourceError(f"{what} {path} does not exist; check the path, or give {_WORDS[what]!r}.")
     if path.lower().endswith(".npy"):
-        values = _npy(path, what)
+        values = _npy(path, what, check)
     elif path.lower().endswith(FITS):
-        found = read_first_image(path)
+        found = read_first_image(path, check)
         if found is None:
             raise SourceError(f"{what} {path} holds no image; save the array as a .npy file.")
         values = found
     elif what == "mask":
-        picture = read_picture(path)
+        picture = read_picture(path, check)
         values = picture if picture.ndim == 2 else np.asarray(picture[..., :3].any(axis=-1))
     else:
         raise SourceError(f"{what} {path} is not a .npy or FITS file; save it as one of these.")
@@ -58,9 +85,17 @@ def _values(path: str, what: str) -> Array:
     return values
 
 
-def _npy(path: str, what: str) -> Array:
+def _npy(path: str, what: str, check: Callable[[Kind], None]) -> Array:
     try:
-        values = np.load(path, allow_pickle=False)
+        with opened(path) as file:
+            if file.read(6) == b"\x93NUMPY":
+                file.seek(0)
+                header = read_header(file, f"{what} {path}")
+                check((header.shape, header.dtype))
+            file.seek(0)
+            values = np.load(file, allow_pickle=False)
+    except SourceError:
+        raise
     except (OSError, ValueError, EOFError) as error:
         raise SourceError(
             f"{what} {path} cannot be read: {first_line(error)}; give a .npy file of numbers, or of True and False."

@@ -27,7 +27,7 @@ from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
 from .detect import is_dataset
 from .opening_record import Opened, given_of, record_of
-from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
+from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
 from .stored.array import ArrayCollection
 from .tags import TagRules, check_reading, fitted_reading
@@ -43,6 +43,7 @@ __all__ = [
     "Opened",
     "Opening",
     "check_apart",
+    "check_not_remote",
     "check_reading",
     "column_paths",
     "fitted_on",
@@ -70,6 +71,7 @@ class Opening(TypedDict, total=False):
     on_bad_file: str
     keep_orientation: bool
     coordinates: str
+    allow_remote: bool
     listing: str | os.PathLike[str] | None
 
 
@@ -88,6 +90,7 @@ def open_collection(
     on_bad_file: str = "error",
     keep_orientation: bool = False,
     coordinates: str = CHECK,
+    allow_remote: bool = False,
     listing: str | os.PathLike[str] | None = None,
     like: Any = None,
     listener: Listener = silent,
@@ -136,6 +139,9 @@ def open_collection(
         files that are joined with the first file's, and later those of the collection with a model's: samples that
         have the same coordinates in another order are put in order, samples on another grid are refused. With
         "ignore", pixels correspond by their places.
+    allow_remote : bool, default=False
+        Fetch the URLs that a text file of paths or a table names. A URL that is given as the source itself, or in a
+        list, is always fetched.
     listing : path, optional
         Path of the table of a folder's files, kept for the next time.
     like : PCAModel, optional
@@ -182,6 +188,7 @@ def open_collection(
         "on_bad_file": on_bad_file,
         "keep_orientation": keep_orientation,
         "coordinates": coordinates,
+        "allow_remote": allow_remote,
     }
     checked = is_checked(coordinates)
     if isinstance(source, Collection):
@@ -249,7 +256,7 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
     """Open a source by the first row that knows it, with those of the options that it takes."""
     if isinstance(source, Collection):
         return source
-    source = named(source)
+    source = named(source, allow_remote=options["allow_remote"])
     before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
     for row in readers():
         if row.matches(source):

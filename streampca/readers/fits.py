@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import IO, Any, NamedTuple, Unpack
@@ -77,9 +77,13 @@ def has_planes(path: str) -> bool:
     return math.prod(image.shape[:-2]) > 1
 
 
-def read_first_image(path: str) -> Array | None:
-    """Read the first image of a file; None where it has none."""
-    return next((_array(path, image, f"{path}, HDU {name}").read_all() for name, image in _images(path).items()), None)
+def read_first_image(path: str, check: Callable[[tuple[tuple[int, ...], np.dtype[Any]]], None]) -> Array | None:
+    """Read the first image of a file, None where it has none; `check` sees shape and dtype before it is read."""
+    for name, image in _images(path).items():
+        array = _array(path, image, f"{path}, HDU {name}")
+        check((array.shape, array.dtype))
+        return array.read_all()
+    return None
 
 
 def _load(array: StoredArray) -> Array:

@@ -22,7 +22,7 @@ from ..errors import SourceError, StreampcaError, first_line
 from ..storage.coordinate import Coordinate
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, check_shape
-from .hdf5_chunks import chunk_decoder, whole_chunks
+from .hdf5_chunks import ChunkSizes, chunk_decoder, whole_chunks
 from .hdf5_content import (
     attributes_of,
     axis_names,
@@ -80,6 +80,7 @@ class Hdf5Array(Reopening, StoredArray):
     _file: Any
     _process: int
     _lock: threading.Lock
+    _sizes: ChunkSizes | None
 
     def __init__(self, dataset: Any, label: str, *, held: bool = False) -> None:
         # Without h5py's note of what an enumeration calls its values.
@@ -102,7 +103,8 @@ class Hdf5Array(Reopening, StoredArray):
         self._kept = KeptChunk()
         self._measure(dataset, elsewhere)
         self._forget()
-        self._dataset = dataset if held else None
+        if held:
+            self._dataset, self._sizes = dataset, _chunk_sizes(dataset)
 
     def _measure(self, dataset: Any, elsewhere: int) -> None:
         """Set what one access decodes, and what reading holds; `elsewhere` for a chunk of a virtual one's sources."""
@@ -210,6 +212,9 @@ class Hdf5Array(Reopening, StoredArray):
         """Read the box in pieces that end at chunk edges, through scratch where `out` is not contiguous."""
         for piece, inside in pieces_of(box, self.chunk_shape, self._most):
             target = out[inside]
+            if self._sizes is not None:
+                with reading(self._label):
+                    self._sizes.check(dataset, piece)
             direct = target if target.flags.c_contiguous else np.empty(lengths(piece), self.dtype)
             try:
                 dataset.read_direct(direct.view(dataset.dtype), piece)
@@ -241,7 +246,7 @@ class Hdf5Array(Reopening, StoredArray):
                     raise SourceError(
                         f"{self._label} cannot be opened here ({first_line(error)}); keep the file where and as it was."
                     ) from error
-                self._process, self._file = os.getpid(), file
+                self._process, self._file, self._sizes = os.getpid(), file, _chunk_sizes(self._dataset)
             return self._dataset
 
     def states(self, *, now: bool = False) -> list[State]:
@@ -287,11 +292,17 @@ class Hdf5Array(Reopening, StoredArray):
 
     def _forget(self) -> None:
         self._dataset, self._file, self._process, self._lock = None, None, os.getpid(), threading.Lock()
+        self._sizes = None
 
 
 def dataset_of_object(dataset: Any, label: str) -> StoredArray:
     """Return an `h5py.Dataset` of the caller's, read through their file here, by path in a process it was sent to."""
     return cf.unpacked(Hdf5Array(dataset, label, held=True), attributes_of(dataset), label)
+
+
+def _chunk_sizes(dataset: Any) -> ChunkSizes | None:
+    """Return the check of a dataset's chunks; None where chunks are stored as they are."""
+    return ChunkSizes(dataset) if dataset.chunks and dataset.id.get_create_plist().get_nfilters() else None
 
 
 def _bound_index(file: Any) -> None:

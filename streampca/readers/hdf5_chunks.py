@@ -15,6 +15,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import h5py
@@ -22,7 +23,7 @@ import imagecodecs
 import numpy as np
 
 from ..errors import SourceError
-from ..units import format_bytes
+from ..units import MIB, format_bytes
 from .collection import Array
 from .hdf5_content import holds_plain_numbers
 from .stored.array_boxes import Box
@@ -34,6 +35,8 @@ _OURS = frozenset((_DEFLATE, _SHUFFLE, _FLETCHER32))
 _CHECKSUM = 4  # bytes, after what they are of
 # Of smaller chunks HDF5 decodes several in the time that Python needs to see to one.
 _LEAST = 8192
+# Most bytes that deflate packs into one (https://zlib.net/zlib_tech.html); growth that needs no look; bytes at a time.
+_MOST_DEFLATED, _HARMLESS, _AT_ONCE = 1032, 8 * MIB, 2**16
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,7 @@ class ChunkDecoder:
             skipped, stored = dataset.id.read_direct_chunk(at)
             inflated = b"" if skipped else zlib.decompressobj().decompress(stored, self.chunk_bytes + _CHECKSUM + 1)
             if len(inflated) > self.chunk_bytes + _CHECKSUM:
-                raise SourceError(
-                    f"the chunk at {at} of {dataset.file.filename} takes {format_bytes(self.chunk_bytes)} and inflates "
-                    "to more; write the file again."
-                )
+                raise too_large(dataset, at, self.chunk_bytes)
 
     def decoded(self, stored: list[bytes], skipped: int) -> Array:
         """Undo the filters of one chunk, taken out of a list, those left out whose bits are set in `skipped`."""
@@ -114,6 +114,78 @@ class ChunkDecoder:
         if data.size != self.chunk_bytes:
             raise ValueError(f"{data.size} bytes are not a chunk of {self.chunk_bytes}")
         return data.view(self.dtype).reshape(self.shape)
+
+
+class ChunkSizes:
+    """Check of the chunks that HDF5 decodes: it would read a chunk of any size, and inflate it to any size.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        A dataset in chunks.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        plist, self._shape = dataset.id.get_create_plist(), tuple(dataset.chunks)
+        self._itemsize = dataset.dtype.itemsize
+        self._values: int = math.prod(self._shape) * self._itemsize
+        self._filters = tuple(plist.get_filter(position)[0] for position in range(plist.get_nfilters()))
+        self._checked: set[tuple[int, ...]] = set()
+
+    def check(self, dataset: Any, box: Box) -> None:
+        """Refuse the chunks of a box that are stored as, or inflate to, many more bytes than their values take.
+
+        A chunk is inflated here only if it could grow by more than `_HARMLESS` bytes, and only once.
+
+        Raises
+        ------
+        SourceError
+            Names the first such chunk.
+        """
+        edges = zip(box, self._shape, strict=True)
+        for at in product(*(range(part.start // side * side, part.stop, side) for part, side in edges)):
+            if at in self._checked:
+                continue
+            size = dataset.id.get_chunk_info_by_coord(at).size or 0
+            could_inflate = _DEFLATE in self._filters and _MOST_DEFLATED * size > self._values + _HARMLESS
+            if size > 2 * self._values + _HARMLESS or (could_inflate and self._inflates_to_more(dataset, at)):
+                raise too_large(dataset, at, self._values)
+            if could_inflate:
+                self._checked.add(at)
+
+    def _inflates_to_more(self, dataset: Any, at: tuple[int, ...]) -> bool:
+        skipped, stored = dataset.id.read_direct_chunk(at)
+        position = self._filters.index(_DEFLATE)
+        if int(skipped) >> position & 1:
+            return False
+        for number in reversed(self._filters[position + 1 :]):
+            if number == _SHUFFLE:
+                stored = _unshuffled(np.frombuffer(stored, np.uint8), self._itemsize).tobytes()
+            elif number != _FLETCHER32:  # whose sum follows, and is left over here
+                return False
+        return _inflated_size(stored, 2 * self._values + _HARMLESS) > 2 * self._values + _HARMLESS
+
+
+def too_large(dataset: Any, at: tuple[int, ...], values: int) -> SourceError:
+    """Return the error for a chunk that takes more bytes than its values."""
+    return SourceError(
+        f"the chunk at {at} of {dataset.file.filename} takes {format_bytes(values)} and inflates to more, or is stored "
+        "as more; write the file again."
+    )
+
+
+def _inflated_size(stored: bytes, most: int) -> int:
+    """Return the bytes that deflated ones inflate to, or some number above `most`; holds little of them at a time."""
+    decoder, size = zlib.decompressobj(), 0
+    try:
+        for start in range(0, len(stored), _AT_ONCE):
+            left = stored[start : start + _AT_ONCE]
+            while left and size <= most and not decoder.eof:
+                size += len(decoder.decompress(left, _AT_ONCE))
+                left = decoder.unconsumed_tail
+    except zlib.error:
+        pass  # HDF5 will find it, too
+    return size
 
 
 def chunk_decoder(dataset: Any, dtype: np.dtype[Any]) -> ChunkDecoder | None:

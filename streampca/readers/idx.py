@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable
 from typing import Unpack
 
 import numpy as np
@@ -31,9 +32,12 @@ def open_idx(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
     return ArrayCollection(array, source=source, **axes)
 
 
-def read_idx(path: str) -> Array:
-    """Read a whole IDX file of any shape, such as a file of labels."""
-    return _array(path).read_all()
+def read_idx(path: str, check: Callable[[FlatHeader], None] | None = None) -> Array:
+    """Read a whole IDX file of any shape, such as a file of labels; `check` sees the header before that."""
+    array = _array(path)
+    if check is not None:
+        check(FlatHeader(array.shape, array.dtype, 0))
+    return array.read_all()
 
 
 def is_idx(path: str) -> bool:

@@ -19,18 +19,39 @@ from . import remote
 from .collection import Collection, file_and_key
 from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
-from .views.columns import cells, table_column
+from .views.columns import cells, short_lines, table_column
 
 
-def named(source: Any) -> Any:
-    """Turn paths into text, a list file into its list, a glob of one thing into that thing; refuse what is missing."""
-    source = _spelled_out(source)
+def named(source: Any, *, allow_remote: bool = False) -> Any:
+    """Turn paths into text, a list file into its list, a glob of one thing into that thing; refuse what is missing.
+
+    URLs that a list file names are refused unless `allow_remote`: the file may be somebody else's.
+    """
+    given, source = source, _spelled_out(source)
+    if isinstance(source, list) and isinstance(given, (str, os.PathLike)) and not allow_remote:
+        check_not_remote(source, f"the list {os.fspath(given)}")
     if not isinstance(source, str) or remote.is_url(source) or os.path.exists(source):
         return source
     if not glob.has_magic(source):
         raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
     matches = glob.glob(source, recursive=True)
     return matches[0] if len(matches) == 1 else source
+
+
+def check_not_remote(paths: Any, subject: str) -> None:
+    """Refuse the URLs among paths, text or a list of texts, but those of files of this machine.
+
+    Raises
+    ------
+    RequestError
+        Names the first one.
+    """
+    for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
+        if isinstance(path, str) and remote.is_url(path) and not remote.is_local(path):
+            raise RequestError(
+                f"{subject} names {path}, and URLs in it are fetched only with --allow-remote "
+                "(allow_remote=True); give that if you trust it, or take the URL out."
+            )
 
 
 def paths_of(source: Any) -> list[str]:
@@ -155,7 +176,7 @@ def _listed(path: str) -> list[str]:
     """Read paths, one a line; those that are not absolute start at the list's own folder."""
     try:
         with open(path, encoding="utf-8-sig") as file:  # some editors begin UTF-8 with a byte order mark
-            lines = [line.strip() for line in file]
+            lines = [line.strip() for line in short_lines(file, path)]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         raise SourceError(f"{path} cannot be read as a list of paths ({why}); give a text file of them.") from error

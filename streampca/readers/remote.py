@@ -60,9 +60,14 @@ def is_pattern(url: str) -> bool:
     return "*" in url or "[" in url
 
 
+def is_local(url: str) -> bool:
+    """Return whether a URL stands for a file of this machine."""
+    return url.partition("://")[0].lower() in ("file", "local")
+
+
 def local_path(url: str) -> str:
     """Return the path that a ``file://`` URL stands for, and any other URL or path as it is."""
-    return str(filesystem(url)[1]) if url.partition("://")[0].lower() in ("file", "local") else url
+    return str(filesystem(url)[1]) if is_local(url) else url
 
 
 def filesystem(url: str) -> tuple[Any, str]:

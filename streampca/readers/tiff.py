@@ -370,6 +370,8 @@ def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> Open
     shown = dtype if packing is None else with_nan(dtype)
 
     def load() -> Array:
+        if page.compression != 1 and max(page.databytecounts, default=0) > 2 * page.nbytes + MIB:
+            raise SourceError(f"{path} has a strip or tile longer than its page decoded; it is damaged, copy it again.")
         values: Array = page.asarray(maxworkers=1, lock=page.parent.filehandle.lock)
         if page.axes == "SYX":
             values = np.moveaxis(values, 0, -1)

@@ -27,6 +27,7 @@ from ..planning.component_chunks import Cut
 from ..units import MIB
 from .coordinate import Coordinate
 from .disk import UnsyncedFiles, sync_files
+from .table_cells import as_cell
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import page_layout, values_of, write_empty
 from .zarr_concurrency import chunks_at_once
@@ -239,7 +240,7 @@ class _CsvWriter(_FileWriter):
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         digits = f".{CSV_DIGITS[rows.dtype.itemsize]}g"
         for number, row in enumerate(rows, start):
-            name = _text(self._names[number]) if self._names is not None else number
+            name = as_cell(_text(self._names[number])) if self._names is not None else number
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
 
 

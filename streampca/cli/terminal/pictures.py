@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.text import Text
 
+from ...errors import readable
 from ...models.accuracy import percent
 from ...models.notebook import coloured, small_images
 from ...preprocessing.resize import resized
@@ -58,7 +59,7 @@ def draw_images(
     for image, of_sign, title in zip(images, signed, titles, strict=True):
         rows = 2 * max(1, round(width * min(2, image.shape[0] / image.shape[1]) / 2))  # what is taller is squeezed
         lines = draw(resized(image[None], (rows, width))[0], of_sign)
-        tiles.append(Group(*lines, Text(title, justify="center")))
+        tiles.append(Group(*lines, Text(readable(title), justify="center")))
     console.print(Columns(tiles, width=width, padding=(0, GAP)))
     if draw is _characters and any(signed):
         console.print(Text(f"above zero {_ABOVE[1:]}   below zero {_BELOW[1:]}"), soft_wrap=True)

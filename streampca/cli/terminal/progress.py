@@ -16,6 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ... import events
+from ...errors import readable
 from ...events import (
     BlockDone,
     Converging,
@@ -122,7 +123,7 @@ class Progress:
 
     def _print(self, line: str, style: str = "") -> None:
         # soft_wrap: a log keeps one fact to a line, and a terminal wraps by itself.
-        self._console.print(Text(line, style), soft_wrap=True)
+        self._console.print(Text(readable(line), style), soft_wrap=True)
 
     def _begin(self, description: str, line: str, total: float | None = None) -> None:
         """Say what is being done now: by a new bar, or by a line of a log."""
@@ -131,14 +132,14 @@ class Progress:
             return
         self._clear()
         rated = self._pass is not None
-        self._task = self._bars.add_task(description + self._reached, total=total, bytes_done=0, rated=rated)
+        self._task = self._bars.add_task(readable(description) + self._reached, total=total, bytes_done=0, rated=rated)
 
     def _draw(self, event: Drawing) -> None:
         """Say which picture is being drawn: of several on one bar, which shows the time that is left."""
         if self._bars is None or self._task is None or event.number < 2:
             self._begin(events.describe(event), events.describe(event), event.of or None)
         else:
-            self._bars.update(self._task, description=events.describe(event), completed=event.number - 1)
+            self._bars.update(self._task, description=readable(events.describe(event)), completed=event.number - 1)
 
     def _clear(self) -> None:
         if self._bars is not None and self._task is not None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...errors import readable
 from ...models.accuracy import COLUMNS, component_rows, sentences
 from ...planning.embedding import EMBEDDING_KINDS
 from ...units import HEADING, counted, format_bytes, format_seconds
@@ -65,7 +66,7 @@ def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, writt
             for line in planned_and_actual(plan, model):
                 _say(console, line)
     for path in written:
-        console.print(Text(f"wrote {path}"), soft_wrap=True)  # a terminal that breaks a path would add to it
+        console.print(Text(readable(f"wrote {path}")), soft_wrap=True)  # a terminal that breaks a path would add to it
 
 
 def planned_and_actual(plan: Plan, model: PCAModel) -> Iterator[str]:
@@ -80,4 +81,4 @@ def planned_and_actual(plan: Plan, model: PCAModel) -> Iterator[str]:
 
 def _say(console: Console, line: str) -> None:
     """Print a sentence: wrapped on a terminal, and elsewhere on one line."""
-    console.print(Text(line), soft_wrap=not console.is_terminal)
+    console.print(Text(readable(line)), soft_wrap=not console.is_terminal)

@@ -14,7 +14,7 @@ from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Finished, Listener, check_listener, logged
 from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
-from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
+from ...readers import Opened, Opening, check_apart, check_not_remote, column_paths, given_of, open_collection, paths_of
 from ...readers.collection import Collection, data_difference, file_and_key
 from ...signals import stopping_on_signals
 from ...storage.disk import expanded
@@ -54,8 +54,8 @@ def write_report(
         The file to write, ``.html``.
     collection : path, glob, list of paths, array or Collection, optional
         Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, opened as
-        they were then, if that is still possible and they have not changed. Otherwise a warning and the report say
-        so, and the report has what needs no samples.
+        they were then, if that is still possible and they have not changed; those behind a URL only with
+        ``allow_remote=True``. Otherwise a warning and the report say so, and the report has what needs no samples.
     memory : int or str, optional
         Most bytes to use, e.g. ``"512 MiB"``; half of what the machine allows by default. Of components that do not fit
         the leading ones are used, and the report says which.
@@ -136,8 +136,10 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
     lost = [name for name in before.not_kept if name not in given]
     if lost and not (lost == ["labels"] and "where" not in before.options):
         return None, f"it was opened with {lost[0]} that a model does not keep, an array or a long list"
-    how: Any = {**before.options, **given}
+    how: Any = {**before.options, **given, "allow_remote": opening.get("allow_remote", False)}
     try:
+        if not how["allow_remote"]:
+            check_not_remote(before.source, f"the model {model.name}")
         raw = open_collection(before.source, like=model, **how)
         difference = data_difference(model.provenance, model.prepared(raw))
     except (StreampcaError, OSError) as error:

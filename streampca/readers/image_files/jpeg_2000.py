@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import SourceError
 from ..collection import Array
-from .opened_image import OpenedImage, check_size
+from .opened_image import OpenedImage, check_size, check_stored
 
 # How files begin: boxes, or the codestream alone.
 JPEG_2000 = (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")
@@ -43,6 +43,7 @@ def open_jpeg_2000(file: IO[bytes], path: str) -> OpenedImage:
     shape = (bottom - top, right - left, *((channels,) if channels > 1 else ()))
     dtype = np.dtype(f"{kind}{1 if max(depths) <= 8 else 2}")
     check_size(path, shape, dtype)
+    check_stored(path, shape, dtype)
 
     def load() -> Array:
         file.seek(0)

@@ -45,6 +45,16 @@ def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         )
 
 
+def check_stored(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse an image before its file is read whole if it is much longer than the values it decodes to."""
+    stored, most = size_of(path), 2 * math.prod(map(int, shape)) * dtype.itemsize + _SMALL
+    if stored > most:
+        raise SourceError(
+            f"{path} has {format_bytes(stored)}, and its {format_shape(shape)} {dtype} values take at most "
+            f"{format_bytes(most)} as stored; it is damaged or made to exhaust memory, leave it out."
+        )
+
+
 @contextmanager
 def decoding(path: str) -> Iterator[None]:
     """Turn whatever a decoder raises into one line that names the file."""

@@ -15,7 +15,7 @@ import imagecodecs
 import numpy as np
 
 from ..collection import Array
-from .opened_image import OpenedImage, check_size
+from .opened_image import OpenedImage, check_size, check_stored
 from .orientation import png_orientation
 from .pillow import open_bitmap
 
@@ -52,6 +52,7 @@ def _plain_picture(file: IO[bytes], path: str) -> OpenedImage | None:
             return None
     shape, dtype = (height, width, *_CHANNELS[colours]), np.dtype(f"u{depth // 8}")
     check_size(path, shape, dtype)
+    check_stored(path, shape, dtype)
     return OpenedImage(shape, dtype, lambda: _decoded(file, path))
 
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import csv
+import math
 import operator
 import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import IO, Any
 
 import numpy as np
 
 from ...errors import RequestError, SourceError, first_line, nearest
 from ...storage.disk import expanded
+from ...storage.table_cells import of_cell
+from ...units import format_bytes
 from ..collection import Array, Collection, unmasked
 from ..idx import is_idx, read_idx
 from ..npy import read_header
+from ..stored.flat import FlatHeader
 from .chosen import Chosen
 from .patches import Patches
 
 _TABLES = (".csv", ".tsv")
+LONGEST_LINE = 2**20  # characters of a list or table
+_WIDEST = 2**16  # bytes of the values of one sample: text, or several numbers
 _LISTED = 10  # values an error names
 _CONDITION = re.compile(r"\s*labels?\s*(==|!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -110,11 +117,20 @@ def table_column(source: str) -> tuple[str, str] | None:
     return (path, column) if path.lower().endswith(_TABLES) and not os.path.exists(source) else None
 
 
+def short_lines(file: Iterable[str], path: str) -> Iterator[str]:
+    """Yield the lines of a text file; one that is too long for a path or a row is not read to its end."""
+    read: Callable[[int], str] = file.readline  # type: ignore[attr-defined]
+    while line := read(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise SourceError(f"{path} has a line of more than {LONGEST_LINE} characters; give a text file of lines.")
+        yield line
+
+
 def cells(path: str, column: str) -> Iterator[str]:
     """Return the texts of a column; rows are read one at a time."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
+            rows = csv.reader(short_lines(file, path), delimiter="\t" if path.lower().endswith(".tsv") else ",")
             names = [name.strip() for name in next(rows, [])]
             if column not in names:
                 raise RequestError(
@@ -127,7 +143,7 @@ def cells(path: str, column: str) -> Iterator[str]:
                     continue
                 if len(row) <= at:
                     raise SourceError(f"{path}, line {rows.line_num} ends before column {column!r}; correct that line.")
-                yield row[at].strip()
+                yield of_cell(row[at].strip())
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; check the path of the table.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -137,14 +153,14 @@ def cells(path: str, column: str) -> Iterator[str]:
 def _read(source: str, most: int) -> Array:
     table = table_column(source)
     if table is not None:
-        return _numbers_or_text(*table)
+        return _numbers_or_text(*table, most)
     path, _, member = source.rpartition(":")
     if path.lower().endswith(".npz") and not os.path.exists(source):
         return _loaded(path, member, most)
     if source.lower().endswith(".npy"):
         return _loaded(source, "", most)
     if is_idx(source):
-        return read_idx(source)
+        return read_idx(source, lambda header: _check_header(header, source, most))
     if not os.path.exists(source):
         raise SourceError(
             f"{source} does not exist; check the path, and give a .npy, .npz:array, IDX or .csv:column, or 'folder'."
@@ -179,7 +195,16 @@ def _loaded(path: str, member: str, most: int) -> Array:
 
 
 def _check_count(file: IO[bytes], subject: str, most: int) -> None:
-    header = read_header(file, subject)
+    _check_header(read_header(file, subject), subject, most)
+
+
+def _check_header(header: FlatHeader, subject: str, most: int) -> None:
+    """Refuse a column of more values than there are samples, or of too large ones, before it is read."""
+    row = math.prod(header.shape[1:]) * header.dtype.itemsize
+    if row > _WIDEST:
+        raise SourceError(
+            f"column {subject} holds {header} values, {format_bytes(row)} a sample; give one number or text a sample."
+        )
     if header.shape and header.shape[0] > most:
         raise RequestError(
             f"column {subject} has {header.shape[0]} values, and there are at most {most} samples to give one; "
@@ -200,14 +225,26 @@ def _array(given: Any, subject: str) -> Array:
         raise SourceError(f"{subject} is not an array ({first_line(error)}); give one value for each sample.") from None
 
 
-def _numbers_or_text(path: str, column: str) -> Array:
+def _numbers_or_text(path: str, column: str, most: int) -> Array:
     """Return a column of a table: whole numbers, else numbers, where all its cells are, else text."""
+
+    def texts() -> Iterator[str]:
+        """Yield no more cells than show that there are too many."""
+        return islice(cells(path, column), most + 1)
+
     try:
-        numbers = np.fromiter(map(float, cells(path, column)), np.float64)
+        numbers = np.fromiter(map(float, texts()), np.float64)
     except ValueError as error:
         if isinstance(error, (SourceError, RequestError)):
             raise
-        return _coded(cells(path, column))
+        numbers = _coded(texts())
+    if len(numbers) > most:
+        raise RequestError(
+            f"column {path}:{column} has more than {most} values, and there are at most {most} samples to give one; "
+            "give one value a sample, in their order."
+        )
+    if numbers.dtype.kind == "U":
+        return numbers
     whole = np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()
     return numbers.astype(np.int64) if whole and np.abs(numbers).max(initial=0) < 2**53 else numbers
 
