@@ -77,7 +77,7 @@ def joined(
     how = repr((options, tuple(reading)))
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
-    further["coordinates"] = CHECK if checked else IGNORE
+    further |= {"coordinates": CHECK if checked else IGNORE, "allow_remote": False}
     opener = partial(opened, options={"sample_axes": None, "select": None, **options, **further})
     return Joined(files, opener, source=label, how=how, skip=skip, checked=checked)
 
