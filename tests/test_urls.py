@@ -19,7 +19,7 @@ from PIL import Image
 from sources import SOURCES
 
 from streampca import fit
-from streampca.errors import SourceError, without_secrets
+from streampca.errors import RequestError, SourceError, without_secrets
 from streampca.readers import open_collection, remote
 
 fsspec = pytest.importorskip("fsspec", reason="URLs are read with fsspec")
@@ -328,9 +328,10 @@ def test_a_list_in_another_folder_may_name_urls(tmp_path, place, source):
     urls = [place(f"{at}.npy", npy_bytes(values()[at : at + 4])) for at in (0, 4)]
     (tmp_path / "list.txt").write_text("\n".join(urls))
     (tmp_path / "list.csv").write_text("\n".join(["url", *urls]))
-    np.testing.assert_array_equal(
-        open_collection(source.format(tmp_path)).read(slice(0, 8)), values()[:8].reshape(8, -1)
-    )
+    found = open_collection(source.format(tmp_path), allow_remote=True)
+    np.testing.assert_array_equal(found.read(slice(0, 8)), values()[:8].reshape(8, -1))
+    with pytest.raises(RequestError, match="fetched only with --allow-remote"):
+        open_collection(source.format(tmp_path))
 
 
 def test_a_cut_file_is_refused(place):
