@@ -89,6 +89,14 @@ def test_lists_fetch_no_urls_unless_that_is_allowed(here, unasked, name):
     assert unasked != []
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_lists_of_files_are_opened_as_before(here, allowed):
+    for number in range(2):
+        np.save(f"{number}.npy", pictures())
+    (here / "list.txt").write_text("0.npy\n1.npy\n")
+    assert streampca.open_collection("@list.txt", allow_remote=allowed).n_samples == 2 * len(pictures())
+
+
 @pytest.mark.parametrize(
     "key", ["collection: {source: URL}", "collection: {source: [a.npy, URL]}", "prepare: {mask: URL}"]
 )

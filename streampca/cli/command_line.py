@@ -35,8 +35,8 @@ def option(key: str, *names: str, **changes: Any) -> Decorator:
     """Add the option of one dotted key to a command, under other names or with other settings of click's if given."""
     field, line = field_of(key), command_line_of(field_of(key))
     text = line.help or field.description or ""
-    if line.choices:
-        text = f"{text}: {', '.join(line.choices)}"
+    if line.choices is not None:
+        text = f"{text}: {', '.join(line.choices())}"
     settings: dict[str, Any] = {"help": sentence(text), "metavar": line.metavar}
     if line.flag is not None:
         settings |= {"is_flag": True, "flag_value": line.flag, "default": None}
@@ -136,13 +136,26 @@ def _keys(section: str) -> list[str]:
 
 def _type(field: FieldInfo, line: CommandLine) -> Any:
     """Return click's type of a field: a choice or text; numbers and ranges are checked by the declaration."""
-    if line.choices:
-        return click.Choice(line.choices)
+    if line.choices is not None:
+        return _Choice(line.choices)
     if line.read:
         return str
     kinds = (field.annotation, *get_args(field.annotation))
     literal = next((kind for kind in kinds if get_origin(kind) is Literal), None)
     return str if literal is None else click.Choice(get_args(literal))
+
+
+class _Choice(click.Choice[str]):
+    """A choice among names that are looked up for each command: rows may be added to registries meanwhile."""
+
+    def __init__(self, names: Callable[[], tuple[str, ...]]) -> None:
+        super().__init__(names())
+        self._names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the value if it is one of the names."""
+        self.choices = self._names()
+        return super().convert(value, param, ctx)
 
 
 def sentence(description: str) -> str:

@@ -47,8 +47,8 @@ class CommandLine:
         Value that the option stands for by being there.
     multiple : bool
         Whether it may be given several times.
-    choices : tuple of str
-        The only values that it takes, which the help lists and shells complete.
+    choices : callable, optional
+        Returns the only values that it takes, which the help lists and shells complete.
     """
 
     metavar: str | None = None
@@ -57,7 +57,7 @@ class CommandLine:
     read: Callable[[Any], Any] | None = None
     flag: str | None = None
     multiple: bool = False
-    choices: tuple[str, ...] = ()
+    choices: Callable[[], tuple[str, ...]] | None = None
 
 
 def option(
@@ -246,7 +246,7 @@ class PrepareConfig(Section):
 class FitConfig(Section):
     """Options of the fit; see `streampca.fit`."""
 
-    kind: str = option("pca", "kind of model", CommandLine("KIND", choices=tuple(KINDS)))
+    kind: str = option("pca", "kind of model", CommandLine("KIND", choices=lambda: tuple(KINDS)))
     target: str | None = option(
         None, "label or number of each sample, for supervised kinds: a column, as for labels", "COLUMN"
     )
@@ -277,10 +277,10 @@ class FitConfig(Section):
             read=option_texts.read_components,
         ),
     )
-    method: str = option("auto", "method of the fit", CommandLine("METHOD", choices=("auto", *METHODS)))
+    method: str = option("auto", "method of the fit", CommandLine("METHOD", choices=lambda: ("auto", *METHODS)))
     memory: int | str | None = option(None, "budget, e.g. 512MiB or 2GiB; half of the machine's by default", "SIZE")
     precision: str = option(
-        "auto", "precision of products", CommandLine("PRECISION", choices=("auto", "single", "double"))
+        "auto", "precision of products", CommandLine("PRECISION", choices=lambda: ("auto", "single", "double"))
     )
     tol: float = option(
         1e-4, "residual of a component, relative to its variance, at which method randomized stops", "TOL", gt=0, lt=1
@@ -300,7 +300,7 @@ class FitConfig(Section):
     kernel: str | None = option(
         None,
         "kernel of kinds kernel-pca (rbf by default) and supervised-pca",
-        CommandLine("NAME", choices=tuple(name for name in KERNELS if name != "distance")),
+        CommandLine("NAME", choices=lambda: tuple(name for name in KERNELS if name != "distance")),
     )
     gamma: float | str | None = option(
         "auto",
@@ -319,7 +319,9 @@ class FitConfig(Section):
         CommandLine("M", read=option_texts.read_landmarks),
     )
     random_features: int | None = option(None, "number of random Fourier features, in place of landmarks", "Q", ge=1)
-    landmark_choice: str = option("uniform", "how landmarks are chosen", CommandLine("HOW", choices=tuple(CHOICES)))
+    landmark_choice: str = option(
+        "uniform", "how landmarks are chosen", CommandLine("HOW", choices=lambda: tuple(CHOICES))
+    )
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
     update: str | None = option(
         None, "a model to add the samples to; only the new ones, where its own source has grown", "MODEL"
@@ -340,7 +342,7 @@ class EmbedConfig(Section):
     kind: str | None = option(
         None,
         "kind of embedding, in place of a fit",
-        CommandLine("KIND", help="kind of embedding, by default isomap", choices=tuple(EMBEDDING_KINDS)),
+        CommandLine("KIND", help="kind of embedding, by default isomap", choices=lambda: tuple(EMBEDDING_KINDS)),
     )
     n_components: int = option(2, "number of dimensions", CommandLine("K", names=("-k", "--n-components")), ge=1)
     n_neighbors: int = option(15, "number of neighbours of each sample", "N", ge=1)
@@ -409,7 +411,7 @@ class NeighborsConfig(Section):
     """Options of a graph of nearest neighbours; see `streampca.neighbors`."""
 
     n_neighbors: int = option(N_NEIGHBORS, "neighbours of each sample", "K", ge=1)
-    method: str = option("auto", "method of the search", CommandLine("METHOD", choices=("auto", *SEARCHES)))
+    method: str = option("auto", "method of the search", CommandLine("METHOD", choices=lambda: ("auto", *SEARCHES)))
     ef_search: int = option(
         EF_SEARCH, "method hnsw: candidates kept during a search; more are slower, and find more neighbours", "N", ge=1
     )
