@@ -351,7 +351,8 @@ def done(tmp_path_factory, source):
 
 WITH_PICTURES = ("--set", "output.report=true")
 OF_MODEL = {"scree.png", "components.png", "walks.png", "compression.png"}
-PICTURES = OF_MODEL | {"reconstructions.png", "scores.png", "quantiles.png", "outliers.png", "unusual.png"}
+OF_SAMPLES = {"reconstructions.png", "scores.png", "series.png", "quantiles.png", "outliers.png", "unusual.png"}
+PICTURES = OF_MODEL | OF_SAMPLES
 
 
 def test_run_directory(tmp_path, run_file, source, undrawn):

@@ -77,7 +77,7 @@ def test_a_matrix_that_changes_while_it_is_read_is_noticed():
     def change(event):
         rows.data[200:] += 1
 
-    with pytest.raises(ChangedError, match=r"csr matrix \(rows \d+ to \d+\) was changed"):
+    with pytest.raises(ChangedError, match=r"csr matrix \(rows \d+ to \d+\) changed while it was read"):
         streampca.fit(rows, n_components=3, listener=change)
 
 

@@ -104,7 +104,7 @@ def test_full_disk_during_a_run(disk, free, undrawn):
     finished = streampca.load_model(made).provenance["created"] if free >= 400 * 2**10 else None
     os.remove("disk/filler")
     succeeded("run", "run.yaml", "-q")
-    assert len(os.listdir("disk/out/pictures")) == 9
+    assert len(os.listdir("disk/out/pictures")) == 10
     assert streampca.open_collection("disk/images.zarr").shape == (4000, 10, 10)
     if finished:
         assert streampca.load_model(made).provenance["created"] == finished, "what was finished is used again"

@@ -8,9 +8,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,22 +17,19 @@ from shell import FORKED, succeeded
 import streampca
 from streampca.errors import OutputError
 from streampca.events import Checkpoint, Resumed
-from streampca.fitting import fit as fitting
+from streampca.execution.checkpoint import Checkpointing
 from streampca.storage import locks as locking
 from streampca.storage.locks import alone_at, alone_in
 from streampca.storage.outputs import staged
 
 CALLS = {
     "fit": lambda **how: streampca.fit("x.npy", output="m.zarr", n_components=2, method="covariance", **how),
-    "scores": lambda **how: streampca.load_model("known.zarr").write_scores(
-        "x.npy", "s.npy", checkpoint_every=0, **how
-    ),
+    "scores": lambda **how: streampca.load_model("known.zarr").write_scores("x.npy", "s.npy", **how),
 }
 
 
 def call(name, listener):
-    with mock.patch.object(fitting, "Checkpointing", partial(fitting.Checkpointing, every=0.0)):
-        CALLS[name](checkpoint="ck", memory="16 MiB", listener=listener)
+    CALLS[name](checkpoint=Checkpointing("ck", every=0.0), memory="16 MiB", listener=listener)
 
 
 def wait_at_work(name, folder, ready):

@@ -81,7 +81,7 @@ def test_outputs_are_kept_apart(place, source, output, problem):
 def test_pictures_of_a_run_stay_out_of_its_images(place, directory):
     (place / "run.yaml").write_text("collection: {source: scans/**/*.png}\nfit: {n_components: 1}\n")
     said = typed("run", "run.yaml", "--set", f"output.directory={directory}", "--set", "output.report=true")
-    assert f"output {directory}/pictures/scree.png {PART}" in said.complaint
+    assert f"output {directory}/pictures/components.png {PART}" in said.complaint
     assert said.code == 2
 
 
@@ -168,7 +168,7 @@ def test_python_expands_the_home_folder(here, home, undrawn):
         (("fit", "images.npy", "-k", 2, "-o", "m.h5"), "output m.h5 does not end in .zarr, and models are Zarr"),
         (("merge", "model.zarr", "-o", "m.nc", "-q"), "output m.nc does not end in .zarr, and models are Zarr"),
         (("transform", "model.zarr", "images.npy", "-o", "s.txt"), "output s.txt ends in none of .zarr, .npy, .csv"),
-        (("reconstruct", "model.zarr", "images.npy", "-o", "x.csv"), "output x.csv ends in none of .zarr, .npy;"),
+        (("reconstruct", "model.zarr", "images.npy", "-o", "x.csv"), "output x.csv ends in none of .zarr, .npy, .tif"),
         (("copy", "images.npy", "-o", "c.npy"), "output c.npy does not end in .zarr, and copies are Zarr"),
         (("export", "model.zarr", "-o", "e.csv"), "output e.csv ends in none of .tif, .tiff, .npy"),
         (("report", "model.zarr", "-o", "r.pdf", "-q"), "output r.pdf ends in none of .html, .htm"),

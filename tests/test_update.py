@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from functools import partial
 from pathlib import Path
 
 import h5py
@@ -204,8 +203,7 @@ def test_an_update_that_was_stopped_resumes(monkeypatch):
         if sum(isinstance(each, Checkpoint) for each in done) == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("streampca.fitting.update.Checkpointing", partial(Checkpointing, every=0))
-    how = {"output": "model.zarr", "checkpoint": "saved"}
+    how = {"output": "model.zarr", "checkpoint": Checkpointing("saved", every=0)}
     with pytest.raises(KeyboardInterrupt):
         streampca.update("model.zarr", "new.npy", listener=stop, **how)
     same(streampca.load_model("model.zarr"), whole(X[:100]))

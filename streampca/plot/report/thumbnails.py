@@ -82,7 +82,7 @@ class Thumbnails:
         """Take the samples that are wanted from a block of prepared ones."""
         first = -(-block.start // self.positions.step)
         for number in range(first, -(-block.stop // self.positions.step)):
-            row = rows[self.positions[number] - block.start][None]
+            row = rows[self.positions[number] - block.start][None].astype(np.float64)  # masked pixels are NaN
             pictures = self.view.one(self._frame.images(row)[0])
             self._limits[number] = scale_of(self.view, pictures)
             self._samples[number] = self._as_tile(pictures, number)
