@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from threadpoolctl import threadpool_limits
 # too, as their bits are compared with ours, and forking needs a process without threads.
 threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+# Shells let what they start in the background ignore SIGINT, which tests send, and processes pass that on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each of the processes that tests start would compile the package anew, which takes a fifth of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
