@@ -28,7 +28,7 @@ CUT = """(() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const text = texts.currentNode, range = document.createRange();
-    if (!text.data.trim() || !text.parentElement.offsetParent) continue;
+    if (!text.data.trim() || !text.parentElement.checkVisibility()) continue;
     range.selectNodeContents(text);
     for (const box of range.getClientRects())
       for (let holder = text.parentElement; holder !== document.body; holder = holder.parentElement) {

@@ -119,23 +119,25 @@ def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFig
     width, height = (round(dpi * inches) for inches in encode(picture.draw(), file, kind))
     gc.collect()  # figures are cycles
     hand_back()
-    shown, media_type = _smaller(file) if recodes and kind == "png" else (file.getvalue(), FORMATS[kind])
+    smaller = recodes and kind == "png"
+    shown, media_type = _smaller(file, picture.name in CHARTS) if smaller else (file.getvalue(), FORMATS[kind])
     words = (picture.name, picture.title, picture.caption, picture.alt)
     return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type)
 
 
-def _smaller(file: io.BytesIO) -> tuple[bytes, str]:
-    """Return a PNG in 256 colours, which suits charts, or as lossy WebP where that is smaller, as of photographs."""
+def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
+    """Return a PNG as one of 256 colours, which suits charts alone, or as lossy WebP, and its media type."""
     with Image.open(file) as png:
         picture = png.convert("RGB")
-    few, lossy = io.BytesIO(), io.BytesIO()
-    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(few, "PNG", optimize=True)
+    smaller = io.BytesIO()
+    if is_chart:
+        colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        colours.save(smaller, "PNG", optimize=True)
+        return smaller.getvalue(), FORMATS["png"]
     if not features.check("webp") or max(picture.size) > LONGEST:
-        return few.getvalue(), FORMATS["png"]
-    picture.save(lossy, "WEBP", quality=QUALITY)
-    if lossy.tell() < few.tell():
-        return lossy.getvalue(), "image/webp"
-    return few.getvalue(), FORMATS["png"]
+        return file.getvalue(), FORMATS["png"]
+    picture.save(smaller, "WEBP", quality=QUALITY)
+    return smaller.getvalue(), "image/webp"
 
 
 def check_kind(kind: str) -> None:
@@ -352,8 +354,8 @@ def _series(survey: Survey) -> ReportFigure:
     return ReportFigure(
         "series",
         "Scores over time" if name == "date" else "Scores along the samples",
-        f"Scores on {first}, {order}, beside the component: where a line is high, samples have more of the red "
-        "pattern and less of the blue.",
+        f"Scores on {first}, {order}, beside the component: the higher the line, the more of the component a sample "
+        "has.",
         f"Curves of the scores on {first}.",
         draw,
     )

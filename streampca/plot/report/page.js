@@ -153,12 +153,12 @@
 
   /* Fill the scatter: the point next to the pointer, or the one with the focus, shows its sample. */
   function fillPoints(all, choose) {
-    const [width, height, left, bottom] = [720, 520, 70, 50];
+    const [width, height, left, right, bottom] = [720, 520, 105, 40, 60];
     const known = all.points.map((point, at) => ({ ...point, at })).filter(({ scores: [x, y] }) => x !== null && y !== null);
     if (!known.length) return;
     const [x0, x1] = range(known.map(({ scores }) => scores[0]));
     const [y0, y1] = range(known.map(({ scores }) => scores[1]));
-    const across = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - 10);
+    const across = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
     const upwards = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - bottom - 10);
 
     const scatter = make("div", { class: "scatter" });
@@ -174,14 +174,14 @@
     }
     for (const x of ticks(x0, x1)) {
       drawn("path", { d: `M${across(x)},10V${height - bottom}` });
-      drawn("text", { x: across(x), y: height - bottom + 18, "text-anchor": "middle" }, `${+x.toPrecision(6)}`);
+      drawn("text", { x: across(x), y: height - bottom + 22, "text-anchor": "middle" }, `${+x.toPrecision(6)}`);
     }
     for (const y of ticks(y0, y1)) {
-      drawn("path", { d: `M${left},${upwards(y)}H${width - 10}` });
+      drawn("path", { d: `M${left},${upwards(y)}H${width - right}` });
       drawn("text", { x: left - 6, y: upwards(y) + 5, "text-anchor": "end" }, `${+y.toPrecision(6)}`);
     }
-    drawn("text", { x: (left + width) / 2, y: height - 8, "text-anchor": "middle" }, all.axes[0]);
-    const turned = `translate(14,${(height - bottom) / 2})rotate(-90)`;
+    drawn("text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, all.axes[0]);
+    const turned = `translate(20,${(height - bottom) / 2})rotate(-90)`;
     drawn("text", { transform: turned, "text-anchor": "middle" }, all.axes[1]);
 
     const [sample, made] = ["Sample", "Reconstruction"].map((name) => make("canvas", { role: "img", "aria-label": name }));
