@@ -1,4 +1,4 @@
-"""Whether products of whole numbers are worth making on integer units, and the memory that they take."""
+"""The choice of integer units for products of whole numbers, and the memory that they take."""
 
 from __future__ import annotations
 
