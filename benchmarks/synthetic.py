@@ -60,6 +60,15 @@ def smooth(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
         yield field.astype(np.uint8).reshape(-1, side, side)
 
 
+def counts(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint16]]:
+    """uint16 pictures, (rows, side, side), as of a camera of 16 bits: smooth clouds about 20000 that vary by 5000."""
+    for field in _fields(n, side, seed):
+        field *= 5000
+        field += 20000
+        np.clip(field, 0, 65535, out=field)
+        yield field.astype(np.uint16).reshape(-1, side, side)
+
+
 def clouds(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
     """float32 pictures, (rows, side, side), of smooth clouds of mean 10 and unit variance: not whole numbers."""
     for field in _fields(n, side, seed):
