@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
+TILE_ROWS = 512  # centred and multiplied at a time, in memory that is used again: a quarter faster than all at once
 
 
 def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[Any]:
@@ -176,9 +177,13 @@ class Subspace:
 
     def part_of_scores(self, rows: Array) -> Array:
         """Return the share of some features in the scores, of the piece along them: (m, features) to (m, k)."""
-        components = cast("Array", self.components)
-        centred = self._centred(rows)
-        scores: Array = centred @ components.T.astype(centred.dtype, copy=False)
+        dtype = working_dtype(rows.dtype, self.components.dtype)
+        loadings = cast("Array", self.components).T.astype(dtype, copy=False)
+        scores: Array = np.empty((len(rows), loadings.shape[1]), dtype)
+        centred = np.empty((min(len(rows), TILE_ROWS), rows.shape[1]), dtype)
+        for start in range(0, len(rows), TILE_ROWS):
+            tile = rows[start : start + TILE_ROWS]
+            np.matmul(self._centred(tile, centred[: len(tile)]), loadings, out=scores[start : start + TILE_ROWS])
         if scores.dtype == np.float32:
             scores -= self._left
         return scores
@@ -259,11 +264,13 @@ class Subspace:
         along = self.along_basis(scores)
         return np.asarray(solve_triangular(own, along.T, check_finite=False).T, dtype=scores.dtype)
 
-    def _centred(self, rows: Array) -> Array:
-        """Rows less the mean, in the working dtype."""
+    def _centred(self, rows: Array, out: Array | None = None) -> Array:
+        """Return rows less the mean, in the working dtype; in `out` where it is given."""
         dtype = working_dtype(rows.dtype, self.components.dtype)
-        mean = self.mean.astype(dtype, copy=False)
-        return np.subtract(rows, mean, dtype=dtype, casting="unsafe")  # type: ignore[no-any-return]
+        out = np.empty(rows.shape, dtype) if out is None else out
+        np.copyto(out, rows, casting="unsafe")  # and then subtract: faster than both at once
+        out -= self.mean.astype(dtype, copy=False)
+        return out
 
     @cached_property
     def _left(self) -> Array:
