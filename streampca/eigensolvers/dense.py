@@ -13,12 +13,14 @@ Anderson and others (1999). LAPACK Users' Guide, third edition, section 2.4.4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh, lapack
 
+from ..execution.threads import one_blas_thread
 from .n_components import Wanted, count_components
 from .signs import fix_signs
 from .solution import Solution
@@ -27,6 +29,7 @@ Float64 = npt.NDArray[np.float64]
 
 FEW = 4  # of so many eigenvectors at most one is found by inverse iteration: of more, all at once are faster
 SAFE = 2.0**300  # entries between this and its inverse are multiplied as they are: products cannot overflow
+ONE_THREAD = 1500  # order up to which a second thread gains nothing, and waits for seconds where others use its core
 PART = 256  # rows or columns that are moved at a time
 COLUMNS = 64  # vectors that are turned back at a time
 _BY_INDEX = 2  # dstebz: eigenvalues from one index to another
@@ -64,25 +67,26 @@ def solve_dense(
     p / 4. Memory see `dense_bytes`.
     """
     matrix = fresh()
-    total, p = float(np.trace(matrix)), len(matrix)
-    reduced = _reduced(matrix)
-    del matrix
-    spectrum = reduced.eigenvalues()[::-1]
-    positive = spectrum[:most] if signed else np.maximum(spectrum[:most], 0.0)
-    if signed:
-        positive = positive[positive > np.finfo(np.float64).eps * p * np.abs(spectrum).max()]
-        total = float(positive.sum())
-    else:
-        spectrum = positive
-    k = count_components(positive, total, wanted, complete=True) or len(positive)
-    k = min(k, room or k)
-    found = reduced.leading(k) if FEW * k <= p else None
-    del reduced
-    values, vectors = found or eigh(fresh(), subset_by_index=(p - k, p - 1), driver="evr", **_OPTIONS)
-    if len(values) < k:  # dsyevr loses some of many equal eigenvalues; dsyev does not, and works in place too
-        values, vectors = (found[..., p - k :] for found in eigh(fresh(), driver="ev", **_OPTIONS))
-    residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * np.abs(spectrum).max())
-    return Solution(np.maximum(values[::-1], 0.0), fix_signs(vectors[:, ::-1]), residuals, spectrum)
+    with one_blas_thread() if len(matrix) <= ONE_THREAD else nullcontext():
+        total, p = float(np.trace(matrix)), len(matrix)
+        reduced = _reduced(matrix)
+        del matrix
+        spectrum = reduced.eigenvalues()[::-1]
+        positive = spectrum[:most] if signed else np.maximum(spectrum[:most], 0.0)
+        if signed:
+            positive = positive[positive > np.finfo(np.float64).eps * p * np.abs(spectrum).max()]
+            total = float(positive.sum())
+        else:
+            spectrum = positive
+        k = count_components(positive, total, wanted, complete=True) or len(positive)
+        k = min(k, room or k)
+        found = reduced.leading(k) if FEW * k <= p else None
+        del reduced
+        values, vectors = found or eigh(fresh(), subset_by_index=(p - k, p - 1), driver="evr", **_OPTIONS)
+        if len(values) < k:  # dsyevr loses some of many equal eigenvalues; dsyev does not, and works in place too
+            values, vectors = (found[..., p - k :] for found in eigh(fresh(), driver="ev", **_OPTIONS))
+        residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * np.abs(spectrum).max())
+        return Solution(np.maximum(values[::-1], 0.0), fix_signs(vectors[:, ::-1]), residuals, spectrum)
 
 
 class _Tridiagonal(NamedTuple):

@@ -20,6 +20,7 @@ from ...accumulators import Gram
 from ...accumulators.plain_state import as_values
 from ...events import PassStarted, silent
 from ...execution import LocalExecutor
+from ...execution.threads import one_blas_thread
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import gram_threads
@@ -176,6 +177,7 @@ class Reads:
         return self._job.told(started, reads=self._source is self._job.collection)
 
 
+@one_blas_thread()
 def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
     """Return the decomposition, with bounds on the errors of components as they are stored."""
     solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
