@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from click import Choice, Context
 from pygments.lexers.shell import BashLexer
 from sphinx.application import Sphinx
 
@@ -74,9 +76,20 @@ sphinx_gallery_conf = {
 }
 
 
+def placeholders(_: Sphinx, context: Context, lines: list[str]) -> None:
+    """Show what people type, as in `--resize <SIZE>` and `--anomaly <NAME>`, in place of a parameter's name."""
+    shown = {
+        each.name: "NAME" if isinstance(each.type, Choice) else each.make_metavar(context)
+        for each in context.command.params
+        if each.name
+    }
+    lines[:] = [re.sub(r"(?<= )<(\w+)>", lambda found: f"<{shown.get(found[1], found[1])}>", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
-    """Read blocks of commands as commands, though no prompt stands before them."""
+    """Read blocks of commands as commands, though no prompt stands before them; show options as on the terminal."""
     app.add_lexer("console", BashLexer)
+    app.connect("sphinx-click-process-options", placeholders)
 
 
 # -- the site

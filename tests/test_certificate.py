@@ -456,16 +456,16 @@ def test_variances_that_may_be_of_another_rank_are_told():
     """Bounds are of the distance to some true variance, wherever something larger may have been missed."""
     values, words = (
         [20, 10, 5, 2],
-        "are true ones within their error bounds, but larger ones may have been missed between them",
+        "are right within their error bounds, but some with larger variances may have been missed between them",
     )
     assert f"the components {words} / " in said(model(values, outside=31.0))
     assert f"components 3 to 4 {words} / " in said(model(values, outside=6.0))
     assert (
-        "component 4 is a true one within its error bound, but a larger one may have been missed before it / "
+        "component 4 is right within its error bound, but one with a larger variance may have been missed before it / "
         in said(model(values, outside=4.0))
     )
     for sure in ({"outside": 1.5}, {"eigenvalues": np.array([20, 10, 5, 2, 1.0])}, {}):
-        assert "true one" not in said(model(values, **sure))
+        assert "may have been missed" not in said(model(values, **sure))
 
 
 def exact_sums():

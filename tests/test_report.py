@@ -457,6 +457,18 @@ def test_a_collection_is_opened_as_it_was_for_the_fit(undrawn, here, words):
     assert page.sections == [*(OF_MODEL if "--labels" in words else ORDERED), *OF_SAMPLES, *PLAIN]
 
 
+@pytest.mark.parametrize("how", [{"kind": "kernel-pca"}, {}], ids=["kernel-pca", "rows"])
+def test_pages_on_which_nothing_moves_say_so(undrawn, here, how):
+    """Sums of a mean and components are no images of kernel PCA, and rows of numbers are none at all."""
+    images = blobs(60) if how else blobs(60).reshape(60, -1)
+    np.save("x.npy", images)
+    told = []
+    page = reported(streampca.fit("x.npy", n_components=3, **how), listener=told.append)
+    assert "Left out are sliders" in page.text
+    assert any("Left out are sliders" in event.message for event in told if isinstance(event, Warned))
+    assert "sliders" not in {widget.get("id") for widget in page.all("div")}
+
+
 def test_single_component_and_all_of_them(undrawn, here):
     """One component has no quantiles; where nothing is left out, errors say nothing, and are not told."""
     images = blobs(60)[:, 4:6, 4:6]

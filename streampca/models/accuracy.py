@@ -297,10 +297,13 @@ def _of_rank(model: PCAModel, trust: Trust) -> str:
         return ""
     if trust.leading == count - 1:
         return (
-            f"component {count} is a true one within its error bound, but a larger one may have been missed before it"
+            f"component {count} is right within its error bound, but one with a larger variance may have been missed "
+            "before it"
         )
     which = f"components {trust.leading + 1} to {count}" if trust.leading else "the components"
-    return f"{which} are true ones within their error bounds, but larger ones may have been missed between them"
+    return (
+        f"{which} are right within their error bounds, but some with larger variances may have been missed between them"
+    )
 
 
 def _of_missing(model: PCAModel) -> str:

@@ -50,8 +50,8 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
         )
     if n < 2 * part.of:
         raise RequestError(
-            f"part {part} of {n} samples may hold fewer than 2, and variance needs two; cut them into at most "
-            f"{n // 2} parts."
+            f"{n} samples cut into {part.of} parts may leave a part with fewer than 2, and variance needs two; use at "
+            f"most {n // 2} parts."
         )
     whole = make_plan(problem, replace(request, method="covariance"))
     work = _share_of(whole.work, rows.size / n)

@@ -268,7 +268,7 @@ class Plan:
         again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
         if again > 1.5:
             why = (
-                "it is larger than a block"
+                "it is larger than a block; more memory allows larger blocks"
                 if self.schedule in ("samples", "products")
                 else "chunks are cut along samples, and reading is by features"
             )

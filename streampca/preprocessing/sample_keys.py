@@ -19,7 +19,7 @@ WITH_DATES = (
     "give a file or an xarray.DataArray with a time coordinate, or labels that are dates such as 2001-07-23 "
     "(--labels, labels=)"
 )
-WITH_LABELS = "give one a sample with --labels (labels= of open_collection)"
+WITH_LABELS = "give one for each sample with --labels (labels= of open_collection)"
 
 
 @dataclass(frozen=True)

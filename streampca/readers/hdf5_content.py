@@ -62,8 +62,8 @@ def opened_file(path: str) -> Any:
     reason = first_line(errors[0])
     if mode.is_written and not mode.is_swmr:
         raise SourceError(
-            f"{path} is open for writing, and not in SWMR mode ({reason}); read it when it is closed, or let its "
-            "writer set that mode (file.swmr_mode = True), and follow it."
+            f"{path} is being written by another program, which lets nobody read it meanwhile ({reason}); read it "
+            "when it is closed, or have that program set HDF5's mode SWMR (in h5py file.swmr_mode = True)."
         ) from errors[0]
     raise SourceError(
         f"{path} cannot be opened as HDF5 ({reason}); it is cut short, damaged, or open for writing elsewhere, copy it "

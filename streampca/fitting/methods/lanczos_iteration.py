@@ -190,7 +190,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         """Say that components are not what was asked for, given the bounds of their errors."""
         most, tol = float(np.max(error_bound, initial=0.0)), plan.request.tol
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        rank = "Each is a true one within its error bound, but larger ones may have been missed."
+        rank = "Each is right within its error bound, but components with larger variances may have been missed."
         remedy = "Allow more passes by --max-passes (max_passes)."
         if self.solver.solution is not None:
             remedy = "The rest is rounding error: ask for fewer components, or for a larger --tol (tol)."

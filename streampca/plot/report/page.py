@@ -39,6 +39,10 @@ LEFT_OUT = (
     "Left out are samples, their reconstructions and scores, and the unusual ones: {}. Give the collection by "
     "--collection (collection=), with the options it was opened with."
 )
+STILL = (
+    "Left out are sliders, and the samples behind points of the scatter: they are made where samples are images, and "
+    "sums of a mean and components."
+)
 BOUNDS = (
     "Each variance and direction in the table of components carries a bound on its error, computed from the data after "
     "the fit; all of them hold together but for a chance of one in a million."
@@ -113,6 +117,8 @@ def page_of(
     notes = [LEFT_OUT.format(shown_name(missing))] if survey is None and missing else []
     if survey is not None:
         notes += text.left_out(survey, model)
+    if not moves(used):
+        notes.append(STILL)
     for note in notes:
         listener(Warned(note))
     return Page(

@@ -95,7 +95,8 @@ def matching(condition: str, collection: Collection) -> Array:
         )
     if collection.labels is None:
         raise RequestError(
-            f"where {condition!r} needs labels, and {collection.source} has none; give --labels (labels=...) too."
+            f"the condition {condition!r} needs labels, and {collection.source} has none; give --labels (labels=...) "
+            "too."
         )
     sign, text = parts.groups()
     wanted = _wanted(text, sign, condition, collection.labels)
