@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 from .errors import RequestError
 from .units import counted_passes, format_bytes, format_seconds
 
+WORTH_TELLING = 2.0  # seconds that a solve takes, to say so beforehand
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -53,9 +55,13 @@ class PassFinished:
 
 @dataclass(frozen=True, slots=True)
 class Solving:
-    """The small problem is being solved; `what` says which, in words."""
+    """The small problem is being solved; `what` says which, in words.
+
+    `seconds` is about how long it takes, by the rates that plans count with; 0 where that is not known.
+    """
 
     what: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +165,8 @@ def describe(event: Event) -> str:
             return f"resumed: {samples} samples of the pass were done before"
         case PassFinished(seconds):
             return f"pass finished after {format_seconds(seconds)}"
-        case Solving(what):
-            return f"solving: {what}"
+        case Solving(what, seconds):
+            return f"solving: {what}" + (f", about {format_seconds(seconds)}" if seconds >= WORTH_TELLING else "")
         case Drawing(what, number, of):
             return f"drawing{f' {number} of {of}' if of else ''}: {what}"
         case Converging(passes, residual, tol, measure, beside):

@@ -17,7 +17,7 @@ from numcodecs import Delta, Zstd
 from zarr.codecs import GzipCodec, TransposeCodec
 
 from streampca.errors import SourceError
-from streampca.execution.kept import keeping, kept_here
+from streampca.execution.decoded_chunks import keeping, kept_here
 from streampca.planning.blocks import Span, blocks_of
 from streampca.readers import hdf5, hdf5_chunks, open_collection
 from streampca.readers import zarr as zarr_reader

@@ -118,6 +118,7 @@ def test_warnings_take_one_line_however_narrow_the_log_and_whatever_they_hold():
 def test_a_log_says_what_is_being_solved_and_skips_the_rest():
     others = (Planned(plan=None), Checkpoint("model.zarr", 100), BlockDone(1, 1), PassFinished(1.0))
     assert logged(Solving("784 x 784 eigenproblem"), *others) == ["solving: 784 x 784 eigenproblem"]
+    assert logged(Solving("8192 x 8192 eigenproblem", 40.0)) == ["solving: 8192 x 8192 eigenproblem, about 40 s"]
 
 
 def test_a_log_says_how_far_an_iteration_has_come():

@@ -11,7 +11,7 @@ from ..errors import Stopped
 from ..events import Listener, Resumed
 from ..planning.blocks import Span
 from ..signals import safe_point
-from .kept import keeping
+from .decoded_chunks import keeping
 from .prefetch import prefetched
 from .task import A, Checkpointer, Task
 

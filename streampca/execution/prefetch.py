@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..planning.blocks import Span
-from .kept import keep_in_thread
+from .decoded_chunks import keep_in_thread
 from .task import A, Task
 
 

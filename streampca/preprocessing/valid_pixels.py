@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassStarted, Warned, reported, silent
-from ..execution.kept import keeping
+from ..execution.decoded_chunks import keeping
 from ..planning.blocks import Span, block_rows, blocks_of
 from ..planning.budget import MOST_BLOCK
 from ..readers.collection import Collection, Skipped

@@ -12,6 +12,7 @@ from ...eigensolvers.error_bounds import lengths
 from ...events import Listener, Solving, Warned
 from ...machine import hand_back
 from ...planning import Plan
+from ...planning.rates import solve_work
 from ...planning.sizes import dense_flops
 from ...signals import safe_point
 
@@ -79,7 +80,8 @@ def leading_pairs(
         If true, eigenvalues may be negative; see `solve_dense`.
     """
     wanted, trace = wanted_of(plan, total_weight), matrix.trace
-    listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))
+    seconds = solve_work(matrix.size, plan.solver).seconds(plan.cores, rates=plan.rates)
+    listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix", seconds))
     solution = _lanczos(matrix, wanted, plan, listener) if plan.solver == "lanczos" else None
     if solution is None:
         hand_back()

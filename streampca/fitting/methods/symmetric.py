@@ -39,6 +39,7 @@ from ...errors import DataError
 from ...events import Listener, PassStarted, Solving
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
+from ...planning.rates import solve_work
 from ...units import counted
 from .data_checks import check_variance
 from .job import Decomposition, Float64, Job
@@ -139,7 +140,8 @@ def _solved(job: Job) -> Decomposition:
     _check_norm(float(np.einsum("ij,ij->", matrix, matrix)), job)
     directions = sample_directions(np.ones(n), plan.request.seed)
     products = without(matrix @ directions, np.ones(n))
-    job.listener(Solving(f"eigenvectors of a {n} x {n} matrix"))
+    seconds = solve_work(n, "dense").seconds(plan.cores, rates=plan.rates)
+    job.listener(Solving(f"eigenvectors of a {n} x {n} matrix", seconds))
     solution = solve_dense(
         lambda: np.array(matrix, order="F"), wanted_of(plan), most=n - 1, room=plan.dense_room, signed=True
     )

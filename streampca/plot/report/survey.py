@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ... import plot
 from ...events import Listener, silent
-from ...execution.kept import keeping
+from ...execution.decoded_chunks import keeping
 from ...models.pca import PCAModel
 from ...models.subspace import Subspace
 from ...models.transform import applied, measure

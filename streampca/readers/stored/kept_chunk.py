@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...execution.kept import kept_here
+from ...execution.decoded_chunks import kept_here
 from ..collection import Array
 from .array_boxes import Box
 

@@ -1,4 +1,4 @@
-"""`keeping`, within which readers may keep what they decoded for one block until the next one is read."""
+"""Decoded chunks kept between blocks: `keeping`, until whose end readers may keep what they decoded for one block."""
 
 from __future__ import annotations
 
