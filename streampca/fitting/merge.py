@@ -8,6 +8,7 @@ of a model that has none.
 
 from __future__ import annotations
 
+import gc
 import glob
 import os
 import time
@@ -461,6 +462,8 @@ def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -
         for piece in pieces:
             safe_point()
             whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
+            # An error that Zarr raised and caught refers to itself by its frames, which hold the piece's statistic.
+            gc.collect()
             hand_back()
             listener(BlockDone(piece.data["n_samples"], size))
     if plan.method == SKETCH:

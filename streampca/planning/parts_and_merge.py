@@ -94,8 +94,7 @@ def _merge_plan(problem: Problem, request: Request) -> Plan:
     merging = {
         f"scatter matrix, {matrix}": 8 * p * p,
         f"scatter matrix of a part, {matrix}": 8 * p * p,
-        # Chunks are decoded apart from the matrix that they become: one more was measured (38 MiB of 34, p = 2100).
-        "pieces of it being read": 8 * p * p + min(PIECES_BYTES, 3 * 8 * p * p),
+        "pieces of it being read": min(PIECES_BYTES, 3 * 8 * p * p),
         "means and probes": 2 * (3 * 8 + 3) * 8 * p,
     }
     solving = (phase for phase in plan.memory_estimate.phases if phase.name != "pass")
