@@ -60,14 +60,14 @@ class Slow(Chosen):
 
 
 class Hungry(Chosen):
-    """Takes so many bytes a second, up to 2 GiB, where another process reads several samples."""
+    """Takes so many bytes a second, up to 2 GiB, where another process reads several samples, from some sample on."""
 
-    def __init__(self, base, rate):
+    def __init__(self, base, rate, start=0):
         super().__init__(base, range(base.n_samples))
-        self.step, self.pid = rate // 5, os.getpid()
+        self.step, self.start, self.pid = rate // 5, start, os.getpid()
 
     def read(self, rows, features=None):
-        if os.getpid() != self.pid and rows.stop - rows.start > 1:
+        if os.getpid() != self.pid and rows.stop - rows.start > 1 and rows.start >= self.start:
             held = []
             while len(held) * self.step < 2**31:
                 held.append(np.ones(self.step, np.uint8))

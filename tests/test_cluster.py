@@ -664,6 +664,27 @@ def test_processes_killed_by_their_memory_limit_are_named(images):
         streampca.fit(source, n_components=3, memory="16 MiB", cluster=options)
 
 
+def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder, images):
+    """With the bits of a run that nothing disturbed."""
+    heard, kept = [], Checkpointing(str(folder / "kept"), every=1000)
+
+    def fitted(start, checkpoint=kept):
+        source = prepared(Hungry(open_collection(images), 300 * MIB, start), None)
+        request = Request(3, "covariance", 16 * MIB)
+        with executing(ClusterOptions(workers=2, memory=400 * MIB)) as executor:
+            return fit_collection(source, request, executor=executor, listener=heard.append, checkpoint=checkpoint)
+
+    with pytest.raises(ClusterError, match=KILLED) as error:
+        fitted(N // 2)
+    assert error.value.exit_code == RESUMABLE
+    heard.clear()
+    resumed, undisturbed = fitted(N), fitted(N, None)
+    assert sum(event.samples for event in heard if isinstance(event, Resumed)) > 0
+    np.testing.assert_array_equal(resumed.components, undisturbed.components)
+    np.testing.assert_array_equal(resumed.explained_variance, undisturbed.explained_variance)
+    assert not (folder / "kept").exists()
+
+
 KILLED = (
     r"^worker tls://\S+ was killed by its memory limit, last seen with \d+ MiB of \d+ MiB in use; give workers more"
 )
