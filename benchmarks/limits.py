@@ -2,9 +2,9 @@
 
 The floor is what no method of its kind can do without: reading every byte, as often as the plan reads it (`preadv`
 into one buffer), or multiplying every row (BLAS, over float32 rows that are in memory already), whichever takes longer;
-where an array is written, writing it by Zarr alone, too. Whole numbers have the floor of floats, below which integer
-units get; that of 16 bits is of float64 rows, since products of float32 are not exact. What all need the same cores
-for cannot be faster than their sum either, which is shown beside. Each is timed in a fresh process of its own, in
+where an array is written, writing it by Zarr alone, too. For whole numbers the floor is that of floating point, so
+integer units can be faster than it; for 16 bits it is of float64 rows, as float32 products are not exact. The parts
+share the same cores, so our time over their sum is shown as well. Each is timed in a fresh process of its own, in
 alternating rounds, on a file that is in the system's cache:
 
     python benchmarks/limits.py                      # digits: 200000 x 28 x 28 uint8, exact covariance
@@ -36,7 +36,7 @@ from synthetic import Draw, clouds, counts, npy_of, photographs, strokes, textur
 
 PIECES = (1024, 2048)  # rows multiplied at a time
 TILE = 4096  # features multiplied at a time, of rows that are fewer than features
-IN_MEMORY = 2**30  # bytes of float32 rows the bare product walks through, over and over if need be: beyond any cache
+IN_MEMORY = 2**30  # bytes of rows the bare product walks through, over and over if need be: beyond any cache
 OURS, WATCHED = "ours", "ours, watched"
 BLOCK = 8 * 2**20  # bytes read at a time
 
@@ -44,7 +44,7 @@ BLOCK = 8 * 2**20  # bytes read at a time
 class Case(NamedTuple):
     """Pictures, what is done with them, and the most it may take of the floor.
 
-    `with_units` is the most with each kind of integer units that changes it; None declines these units.
+    `with_units` gives other limits for some kinds of integer units; None runs without any.
     """
 
     draw: Draw
@@ -94,19 +94,25 @@ def bare_reading(path: Path, passes: float) -> float:
     return passes * seconds
 
 
-def held_rows(path: Path) -> tuple[npt.NDArray[Any], int]:
+def floats_of(stored: npt.NDArray[Any]) -> np.dtype[Any]:
+    """The dtype of rows that are multiplied: products of 16 bits are exact in double precision only."""
+    return np.dtype(np.float64 if stored.dtype.itemsize == 2 else np.float32)
+
+
+def held_rows(path: Path, floats: npt.DTypeLike = np.float32) -> tuple[npt.NDArray[Any], int]:
     """The first rows of a file, centred, as floats, and how many there are in all."""
     stored = np.load(path, mmap_mode="r")
     n, p = len(stored), int(np.prod(stored.shape[1:]))
-    floats = np.dtype(np.float64 if stored.dtype.itemsize == 2 else np.float32)
-    held = stored[: min(n, IN_MEMORY // (floats.itemsize * p))].reshape(-1, p).astype(floats)
+    held = stored[: min(n, IN_MEMORY // (np.dtype(floats).itemsize * p))].reshape(-1, p).astype(floats)
     held -= np.rint(held[:1024].mean(axis=0))
     return held, n
 
 
-def in_pieces(path: Path, rows: int, multiply: Callable[[npt.NDArray[Any]], Any]) -> float:
+def in_pieces(
+    path: Path, rows: int, multiply: Callable[[npt.NDArray[Any]], Any], floats: npt.DTypeLike = np.float32
+) -> float:
     """Seconds to multiply all rows of a file in pieces of so many."""
-    held, n = held_rows(path)
+    held, n = held_rows(path, floats)
     multiply(held[:rows])  # BLAS starts its threads
     began = time.perf_counter()
     for start in range(0, n, rows):
@@ -116,11 +122,11 @@ def in_pieces(path: Path, rows: int, multiply: Callable[[npt.NDArray[Any]], Any]
 
 
 def bare_scatter(path: Path, rows: int) -> float:
-    """Seconds of `ssyrk` over all rows, or of `dsyrk`."""
-    held = held_rows(path)[0][:1]
-    product = np.zeros((held.size, held.size), held.dtype, order="F")
-    multiply = blas.ssyrk if held.dtype == np.float32 else blas.dsyrk
-    return in_pieces(path, rows, lambda piece: multiply(1.0, piece.T, beta=0.0, c=product, overwrite_c=1))
+    """Seconds of `ssyrk` over all rows, or of `dsyrk` for samples of 16 bits."""
+    stored = np.load(path, mmap_mode="r")
+    p, dtype = int(np.prod(stored.shape[1:])), floats_of(stored)
+    product, multiply = np.zeros((p, p), dtype, order="F"), blas.ssyrk if dtype == np.float32 else blas.dsyrk
+    return in_pieces(path, rows, lambda piece: multiply(1.0, piece.T, beta=0.0, c=product, overwrite_c=1), dtype)
 
 
 def bare_vectors(path: Path, rows: int, width: int, passes: float, both: bool = True) -> float:

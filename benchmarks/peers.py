@@ -310,7 +310,7 @@ def report(results: dict[str, list[Result | str]], truth: Floats) -> None:
             print(f"{name}: failed, {problem}")
 
 
-def written(path: Path, what: str, results: dict[str, list[Result | str]], truth: Floats) -> None:
+def written(path: Path, what: str, about: str, results: dict[str, list[Result | str]], truth: Floats) -> None:
     """Write what each peer took, round by round, and by how much its last variance is off, as JSON."""
     whole = {name: [one for one in runs if isinstance(one, Result)] for name, runs in results.items()}
     peers = {
@@ -323,7 +323,7 @@ def written(path: Path, what: str, results: dict[str, list[Result | str]], truth
         for name, runs in whole.items()
         if runs
     }
-    path.write_text(json.dumps({"what": what, "machine": machine(), "k": len(truth), "peers": peers}, indent=1) + "\n")
+    path.write_text(json.dumps({"what": what, "machine": about, "k": len(truth), "peers": peers}, indent=1) + "\n")
 
 
 def main() -> None:
@@ -352,7 +352,8 @@ def main() -> None:
         np.save(directory / TINY, np.concatenate([*islice(problem.draw(512, 8), 512)]))
         warm(path)
         what = f"{args.problem}: {n} x {side} x {side} {mapped(path).dtype}, k = {k}"
-        print(f"{what}; {machine()}")
+        about = machine()  # before the rounds, whose load is not that of others
+        print(f"{what}; {about}")
         tell("reference in float64")
         truth = in_fresh_process(reference, path, k)
         told = {"streampca": partial(run, memory=problem.memory)}
@@ -362,7 +363,7 @@ def main() -> None:
         results = alternating(args.rounds, jobs)
         report(results, truth)
         if args.json is not None:
-            written(args.json, what, results, truth)
+            written(args.json, what, about, results, truth)
     for name in chosen:
         if name not in installed:
             print(f"{name}: not installed")

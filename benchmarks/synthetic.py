@@ -61,7 +61,7 @@ def smooth(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
 
 
 def counts(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint16]]:
-    """uint16 pictures, (rows, side, side), as of a camera of 16 bits: smooth clouds about 20000 that vary by 5000."""
+    """uint16 pictures, (rows, side, side), as from a 16-bit camera: smooth clouds about 20000 that vary by 5000."""
     for field in _fields(n, side, seed):
         field *= 5000
         field += 20000

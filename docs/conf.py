@@ -87,7 +87,7 @@ def placeholders(_: Sphinx, context: Context, lines: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Read blocks of commands as commands, though no prompt stands before them; show options as on the terminal."""
+    """Read blocks of commands as commands, though no prompt stands before them; name options by what they take."""
     app.add_lexer("console", BashLexer)
     app.connect("sphinx-click-process-options", placeholders)
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from .errors import RequestError
 from .units import counted_passes, format_bytes, format_seconds
 
-WORTH_TELLING = 2.0  # seconds that a solve takes, to say so beforehand
+WORTH_TELLING = 2.0  # seconds from which the expected time of a solve is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PassFinished:
 class Solving:
     """The small problem is being solved; `what` says which, in words.
 
-    `seconds` is about how long it takes, by the rates that plans count with; 0 where that is not known.
+    `seconds` is how long it takes, as predicted by the rates of the plan; 0 where that is not known.
     """
 
     what: str

@@ -665,7 +665,7 @@ def test_processes_killed_by_their_memory_limit_are_named(images):
 
 
 def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder, images):
-    """With the bits of a run that nothing disturbed."""
+    """The resumed model has the same bits as that of an undisturbed run."""
     heard, kept = [], Checkpointing(str(folder / "kept"), every=1000)
 
     def fitted(start, checkpoint=kept):

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from streampca.errors import Stopped
 from streampca.events import BlockDone, Resumed, silent
 from streampca.execution import LocalExecutor, SavedPartial
 from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
+from streampca.execution.threads import blas_threads_for, one_blas_thread, share_blas_threads
 from streampca.planning.blocks import Span, blocks_of, spans_of
 from streampca.signals import stopping_on_signals
 
@@ -230,3 +232,30 @@ def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
     assert sorted(fed) == sorted(set(fed))
     assert len(fed) == 30
     assert not (tmp_path / "ck").exists()
+
+
+# -- threads of BLAS
+
+
+def blas_threads():
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+
+def test_limits_of_several_threads_on_blas_end_with_the_last_of_them():
+    """Each would restore what it found: that which ends last has found the limit of the other."""
+    with threadpool_limits(2, user_api="blas"):
+        one, other = one_blas_thread(), one_blas_thread()
+        one.__enter__()
+        other.__enter__()
+        assert blas_threads() == {1}
+        one.__exit__(None, None, None)
+        assert blas_threads() == {1}
+        other.__exit__(None, None, None)
+        assert blas_threads() == {2}
+
+
+def test_limits_on_blas_never_add_threads():
+    with threadpool_limits(1, user_api="blas"), share_blas_threads(2):
+        assert blas_threads() == {1}
+    with threadpool_limits(2, user_api="blas"), one_blas_thread(), blas_threads_for(10**4), share_blas_threads(1):
+        assert blas_threads() == {1}

@@ -437,7 +437,9 @@ def test_hdf5_that_is_not_in_swmr_mode(writer):
         open_collection(["x.h5", "x.h5"])
     writer("file.close()")
     writer("file = h5py.File('x.h5', 'r+', libver='latest')")
-    with pytest.raises(SourceError, match=r"no model was stored: x\.h5 is open for writing, and not in SWMR mode \(.*"):
+    with pytest.raises(
+        SourceError, match=r"no model was stored: x\.h5 is marked as open for writing, and not in SWMR mode \(.*"
+    ):
         followed(lambda: open_collection("x.h5"), idle=0.0)
     writer("file.close()")
     with h5py.File("whole.h5", "w", libver="latest") as file:

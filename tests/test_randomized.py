@@ -377,7 +377,7 @@ def test_variances_of_one_pass_may_be_of_another_rank_and_say_so():
     assert np.any(np.abs(values - true[:4]) > bound * values)
     (message,) = warnings(events)
     assert "Each is right within its error bound, but components with larger variances may have been missed." in message
-    assert any("larger ones may have been missed" in sentence for sentence in sentences(model))
+    assert any("with larger variances may have been missed" in sentence for sentence in sentences(model))
     enough = quiet(x, 4)
     np.testing.assert_allclose(enough.explained_variance, true[:4], rtol=1e-5)
     assert not any("not for certain" in sentence for sentence in sentences(enough))

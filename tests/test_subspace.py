@@ -38,6 +38,22 @@ def test_a_mean_that_float32_does_not_hold_is_taken_off_whole(offset):
     np.testing.assert_allclose(sum(parts), exact, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("count", [1, 4, 1000])
+def test_scores_are_the_same_in_tiles_of_any_number_of_rows(dtype, count, monkeypatch):
+    """Of few rows and none; a row that lacks a value has no scores, and its neighbours have theirs."""
+    monkeypatch.setattr(subspace, "TILE_ROWS", count)
+    monkeypatch.setattr(subspace, "TILE_BYTES", 0)
+    basis = np.linalg.qr(RNG.normal(size=(30, 3)))[0].T
+    space = Subspace(RNG.uniform(90, 110, size=30), basis, np.array([4.0, 2.0, 1.0]))
+    rows = RNG.integers(0, 200, (11, 30)).astype(dtype)
+    if rows.dtype.kind == "f":
+        rows[5, 7] = np.nan
+    exact = (rows.astype(np.float64) - space.mean) @ basis.T
+    np.testing.assert_allclose(space.part_of_scores(rows), exact, rtol=1e-5, atol=1e-4)
+    assert space.part_of_scores(rows[:0]).shape == (0, 3)
+
+
 def test_t2_counts_components_that_scores_tell_from_rounding(offset):
     space, rows = offset
     np.testing.assert_array_equal(space.t2(rows, np.eye(4, dtype=np.float32)), [0.25, 1, 0, 0])

@@ -13,14 +13,13 @@ Anderson and others (1999). LAPACK Users' Guide, third edition, section 2.4.4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh, lapack
 
-from ..execution.threads import one_blas_thread
+from ..execution.threads import blas_threads_for
 from .n_components import Wanted, count_components
 from .signs import fix_signs
 from .solution import Solution
@@ -29,7 +28,6 @@ Float64 = npt.NDArray[np.float64]
 
 FEW = 4  # of so many eigenvectors at most one is found by inverse iteration: of more, all at once are faster
 SAFE = 2.0**300  # entries between this and its inverse are multiplied as they are: products cannot overflow
-ONE_THREAD = 1500  # order up to which a second thread gains nothing, and waits for seconds where others use its core
 PART = 256  # rows or columns that are moved at a time
 COLUMNS = 64  # vectors that are turned back at a time
 _BY_INDEX = 2  # dstebz: eigenvalues from one index to another
@@ -67,7 +65,7 @@ def solve_dense(
     p / 4. Memory see `dense_bytes`.
     """
     matrix = fresh()
-    with one_blas_thread() if len(matrix) <= ONE_THREAD else nullcontext():
+    with blas_threads_for(len(matrix)):
         total, p = float(np.trace(matrix)), len(matrix)
         reduced = _reduced(matrix)
         del matrix

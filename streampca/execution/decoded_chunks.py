@@ -1,4 +1,4 @@
-"""Decoded chunks kept between blocks: `keeping`, until whose end readers may keep what they decoded for one block."""
+"""Keep decoded chunks from one block to the next, until the end of a `keeping` block."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from ..errors import Stopped
 from ..events import Listener, one_at_a_time
 from ..planning.blocks import Span
 from ..signals import stops_delayed
-from .fold import Merged, Partial, fold_partial, partials_of
 from .decoded_chunks import keeping
+from .fold import Merged, Partial, fold_partial, partials_of
 from .task import A, Checkpointer, Task
 from .threads import share_blas_threads
 

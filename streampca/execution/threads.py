@@ -7,10 +7,11 @@ thread all cores are busy. Results come in the order of their items, so what is 
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import TypeVar
 
@@ -19,6 +20,10 @@ from threadpoolctl import ThreadpoolController
 from .. import machine
 from ..signals import safe_point
 
+# An eigenproblem of this order takes as long in one thread as in two (2 cores). Where other processes use the cores,
+# two threads that wait for one another between its small products took 20 s in place of 0.1 s (benchmarks/busy.py).
+ONE_THREAD_ORDER = 1500
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -26,18 +31,54 @@ Result = TypeVar("Result")
 @contextmanager
 def share_blas_threads(count: int) -> Iterator[None]:
     """Divide BLAS's threads among several threads; a single one has them all."""
-    if count < 2:
-        yield
-        return
-    with _libraries(len(sys.modules)).limit(limits=max(1, machine.cores() // count), user_api="blas"):
+    with nullcontext() if count < 2 else _limited(max(1, machine.cores() // count)):
         yield
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Leave BLAS one thread; it may have more than this process has cores, where a quota limits these."""
-    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
+    with _limited(1):
         yield
+
+
+@contextmanager
+def blas_threads_for(order: int) -> Iterator[None]:
+    """Leave BLAS one thread for matrices of a small order, and all it has for larger ones."""
+    with one_blas_thread() if order <= ONE_THREAD_ORDER else nullcontext():
+        yield
+
+
+_lock = threading.Lock()
+_limits: list[int] = []  # of all that are at work now, in any thread
+_before: dict[str, int] = {}  # threads of each library, by its file, before the first of them
+
+
+@contextmanager
+def _limited(most: int) -> Iterator[None]:
+    """Leave each BLAS no more threads than it has, and the fewest that anyone asks for meanwhile.
+
+    The number belongs to the process: of two threads that each restored what they had found, the one that ends last
+    would leave the limit of the other for good.
+    """
+    with _lock:
+        _limits.append(most)
+        _set_threads()
+    try:
+        yield
+    finally:
+        with _lock:
+            _limits.remove(most)
+            _set_threads()
+
+
+def _set_threads() -> None:
+    """Have all libraries, those loaded meanwhile too, follow the limits, or restore them where none is left."""
+    for library in _libraries(len(sys.modules)).select(user_api="blas").lib_controllers:
+        own = _before.setdefault(library.filepath, library.num_threads)
+        library.set_num_threads(min([own, *_limits]))
+    if not _limits:
+        _before.clear()
 
 
 def blas_in_use() -> str:

@@ -462,7 +462,7 @@ def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -
         for piece in pieces:
             safe_point()
             whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
-            # An error that Zarr raised and caught refers to itself by its frames, which hold the piece's statistic.
+            # Zarr leaves errors that it caught in reference cycles, whose frames hold the piece's statistic.
             gc.collect()
             hand_back()
             listener(BlockDone(piece.data["n_samples"], size))

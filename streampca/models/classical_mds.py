@@ -50,9 +50,12 @@ class DistancePlacement(Subspace):
     `components` are Lambda^-1/2 U^T, (k, n), and `mean` is the mean row of -1/2 D^2, (n,).
     """
 
-    def _centred(self, rows: Array) -> Array:
+    def _dtype_of(self, rows: Array) -> np.dtype[Any]:
+        return np.dtype(np.float64)
+
+    def _centred(self, rows: Array, out: Array | None = None) -> Array:
         """Return -1/2 times the squares of rows of distances, less the mean, in float64."""
-        made: Float64 = np.multiply(rows, rows, dtype=np.float64)
+        made: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
         made *= -0.5
         made -= self.mean
         return made

@@ -25,7 +25,9 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
-TILE_ROWS = 512  # centred and multiplied at a time, in memory that is used again: a quarter faster than all at once
+# Samples are centred and multiplied so many bytes at a time, in memory that is used again: 3.4 ms in place of 4.5 for
+# 3000 samples of 784 features. Fewer rows than that would read the components too often.
+TILE_BYTES, TILE_ROWS = 2**21, 64
 
 
 def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[Any]:
@@ -177,13 +179,14 @@ class Subspace:
 
     def part_of_scores(self, rows: Array) -> Array:
         """Return the share of some features in the scores, of the piece along them: (m, features) to (m, k)."""
-        dtype = working_dtype(rows.dtype, self.components.dtype)
+        dtype = self._dtype_of(rows)
         loadings = cast("Array", self.components).T.astype(dtype, copy=False)
         scores: Array = np.empty((len(rows), loadings.shape[1]), dtype)
-        centred = np.empty((min(len(rows), TILE_ROWS), rows.shape[1]), dtype)
-        for start in range(0, len(rows), TILE_ROWS):
-            tile = rows[start : start + TILE_ROWS]
-            np.matmul(self._centred(tile, centred[: len(tile)]), loadings, out=scores[start : start + TILE_ROWS])
+        count = max(TILE_ROWS, TILE_BYTES // (dtype.itemsize * max(1, rows.shape[1])))
+        centred = np.empty((min(len(rows), count), rows.shape[1]), dtype)
+        for start in range(0, len(rows), count):
+            tile = rows[start : start + count]
+            np.matmul(self._centred(tile, centred[: len(tile)]), loadings, out=scores[start : start + count])
         if scores.dtype == np.float32:
             scores -= self._left
         return scores
@@ -266,11 +269,14 @@ class Subspace:
 
     def _centred(self, rows: Array, out: Array | None = None) -> Array:
         """Return rows less the mean, in the working dtype; in `out` where it is given."""
-        dtype = working_dtype(rows.dtype, self.components.dtype)
-        out = np.empty(rows.shape, dtype) if out is None else out
+        out = np.empty(rows.shape, self._dtype_of(rows)) if out is None else out
         np.copyto(out, rows, casting="unsafe")  # and then subtract: faster than both at once
-        out -= self.mean.astype(dtype, copy=False)
+        out -= self.mean.astype(out.dtype, copy=False)
         return out
+
+    def _dtype_of(self, rows: Array) -> np.dtype[Any]:
+        """Return the dtype in which rows are centred and multiplied."""
+        return working_dtype(rows.dtype, self.components.dtype)
 
     @cached_property
     def _left(self) -> Array:

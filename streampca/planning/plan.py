@@ -268,10 +268,11 @@ class Plan:
         again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
         if again > 1.5:
             why = (
-                "it is larger than a block; more memory allows larger blocks"
+                "it is larger than a block"
                 if self.schedule in ("samples", "products")
                 else "chunks are cut along samples, and reading is by features"
             )
+            why += "; more memory allows larger blocks" if self.schedule == "samples" else ""
             each = "" if self.passes == 1 else " in each pass"
             yield "", f"every storage chunk is decoded about {again:.0f} times{each}, as {why}"
         if self.bytes_written:

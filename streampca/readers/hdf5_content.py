@@ -62,8 +62,9 @@ def opened_file(path: str) -> Any:
     reason = first_line(errors[0])
     if mode.is_written and not mode.is_swmr:
         raise SourceError(
-            f"{path} is being written by another program, which lets nobody read it meanwhile ({reason}); read it "
-            "when it is closed, or have that program set HDF5's mode SWMR (in h5py file.swmr_mode = True)."
+            f"{path} is marked as open for writing, and not in SWMR mode ({reason}); close it in the program that "
+            "writes it, or clear the mark by 'h5clear -s' if that program has ended, or have it set file.swmr_mode = "
+            "True (h5py), so that others may read."
         ) from errors[0]
     raise SourceError(
         f"{path} cannot be opened as HDF5 ({reason}); it is cut short, damaged, or open for writing elsewhere, copy it "

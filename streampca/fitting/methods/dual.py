@@ -20,7 +20,7 @@ from ...accumulators import Gram
 from ...accumulators.plain_state import as_values
 from ...events import PassStarted, silent
 from ...execution import LocalExecutor
-from ...execution.threads import one_blas_thread
+from ...execution.threads import blas_threads_for
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import gram_threads
@@ -90,8 +90,9 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
         if isinstance(basis, Written):
             _fix_signs(basis, job)
     if isinstance(basis, Kept):
-        pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
-        basis.fix_signs()
+        with blas_threads_for(len(pairs.solution.values)):
+            pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
+            basis.fix_signs()
     return pairs, basis
 
 
@@ -177,14 +178,14 @@ class Reads:
         return self._job.told(started, reads=self._source is self._job.collection)
 
 
-@one_blas_thread()
 def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
     """Return the decomposition, with bounds on the errors of components as they are stored."""
     solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
     weight = float(n if weights is None else weights.sum())
     spectrum = solution.spectrum
     after = next_value(solution, job.plan.problem.n_features)
-    certificate = basis.certificate(solution.values, after, pairs.rounding_along)
+    with blas_threads_for(len(solution.values)):
+        certificate = basis.certificate(solution.values, after, pairs.rounding_along)
     # Where G u - mu u is r, S v - mu v is X^T r / sqrt(mu) for the component v.
     residuals = solution.residuals[: len(solution.values)] * np.sqrt(solution.values[0] / solution.values)
     coarsest = pairs.dtype if job.plan.precision == "double" else np.float32

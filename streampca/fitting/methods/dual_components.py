@@ -23,7 +23,7 @@ from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
-from ...execution.threads import map_in_threads, one_blas_thread
+from ...execution.threads import map_in_threads
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import CHECK_FEATURES, PROBES
@@ -351,7 +351,6 @@ class RangesTask:
             self._workspaces.append(workspace)
 
 
-@one_blas_thread()  # threads that wait for one another between small products take 17 s of 0.1 on a busy node
 def polished(basis: Kept, pairs: Pairs) -> Pairs:
     """Make good what float32 products did to the pairs, by the products of the components with one another.
 
@@ -371,7 +370,6 @@ def polished(basis: Kept, pairs: Pairs) -> Pairs:
     return replace(pairs, solution=replace(solution, values=values, spectrum=spectrum, next_value=after), mixed=mixed)
 
 
-@one_blas_thread()
 def orthonormal(basis: Kept, pairs: Pairs) -> Pairs:
     """Make components orthogonal to one another, as those of little variance are not when they are made.
 

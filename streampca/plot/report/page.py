@@ -40,8 +40,8 @@ LEFT_OUT = (
     "--collection (collection=), with the options it was opened with."
 )
 STILL = (
-    "Left out are sliders, and the samples behind points of the scatter: they are made where samples are images, and "
-    "sums of a mean and components."
+    "This page has no sliders, and points of the scatter do not show their samples: both need images that are sums of "
+    "a mean and components."
 )
 BOUNDS = (
     "Each variance and direction in the table of components carries a bound on its error, computed from the data after "
@@ -117,10 +117,9 @@ def page_of(
     notes = [LEFT_OUT.format(shown_name(missing))] if survey is None and missing else []
     if survey is not None:
         notes += text.left_out(survey, model)
-    if not moves(used):
-        notes.append(STILL)
     for note in notes:
         listener(Warned(note))
+    notes += [] if moves(used) else [STILL]
     return Page(
         title=f"{TITLE} {text.short_source(model)}",
         finding=text.finding(model, survey),
