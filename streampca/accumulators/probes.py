@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..planning.sizes import CHECK_ROWS, PROBES
+from ..planning.sizes import CHECK_ROWS, PROBES, check_rows
 from .blas import times
 
 Array = npt.NDArray[Any]
@@ -91,11 +91,13 @@ class Probes:
         """
         self.products += self.multiply(centred)
         if centred.dtype != np.float64 and self.pieces % CHECK_EVERY == 0:
-            exact = stored[:CHECK_ROWS] - centre
-            if roots is not None:
-                exact *= roots[:CHECK_ROWS, None]
-            self.rounding += self.multiply(centred[:CHECK_ROWS]) - self.multiply(exact)
-            self.checked += len(exact) if roots is None else float(np.sum(roots[:CHECK_ROWS] ** 2))
+            count, step = min(CHECK_ROWS, len(stored)), check_rows(stored.shape[1])
+            for rows in (slice(start, min(start + step, count)) for start in range(0, count, step)):
+                exact = stored[rows] - centre
+                if roots is not None:
+                    exact *= roots[rows, None]
+                self.rounding += self.multiply(centred[rows]) - self.multiply(exact)
+            self.checked += count if roots is None else float(np.sum(roots[:count] ** 2))
         self.pieces += 1
 
     def multiply(self, rows: Array) -> Array:

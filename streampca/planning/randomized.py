@@ -42,10 +42,10 @@ from .plan import Candidate, Cost, Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import (
-    CHECK_ROWS,
     PROBES,
     PROBES_OF_PASS,
     basis_bytes,
+    check_rows,
     dense_flops,
     gram_block_bytes,
     in_double,
@@ -339,7 +339,7 @@ class AlongFeatures(BySamples):
         """Memory while samples are multiplied, block by block."""
         p, width, threads = self.problem.n_features, self.basis.width, self.threads
         each = scatter_block_bytes(p, width, self.product_rows)
-        each["rows of it multiplied again, as a check"] = CHECK_COPIES * 8 * min(CHECK_ROWS, self.product_rows) * p
+        each["rows of it multiplied again, as a check"] = CHECK_COPIES * 8 * min(check_rows(p), self.product_rows) * p
         items = self.basis.items(p) | in_threads(each, threads)
         items["the vectors, as handed to a task"] = 8 * p * width
         if self.request.workers > 1:

@@ -10,7 +10,8 @@ from typing import Any
 
 PROBES = 8  # columns of W, in the only pass: bounds are 12 times the truth, at a failure probability of 1e-6
 PROBES_OF_PASS = 16  # in one pass of several: bounds are 6 to 7 times the truth (benchmarks/bounds.py)
-CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
+CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64, so many bytes of them at a time ...
+CHECK_BYTES = 2**22
 CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
 CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
 GROUP_PIECE = 2**18  # values that moments of groups convert to float64 at a time: 2 MiB
@@ -27,6 +28,11 @@ LEAST_INTEGER_ROWS = 256  # ... or so many rows
 INTEGER_RUN = 5 * 2**19  # bytes of a run of its rows: longer ones leave the cache (784 features: a third slower)
 INTEGER_LIBRARY = 40 * 2**20  # bytes of onnxruntime and a session: 29 MiB, and 9 more in its first product
 REGRESSED_INVERSES = 2**20  # bytes of an array of inverses, by which scores of some rows at a time are made
+
+
+def check_rows(n_features: int) -> int:
+    """Rows whose products are repeated in float64 at a time."""
+    return max(8, min(CHECK_ROWS, CHECK_BYTES // (8 * n_features)))
 
 
 def thread_count(cores: int) -> int:
