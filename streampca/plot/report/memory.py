@@ -26,6 +26,7 @@ from ..reconstruction import LABEL, TALL
 from ..series import series_size
 
 DRAWING = 3 * MIB  # texts and layout; this and the next two are the most that pictures of several shapes took
+LEAST_PICTURE = 14 * MIB  # of the largest picture, however small images are: lines and texts are as many
 RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
 RECODED = 24  # bytes a pixel of the largest picture while it is encoded again, in fewer bytes
 PANELS = 1.5  # of the pixels of all its panels in double precision: as they are, and as matplotlib holds them
@@ -163,7 +164,7 @@ def picture_bytes(collection: Prepared) -> int:
     """Bytes of the largest figure: unusual samples, those at quantiles, or components beside their scores."""
     few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
     pixels = max(TOGETHER * PANELS_BESIDE * prod(few.picture_shape), len(QUANTILES) ** 2 * prod(one.picture_shape))
-    return round(RASTERS * 4 * DPI**2 * _inches(collection) + PANELS * 8 * pixels)
+    return max(LEAST_PICTURE, round(RASTERS * 4 * DPI**2 * _inches(collection) + PANELS * 8 * pixels))
 
 
 def _inches(collection: Prepared) -> float:
