@@ -38,6 +38,9 @@ THREAD_BLOCK = 8 * MIB  # of a block in a thread: as fast as 24, and two of each
 THREAD_SHARES = 3  # of the shares below that are tried with threads: smaller blocks cost more than threads gain
 # Beyond, adding p x p to the sum of each thread takes what BLAS's threads lose (benchmarks/choices.py).
 THREAD_FEATURES = 2048
+# That writing a scatter matrix takes beside it, and two fifths of its size: 8 MiB for 784 features, 15 for 2100, 30 for
+# 3000 were measured.
+WRITING_BYTES, MOST_WRITING_BYTES = 6 * MIB, 64 * MIB
 
 APPROXIMATE = False
 KINDS = ("pca", "kernel-pca", "classical-mds")
@@ -128,6 +131,7 @@ def _covariance_plan(
     ]
     if dense_room and solver != "dense":
         phases.append(_solve_memory(problem, request, "dense", min(room, dense_room)))
+    phases.append(_save_memory(p, room))
     work, read = _work(problem, precision, solver, rows, product_rows, units)
     return Plan(
         problem=problem,
@@ -204,6 +208,17 @@ def _pass_memory(
     if request.workers > 1:
         items["scatter matrix of another worker, merged"] = 8 * problem.n_features**2
     return Phase.of("pass", items, blocks, runtime(threads))
+
+
+def _save_memory(p: int, room: int) -> Phase:
+    """Memory while the model is written, its statistic a file at a time (`streampca.storage.stored_arrays`)."""
+    matrix = 8 * p * p
+    items = {
+        f"scatter matrix, {format_shape((p, p))} float64": matrix,
+        "files of it being written": min(3 * matrix, WRITING_BYTES + 2 * matrix // 5, MOST_WRITING_BYTES),
+        f"{room} components": 8 * p * room,
+    }
+    return Phase.of("saving", items, runtime())
 
 
 def _solve_memory(problem: Problem, request: Request, solver: str, room: int) -> Phase:

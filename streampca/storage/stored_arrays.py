@@ -17,6 +17,7 @@ from .writers import ATTRIBUTE, EVERY_CHUNK, consolidate
 
 CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
+FILES = 16  # of an array of several MiB, at least: writing one holds three copies of a file beside the array
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[
     if not shape or 0 in shape:
         return tuple(max(1, length) for length in shape), None
     row = max(1, itemsize * int(np.prod(shape[1:], dtype=np.int64)))
-    rows = min(shape[0], max(1, CHUNK_BYTES // row))
-    many = min(-(-shape[0] // rows), max(1, SHARD_BYTES // (rows * row)))
+    file = min(SHARD_BYTES, max(MIB, row * shape[0] // FILES))
+    rows = min(shape[0], max(1, min(CHUNK_BYTES, file) // row))
+    many = min(-(-shape[0] // rows), max(1, file // (rows * row)))
     return (rows, *shape[1:]), ((many * rows, *shape[1:]) if many > 1 else None)
