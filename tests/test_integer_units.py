@@ -224,6 +224,20 @@ def test_probes_of_exact_rows_are_made_of_their_sums(units):
         np.testing.assert_allclose(found.probe_products, expected.probe_products, rtol=0, atol=1e-12 * scale)
 
 
+def test_bits_of_probes_do_not_depend_on_when_a_scatter_was_saved(units):
+    """After the last row as before it: probes are made of the sums once, about the mean, and not for a state."""
+    x = np.random.default_rng(9).integers(0, 256, (900, 40)).astype(np.uint8)
+    unbroken, saved, resumed = (Scatter(40, integer_units="amx") for _ in range(3))
+    for start in (0, 300, 600):
+        for each in (unbroken, saved, resumed):
+            each.update(x[start : start + 300])
+        saved.state()
+        resumed = Scatter.from_state(resumed.state(), integer_units="amx")
+    for each in (unbroken, saved, resumed):
+        each.settle()
+        np.testing.assert_array_equal(each.probe_products, unbroken.probe_products)
+
+
 def test_exact_sums_that_are_wrong_leave_no_bounds(units):
     """Unless what S lacks is noticed before fractions hide it, probes made of S would agree with it."""
     x = np.random.default_rng(9).integers(0, 256, (600, 40)).astype(np.float32)

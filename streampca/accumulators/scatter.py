@@ -350,8 +350,10 @@ class Scatter(Moments, Accumulator):
         return new
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to."""
-        self._make_probes()
+        """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to.
+
+        Probes that are to be made of the sums are not made for it: bits would depend on when a run was saved.
+        """
         return {
             **self._moments_state(),
             "seed": np.array(self.seed),
@@ -359,6 +361,7 @@ class Scatter(Moments, Accumulator):
             "steepest": np.array(self._pieces.steepest),
             **({"check": self._check.sums.copy()} if self._check.known else {}),
             "n_on_integer_units": np.array(self.n_on_integer_units),
+            **({"unprobed": np.array(True)} if self._unprobed else {}),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
         }
 
@@ -379,6 +382,7 @@ class Scatter(Moments, Accumulator):
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)
         new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
+        new._unprobed = "unprobed" in state
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         return new
