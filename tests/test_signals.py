@@ -116,6 +116,7 @@ def _interrupted(words, folder, share):
 
     The latter in seconds of processor time, which a busy machine does not change.
     """
+    cleared(folder)  # of what a command left that failed here
     took, expected = seconds_of(words, folder)
     before = processor_seconds()
     with begun(words, folder) as process:

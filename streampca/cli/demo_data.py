@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..errors import OutputError, RequestError
 from ..events import BlockDone, Listener, PassStarted, reported, silent
+from ..signals import safe_point
 from ..storage.disk import expanded
 from ..storage.outputs import staged
 
@@ -57,6 +58,8 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *,
         If something else is at `path`, or it cannot be written.
     """
     from sklearn.datasets import load_digits
+
+    safe_point()  # scikit-learn takes a second to import
 
     def chunks() -> Iterator[Images]:
         bunch = load_digits()
@@ -105,6 +108,8 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *
         If something else is at `path`, or it cannot be written.
     """
     from sklearn.datasets import load_sample_images
+
+    safe_point()
 
     def chunks() -> Iterator[Images]:
         photographs = [_grey(image) for image in load_sample_images().images]
@@ -203,6 +208,7 @@ def _write(
     with staged(str(path)) as partial, reported(listener, making):
         array = _create(partial, recipe)
         for start, images in zip(range(0, n, CHUNK), chunks(), strict=True):
+            safe_point()
             kept = images[: n - start]
             array[start : start + CHUNK] = kept
             listener(BlockDone(len(kept), len(kept) * size))
