@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pydantic import BaseModel
+from shell import succeeded
 
 from streampca.cli.config import json_schema, load_run, make_run
 from streampca.cli.from_config import plan_run
@@ -302,3 +305,19 @@ def test_doubled_keys_at_any_depth(text, tmp_path):
 def test_recursive_text_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="recursive"):
         load("collection: &a {source: *a}", tmp_path)
+
+
+def test_scores_name_the_model_that_the_same_run_has_fitted(tmp_path, monkeypatch):
+    """By its path, as in a run that was stopped between the two and finds the model there."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).normal(size=(30, 5, 4)))
+    Path("run.yaml").write_text(
+        "collection: {source: x.npy}\nfit: {n_components: 2}\noutput: {directory: out, transform: true}\n"
+    )
+    succeeded("run", "run.yaml", "-q")
+    about = Path("out/scores.zarr/scores/zarr.json")
+    first = about.read_text()
+    assert json.loads(first)["attributes"]["model"] == "out/model.zarr"
+    shutil.rmtree("out/scores.zarr")
+    succeeded("run", "run.yaml", "-q")
+    assert about.read_text() == first

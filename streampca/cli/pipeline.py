@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from ..readers import Collection, open_collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents
+from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
 from ..storage.locks import alone_at
 from ..storage.outputs import UNCOMPRESSED, partial_bytes, recover
@@ -506,7 +507,9 @@ def _fitted(job: _Job) -> Result:
     budget, _ = this_machine().budget(parse_bytes(run.fit.memory))
     if path and not are_held(model.components.nbytes, budget):
         model = load_model(path, memory=run.fit.memory)  # leaves memory to what follows
-    return Result(model.without_statistic(), plans[0])
+    found = model.without_statistic()
+    # Outputs name the model that they are of: by its path, as where the run is resumed and loads it.
+    return Result(replace(found, name=expanded(path)) if path else found, plans[0])
 
 
 def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], None]) -> None:
