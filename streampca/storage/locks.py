@@ -225,7 +225,7 @@ def _created(path: str) -> int | None:
     with suppress(FileNotFoundError), open(path, "rb") as file:
         state, signed = os.fstat(file.fileno()), file.read(200)
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
-            # Both times come from the file system's clock, as the clocks of two hosts may differ.
+            # The file system's clock tells both times, as the clocks of two hosts may differ.
             age = os.fstat(probe.fileno()).st_mtime - state.st_mtime
         if age < STALE:
             raise _HeldError(signed)
