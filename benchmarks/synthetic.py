@@ -53,20 +53,23 @@ def strokes(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]
 
 def smooth(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
     """uint8 pictures, (rows, side, side), of smooth grey clouds about 128."""
-    for field in _fields(n, side, seed):
-        field *= 40
-        field += 128
-        np.clip(field, 0, 255, out=field)
-        yield field.astype(np.uint8).reshape(-1, side, side)
+    return _whole(_fields(n, side, seed), side, np.uint8, mean=128, deviation=40)
 
 
 def counts(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint16]]:
     """uint16 pictures, (rows, side, side), as from a 16-bit camera: smooth clouds about 20000 that vary by 5000."""
-    for field in _fields(n, side, seed):
-        field *= 5000
-        field += 20000
-        np.clip(field, 0, 65535, out=field)
-        yield field.astype(np.uint16).reshape(-1, side, side)
+    return _whole(_fields(n, side, seed), side, np.uint16, mean=20000, deviation=5000)
+
+
+def _whole(
+    fields: Iterator[Floats], side: int, dtype: type[np.unsignedinteger[Any]], *, mean: float, deviation: float
+) -> Iterator[npt.NDArray[Any]]:
+    """Whole numbers of a mean and a deviation, limited to the range of their dtype."""
+    for field in fields:
+        field *= deviation
+        field += mean
+        np.clip(field, 0, np.iinfo(dtype).max, out=field)
+        yield field.astype(dtype).reshape(-1, side, side)
 
 
 def clouds(n: int, side: int, seed: int = 0) -> Iterator[Floats]:

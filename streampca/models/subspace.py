@@ -26,7 +26,7 @@ Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
 # Samples are centred and multiplied so many bytes at a time, in memory that is used again: 3.4 ms in place of 4.5 for
-# 3000 samples of 784 features. Fewer rows than that would read the components too often.
+# 3000 samples of 784 features; and at least so many rows, as every piece reads all components.
 TILE_BYTES, TILE_ROWS = 2**21, 64
 
 
