@@ -4,6 +4,9 @@ A fair share is (busy processes + threads of the fit) / cores times the time of 
 they wait take more. Rounds alone and beside others alternate. Processor time is shown too, which only spinning adds to.
 The number of threads is that of the plan, or of cores where the plan has one thread and BLAS its own.
 
+One fit has so little memory that it multiplies 32 rows at a time. Processes are as the command starts them: see
+`streampca.__main__`.
+
     python benchmarks/busy.py
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -24,12 +28,14 @@ from fresh import alternating, folder, in_fresh_process, machine, print_table, w
 from synthetic import npy_of, strokes, textures
 
 import streampca
+from streampca.__main__ import OPENBLAS_THREAD_TIMEOUT
 from streampca.machine import cores
 
-FITS = {
-    "covariance": (strokes, 200_000, 28),
-    "dual": (textures, 1000, 512),
-    "randomized": (strokes, 30_000, 64),
+FITS = {  # by method, memory: what it draws, samples and side
+    ("covariance", "1 GiB"): (strokes, 200_000, 28),
+    ("dual", "1 GiB"): (textures, 1000, 512),
+    ("randomized", "1 GiB"): (strokes, 30_000, 64),
+    ("randomized", "44 MiB"): (strokes, 6_000, 64),
 }
 MOST = 1.3  # times the fair share
 TINY = 16  # samples of the fit before the clock starts, which imports
@@ -43,9 +49,9 @@ class Took(NamedTuple):
     threads: int
 
 
-def fitted(path: Path, method: str, k: int) -> Took:
+def fitted(path: Path, method: str, memory: str, k: int) -> Took:
     """Fit in this process, after everything is imported."""
-    options = {"n_components": k, "method": method, "memory": "1 GiB"}
+    options = {"n_components": k, "method": method, "memory": memory}
     threads = streampca.plan(path, **options).threads
     streampca.fit(path, **{**options, "n_components": 2}, samples=slice(0, TINY))
     began, used = time.perf_counter(), time.process_time()
@@ -65,9 +71,9 @@ def busy(count: int) -> Iterator[None]:
             process.wait()
 
 
-def beside(count: int, path: Path, method: str, k: int) -> Took:
+def beside(count: int, path: Path, method: str, memory: str, k: int) -> Took:
     with busy(count):
-        return in_fresh_process(fitted, path, method, k)
+        return in_fresh_process(fitted, path, method, memory, k)
 
 
 def main() -> None:
@@ -76,18 +82,19 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of samples")
     parser.add_argument("--components", type=int, default=50)
     parser.add_argument("--busy", type=int, help="processes beside; default: twice the cores")
-    parser.add_argument("--only", choices=FITS, help="one method")
+    parser.add_argument("--only", choices=sorted({method for method, _ in FITS}), help="one method")
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
     args = parser.parse_args()
     count = 2 * cores() if args.busy is None else args.busy
+    os.environ["OPENBLAS_THREAD_TIMEOUT"] = OPENBLAS_THREAD_TIMEOUT
     print(f"{count} busy processes; {machine()}")
     rows = []
     with folder(args.directory) as directory:
-        for method, (draw, samples, side) in FITS.items():
+        for (method, memory), (draw, samples, side) in FITS.items():
             if args.only in (None, method):
                 path = npy_of(directory, draw, int(samples * args.scale), side)
                 warm(path)
-                job = partial(beside, path=path, method=method, k=args.components)
+                job = partial(beside, path=path, method=method, memory=memory, k=args.components)
                 found = alternating(args.rounds, {"alone": partial(job, 0), "beside": partial(job, count)})
                 alone, others = (
                     [statistics.median(each) for each in zip(*found[name], strict=True)] for name in ("alone", "beside")
@@ -95,7 +102,7 @@ def main() -> None:
                 fair = max(1.0, (count + alone[2]) / cores()) * alone[0]
                 ratio = others[0] / fair
                 times = [alone[0], others[0], fair, ratio, alone[1], others[1]]
-                rows.append([method, f"{alone[2]:.0f}", *(f"{value:.2f}" for value in times)])
+                rows.append([f"{method}, {memory}", f"{alone[2]:.0f}", *(f"{value:.2f}" for value in times)])
     headings = ("", "threads", "alone s", "beside s", "fair s", "to fair", "cpu alone s", "cpu beside s")
     print_table(headings, rows)
     late = [row[0] for row in rows if float(row[5]) > MOST]

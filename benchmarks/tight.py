@@ -40,6 +40,8 @@ from fresh import folder, machine, mib, print_table, status_bytes, tell
 from PIL import Image
 from zarr.codecs import GzipCodec, ZstdCodec
 
+from streampca.__main__ import OPENBLAS_THREAD_TIMEOUT
+
 MIB = 2**20
 EACH = 10  # cases of a format
 COMMANDS = ("fit", "transform", "reconstruct", "copy", "report")
@@ -385,6 +387,7 @@ def main() -> None:
     args = parser.parse_args()
     start, stop = map(int, args.cases.split(":"))
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2"))
+    os.environ["OPENBLAS_THREAD_TIMEOUT"] = OPENBLAS_THREAD_TIMEOUT  # as the command does, before it imports numpy
     results: dict[str, list[Result]] = {}
     print(machine())
     with folder(args.directory) as directory:

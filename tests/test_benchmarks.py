@@ -296,7 +296,7 @@ def test_surfaces_prints_a_roll_and_a_blob(run_here):
 def test_busy_prints_fair_shares(run_here, monkeypatch):
     monkeypatch.setattr(import_module("busy"), "MOST", float("inf"))  # a machine that tests is busy itself
     size = ("--scale", "0.02", "--components", "3", "--rounds", "1", "--busy", "1")
-    threads, alone, beside, fair, *_ = cells(run_here("busy.py", *size, "--only", "covariance"))["covariance"]
+    threads, alone, beside, fair, *_ = cells(run_here("busy.py", *size, "--only", "covariance"))["covariance, 1 GiB"]
     assert int(threads) >= 1
     assert min(map(float, (alone, beside, fair))) > 0
 

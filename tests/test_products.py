@@ -9,8 +9,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import streampca
 from streampca import machine
 from streampca.accumulators import blas as products
+from streampca.accumulators import scatter_block
 from streampca.events import Solving
 from streampca.fitting import fit as fitting
+from streampca.fitting.methods import randomized_features
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -58,5 +60,25 @@ def test_small_fits_have_one_thread(monkeypatch, most, threads):
         if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
             pytest.skip("BLAS has one thread here, whatever it is told")
         streampca.fit(np.eye(20, 5), n_components=2, listener=noted)
+    assert seen
+    assert set(seen) == {threads}
+
+
+@pytest.mark.parametrize(("fewest", "threads"), [(2e8, 1), (0, 2)])
+def test_small_products_with_a_block_have_one_thread(monkeypatch, fewest, threads):
+    """Threads that wait for one another in products of few rows take 20 times as long where others use the cores."""
+    seen, product = [], scatter_block.block_product
+
+    def noted(*given):
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return product(*given)
+
+    monkeypatch.setattr(fitting, "ONE_THREAD_SECONDS", 0.0)
+    monkeypatch.setattr(randomized_features, "THREADED_FLOPS", fewest)
+    monkeypatch.setattr(scatter_block, "block_product", noted)
+    with threadpool_limits(2, user_api="blas"), machine.limit_cores(1):
+        if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
+            pytest.skip("BLAS has one thread here, whatever it is told")
+        streampca.fit(np.random.default_rng(0).random((60, 40)), n_components=2, method="randomized")
     assert seen
     assert set(seen) == {threads}

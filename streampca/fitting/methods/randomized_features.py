@@ -10,6 +10,7 @@ Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for e
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +34,10 @@ from .randomized_start import started
 from .samples_task import SamplesTask
 
 OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the variance about the centre
+
+# Threads of BLAS gain nothing in a product of fewer operations, beside reading and centring. Where other processes use
+# the cores, they wait for one another, spinning: a fit within 44 MiB took 50 s in place of 3 (benchmarks/busy.py).
+THREADED_FLOPS = 2e8
 
 
 @dataclass(kw_only=True)
@@ -132,7 +137,11 @@ def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
     new = partial(ScatterBlock, block, iteration.centre, offset=offset, seed=plan.request.seed, **how)
     task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))
     label = f"products with {block.shape[1]} vectors"
-    with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
+    is_small = 2 * plan.product_rows * block.size < THREADED_FLOPS
+    with (
+        job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)),
+        one_blas_thread() if is_small else nullcontext(),
+    ):
         return task.fold(job, iteration.checkpoint(job))
 
 
