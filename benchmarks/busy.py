@@ -4,8 +4,7 @@ A fair share is (busy processes + threads of the fit) / cores times the time of 
 they wait take more. Rounds alone and beside others alternate. Processor time is shown too, which only spinning adds to.
 The number of threads is that of the plan, or of cores where the plan has one thread and BLAS its own.
 
-One fit has so little memory that it multiplies 32 rows at a time. Processes are as the command starts them: see
-`streampca.__main__`.
+One fit has so little memory that it multiplies 32 rows at a time.
 
     python benchmarks/busy.py
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import statistics
 import subprocess
 import sys
@@ -28,7 +26,6 @@ from fresh import alternating, folder, in_fresh_process, machine, print_table, w
 from synthetic import npy_of, strokes, textures
 
 import streampca
-from streampca.__main__ import OPENBLAS_THREAD_TIMEOUT
 from streampca.machine import cores
 
 FITS = {  # by method, memory: what it draws, samples and side
@@ -86,7 +83,6 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
     args = parser.parse_args()
     count = 2 * cores() if args.busy is None else args.busy
-    os.environ["OPENBLAS_THREAD_TIMEOUT"] = OPENBLAS_THREAD_TIMEOUT
     print(f"{count} busy processes; {machine()}")
     rows = []
     with folder(args.directory) as directory:

@@ -40,7 +40,7 @@ from fresh import folder, machine, mib, print_table, status_bytes, tell
 from PIL import Image
 from zarr.codecs import GzipCodec, ZstdCodec
 
-from streampca.__main__ import OPENBLAS_THREAD_TIMEOUT
+import streampca  # noqa: F401 - processes started here have its settings before they import numpy, as the command has
 
 MIB = 2**20
 EACH = 10  # cases of a format
@@ -387,7 +387,6 @@ def main() -> None:
     args = parser.parse_args()
     start, stop = map(int, args.cases.split(":"))
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2"))
-    os.environ["OPENBLAS_THREAD_TIMEOUT"] = OPENBLAS_THREAD_TIMEOUT  # as the command does, before it imports numpy
     results: dict[str, list[Result]] = {}
     print(machine())
     with folder(args.directory) as directory:

@@ -124,25 +124,6 @@ def test_programs_that_call_commands_keep_their_signals_and_memory(source, model
             assert result.exit_code == 0, result.exception
 
 
-@pytest.mark.parametrize(("own", "expected"), [(None, "14"), ("20", "20")])
-def test_threads_of_blas_soon_sleep(own, expected):
-    """The command says so before numpy is imported, which reads it then; a user's own setting stays."""
-    code = """
-import os, sys
-from streampca.__main__ import main
-assert "numpy" not in sys.modules
-sys.argv = ["streampca", "--version"]
-try:
-    main()
-except SystemExit:
-    print(os.environ["OPENBLAS_THREAD_TIMEOUT"])
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
-    environment |= {} if own is None else {"OPENBLAS_THREAD_TIMEOUT": own}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.split()[-1] == expected
-
-
 def test_version():
     assert succeeded("--version") == f"streampca, version {streampca.__version__}\n"
 

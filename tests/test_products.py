@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -82,3 +86,13 @@ def test_small_products_with_a_block_have_one_thread(monkeypatch, fewest, thread
         streampca.fit(np.random.default_rng(0).random((60, 40)), n_components=2, method="randomized")
     assert seen
     assert set(seen) == {threads}
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, "14"), ("20", "20")])
+def test_threads_that_wait_soon_sleep(own, expected):
+    """The package says so before numpy is loaded, which reads it then; a user's own setting stays."""
+    name = "OPENBLAS_THREAD_TIMEOUT"
+    code = f"import os, sys, streampca; assert 'numpy' not in sys.modules; print(os.environ['{name}'])"
+    environment = {key: value for key, value in os.environ.items() if key != name} | ({name: own} if own else {})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == expected
