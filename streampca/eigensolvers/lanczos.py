@@ -109,11 +109,12 @@ class Lanczos:
         """Return the next state, given ``S @ wants``, which is used up if it is in Fortran order."""
         projected, rest, rounding = self._extended(product)
         values, ritz = ritz_pairs(projected)
-        residuals = _norms_of_product(rest, ritz[-self.asked :])
         basis = self.columns[:, : self.known + self.asked]
         block = _orthonormal(rest, basis, ROUNDING * abs(values[0]))
         coupling = np.zeros((block.shape[1], basis.shape[1]))
-        coupling[:, self.known :] = _multiply(block, rest, transposed=True)
+        within = coupling[:, self.known :] = _multiply(block, rest, transposed=True)
+        # What lies outside is ``block @ within``, of the same norms as `within`, unless directions of it were cut.
+        residuals = _norms_of_product(within if block.shape[1] == self.asked else rest, ritz[-self.asked :])
         done = replace(
             self, known=basis.shape[1], asked=0, projected=projected, coupling=coupling, residuals=residuals,
             rounding=rounding, passes=self.passes + 1,
@@ -290,7 +291,8 @@ def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
     """Orthonormal columns spanning `rest`, cut where it has lost rank, orthogonal to the basis.
 
     By the singular vectors of its Gram matrix, twice: products only, where Householder QR of so narrow a block runs at
-    a tenth of their speed. Directions below 1e-7 of the largest are lost to that; they hold no pair still wanted.
+    a tenth of their speed. Directions below 1e-7 of the largest are lost to that; they hold no pair still wanted. What
+    `rest` has of the basis, 1e-16 of it, grows by as much at first, and is taken off when the rest is orthonormal.
     """
     block = rest
     room = len(basis) - basis.shape[1]
@@ -301,8 +303,7 @@ def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
         if room == 0 or len(kept) == 0:
             return rest[:, :0]
         block = _multiply(block, np.asfortranarray(turned[:, kept] / sizes[kept]))
-        block -= _multiply(basis, _multiply(basis, block, transposed=True))
-    return block
+    return _subtract_product(block, basis, _multiply(basis, block, transposed=True))
 
 
 def _norms_of_product(left: Float64, right: Float64) -> Float64:
@@ -313,27 +314,28 @@ def _norms_of_product(left: Float64, right: Float64) -> Float64:
 
 
 def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float64:
-    """Return ``left @ right``, or ``left.T @ right``, in Fortran order; large products by columns, in threads.
+    """Return ``left @ right``, or ``left.T @ right``, in Fortran order; large ones by parts of `left`, in threads.
 
     A BLAS thread each: BLAS's own wait for one another, spinning, and beside busy processes that took 15 times as long.
     """
     first = left.T if transposed else left
     product = np.empty((right.shape[1], len(first)))
 
-    def multiply(columns: slice) -> None:
-        np.dot(right[:, columns].T, first.T, out=product[columns])
+    def multiply(rows: slice) -> None:
+        np.matmul(right.T, first[rows].T, out=product[:, rows])
 
-    _in_threads(multiply, right.shape[1], 2 * first.size * right.shape[1])
+    _in_threads(multiply, len(first), 2 * first.size * right.shape[1])
     return product.T
 
 
 def _subtract_product(matrix: Float64, left: Float64, right: Float64) -> Float64:
     """Return ``matrix - left @ right``, in place of the matrix; large products by rows, in threads."""
+    turned = matrix.T
 
     def subtract(rows: slice) -> None:
         for start in range(rows.start, rows.stop, SUBTRACTED_ROWS):
             some = slice(start, min(start + SUBTRACTED_ROWS, rows.stop))
-            matrix[some] -= left[some] @ right
+            turned[:, some] -= np.dot(right.T, left[some].T)  # all rows of these are contiguous
 
     _in_threads(subtract, len(matrix), 2 * left.size * right.shape[1])
     return matrix
