@@ -84,21 +84,35 @@ class Probes:
         self.checked = 0.0
         self.pieces, self._one_thread = 0, one_thread
 
-    def update(self, centred: Array, stored: Array, centre: Float64, roots: Float64 | None = None) -> None:
+    def update(
+        self,
+        centred: Array,
+        stored: Array,
+        centre: Float64,
+        roots: Float64 | None = None,
+        product: Array | None = None,
+    ) -> None:
         """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre.
 
-        The centred rows have been multiplied by `roots`, the square roots of their weights.
+        The centred rows have been multiplied by `roots`, the square roots of their weights. Their product with W is
+        made here where it is not given.
         """
-        self.products += self.multiply(centred)
+        self.products += self.multiply(centred) if product is None else product
         if centred.dtype != np.float64 and self.pieces % CHECK_EVERY == 0:
             count, step = min(CHECK_ROWS, len(stored)), check_rows(stored.shape[1])
             for rows in (slice(start, min(start + step, count)) for start in range(0, count, step)):
                 exact = stored[rows] - centre
                 if roots is not None:
                     exact *= roots[rows, None]
-                self.rounding += self.multiply(centred[rows]) - self.multiply(exact)
+                product = self.multiply(exact)
+                self.rounding += np.subtract(self.multiply(centred[rows]), product, out=product)
             self.checked += count if roots is None else float(np.sum(roots[:count] ** 2))
         self.pieces += 1
+
+    @property
+    def working(self) -> Array:
+        """W in the working precision, (n_features, 8)."""
+        return self._working
 
     def multiply(self, rows: Array) -> Array:
         """Return X^T (X W), (n_features, 8), in the precision of the rows.

@@ -69,7 +69,12 @@ class ScatterBlock(Moments, Accumulator):
         p, width = vectors.shape
         probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
         super().__init__(p, precision, product_rows, probes)
-        self.seed, self.vectors = seed, vectors.astype(self._dtype, order="C")
+        # Q and W in one product, in C order always: bits of products depend on it.
+        self._multiplied: Array = np.empty((p, width + (0 if probes is None else PROBES_OF_PASS)), self._dtype)
+        self.seed, self.vectors = seed, self._multiplied[:, :width]
+        self.vectors[...] = vectors
+        if probes is not None:
+            self._multiplied[:, width:] = probes.working
         self._parts = split(centre, self._dtype)
         self._centre = self._parts[0].astype(np.float64) + self._parts[1]
         self._offset = None if offset is None else offset + (centre - self._centre)
@@ -85,14 +90,15 @@ class ScatterBlock(Moments, Accumulator):
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
         centred = self._centred(piece, self._parts, roots)
         if self._piece is None:
-            self._piece = np.empty(self._product.shape, centred.dtype)
-        if not block_product(centred, self.vectors, self._piece):
+            self._piece = np.empty(self._multiplied.shape[::-1], centred.dtype)
+        if not block_product(centred, self._multiplied, self._piece):
             raise not_finite(piece, at, self.precision)
-        self._product += self._piece
+        width = len(self._product)
+        self._product += self._piece[:width]
         if self._probes is not None:
             self._total += weighted_sum(centred, roots)
             self._squares += sum_of_squares(centred)
-            self._probes.update(centred, piece, self._centre, roots)
+            self._probes.update(centred, piece, self._centre, roots, self._piece[width:].T)
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another accumulator of the same Q about the same centre to this one.

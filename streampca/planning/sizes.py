@@ -83,7 +83,7 @@ def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[
         f"product with {width} vectors, {p} x {width} float64": 8 * p * width,
         "product of a piece, and the vectors as multiplied": 16 * p * width,
         f"centred piece, {product_rows} samples": 8 * product_rows * (p + width),
-        "mean, sums and probes": (3 + 5 * PROBES_OF_PASS + product_rows // SQUARES) * 8 * p,
+        "mean, sums and probes": (3 + 6 * PROBES_OF_PASS + product_rows // SQUARES) * 8 * p,
     }
 
 
