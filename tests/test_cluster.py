@@ -29,6 +29,7 @@ from shell import FORKED, fresh, succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
+from streampca import machine
 from streampca.accumulators import ClassScatter, CrossScatter, Gram, GramBlock, GroupScatter, Scatter, ScatterBlock
 from streampca.cli.config import load_run, make_run
 from streampca.cli.pipeline import execute
@@ -208,6 +209,17 @@ def test_weights_travel(client, images, method):
     here, there = streampca.fit(images, **how), streampca.fit(images, **how, cluster=client)
     np.testing.assert_allclose(there.explained_variance, here.explained_variance, rtol=1e-10)
     assert abs(np.sum(there.components * here.components, axis=1)).min() > 1 - 1e-9
+
+
+@pytest.mark.skipif(machine.integer_units() == "none", reason="this processor, or onnxruntime, has no integer units")
+@pytest.mark.parametrize(("method", "shape"), [("covariance", (20_000, 400)), ("dual", (400, 20_000))])
+def test_workers_multiply_whole_numbers_on_integer_units(client, folder, method, shape):
+    path = folder / f"{method}-bytes.npy"
+    np.save(path, np.random.default_rng(1).integers(0, 255, shape, np.uint8))
+    how = {"n_components": 4, "method": method, "memory": "384 MiB"}
+    here, there = streampca.fit(path, **how), streampca.fit(path, **how, cluster=client)
+    assert there.provenance["samples_on_integer_units"] == shape[0]
+    np.testing.assert_array_equal(there.explained_variance, here.explained_variance)
 
 
 def test_an_update_is_shared_and_gives_the_bits_of_one_fit(client, folder, monkeypatch):

@@ -90,7 +90,8 @@ def covariance_plan(
 def _ways(problem: Problem, request: Request, units: str) -> Iterator[tuple[str, int, int, int]]:
     """Integer units, threads, blocks read ahead, and the share of the budget that a block may take: faster ones first.
 
-    The library for integer units multiplies in the thread that calls it, so that all cores need threads.
+    The library for integer units multiplies in the thread that calls it, so that all cores need threads, or workers.
+    Those that have no such units multiply in floating point.
     """
     threads = thread_count(problem.machine.cores)
     p, n = problem.n_features, problem.n_samples
@@ -98,8 +99,9 @@ def _ways(problem: Problem, request: Request, units: str) -> Iterator[tuple[str,
     kinds = [*([units] if units != "none" else []), *(["none"] if narrow else [])]
     for own in kinds if request.workers == 1 else []:
         yield from ((own, threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
-    for ahead in (1, 0) if problem.fills else (0,):
-        yield from (("none", 1, ahead, share) for share in BLOCK_SHARES)
+    for own in dict.fromkeys((units, "none")) if request.workers > 1 else ("none",):
+        for ahead in (1, 0) if problem.fills else (0,):
+            yield from ((own, 1, ahead, share) for share in BLOCK_SHARES)
 
 
 def _takes_threads(problem: Problem, precision: str) -> bool:

@@ -117,7 +117,7 @@ class Dual(ByFeatures):
 
     def worthwhile_units(self) -> str:
         """Return the integer units that multiply samples faster than floating point does, or "none"."""
-        if self.precision == "double" or self.problem.kind == "f" or self.request.workers > 1:
+        if self.precision == "double" or self.problem.kind == "f":
             return "none"
         return worthwhile_units(self.problem, self.multiplications, self.precision)
 
