@@ -42,17 +42,19 @@ SPACED = 40  # times as long as a save took that the next one waits at least
 MOST_COST = 0.03  # of the time, for saving
 AGAIN = 1 / 3  # how often what was killed is killed again
 PATIENCE = 600  # seconds: a command that takes longer hangs
+SPANS_A_WORKER, HELD_SPANS = 4, 3  # parts that the samples are cut into, and those that are with a worker at once
 BIRTH = ("provenance", "id", "digests")  # in a model's metadata: when and how it was made, what tells it from others
 WATCHED = Path(__file__).with_name("watched.py")
 
 
 class Case(NamedTuple):
-    """A command, what it writes, and the schedule it is held to if it may have several."""
+    """A command, what it writes, the schedule it is held to if it may have several, and what its workers may hold."""
 
     name: str
     words: list[str]
     outputs: tuple[str, ...]
     schedule: str = ""
+    held: int = 0  # samples that are with workers at most, done and not yet added up
 
 
 @dataclass
@@ -147,7 +149,7 @@ def broken(case: Case, whole: Whole, place: Path, every: float, moments: Iterato
     outcome.kills += len(killed)
     outcome.in_passes += sum(one.samples > 0 for one in killed)
     done = sum(one.samples for one in [*killed, last])
-    again, most = done - whole.attempt.samples, sum(at_stake(one, whole.attempt, every) for one in killed)
+    again, most = done - whole.attempt.samples, sum(case.held + at_stake(one, whole.attempt, every) for one in killed)
     outcome.repeated.append((max(0, again), most))
     outcome.extra.append((sum(one.seconds for one in [*killed, last]) - whole.attempt.seconds) / len(killed))
     if again > most and options:  # commands without checkpoints begin anew
@@ -249,7 +251,12 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
         *(Case(f"dual, {name}", dual, ("model.zarr",), name) for name in ("sweep", "scratch")),
         Case("randomized", several, ("model.zarr",)),
         Case("EM", [*fit[:2], "-k", "5", "--missing", "em", "--max-passes", "4", "-o", "model.zarr"], ("model.zarr",)),
-        Case("two workers", [*fit, "--workers", "2"], ("model.zarr",)),
+        Case(
+            "two workers",
+            [*fit, "--workers", "2"],
+            ("model.zarr",),
+            held=2 * HELD_SPANS * -(-samples // (2 * SPANS_A_WORKER)),
+        ),
         Case("merge", ["merge", *map(str, parts), "-o", "model.zarr"], ("model.zarr",)),
         Case("transform to Zarr", apply("transform", "scores.zarr"), ("scores.zarr",)),
         Case("transform to npy", apply("transform", "scores.npy"), ("scores.npy",)),
