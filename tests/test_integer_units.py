@@ -436,6 +436,14 @@ def test_small_budgets_and_small_problems_decline_units():
     assert least.integer_units == "none"
 
 
+@pytest.mark.parametrize(("method", "shape"), [("covariance", (200_000, 784)), ("dual", (1000, 250_000))])
+@pytest.mark.parametrize(("dtype", "units"), [("u1", "amx"), ("u2", "none")])
+def test_workers_have_units_where_their_bits_do_not_depend_on_it(method, shape, dtype, units):
+    """Another worker without them would round products of 16 bits."""
+    assert make_plan(problem(*shape, dtype, "amx"), Request(50, method=method)).integer_units == "amx"
+    assert make_plan(problem(*shape, dtype, "amx"), Request(50, method=method, workers=2)).integer_units == units
+
+
 def test_the_predicted_time_knows_integer_units():
     """Numbers of 16 bits are four products of bytes each; of floats it is not known that they are whole."""
     seconds = {

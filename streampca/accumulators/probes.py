@@ -2,7 +2,8 @@
 
 For a claimed eigenpair (v, theta) of S the numbers Y^T v - theta W^T v, with Y = S W, sketch its true residual,
 whatever went wrong on the way to it (`streampca.eigensolvers.error_bounds`). The sketch is only as good as Y, so the
-rounding of its own float32 products is measured in float64 on a sample of the rows and handed on.
+rounding of float32 products like its own is measured in float64 on a sample of the rows and handed on. Where S is
+applied to a block, Y comes from columns beside those of the block, in the same product.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Probes:
 
     @property
     def working(self) -> Array:
-        """W in the working precision, (n_features, 8)."""
+        """W in the working precision, (n_features, columns)."""
         return self._working
 
     def multiply(self, rows: Array) -> Array:

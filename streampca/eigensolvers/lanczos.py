@@ -292,7 +292,7 @@ def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
 
     By the singular vectors of its Gram matrix, twice: products only, where Householder QR of so narrow a block runs at
     a tenth of their speed. Directions below 1e-7 of the largest are lost to that; they hold no pair still wanted. What
-    `rest` has of the basis, 1e-16 of it, grows by as much at first, and is taken off when the rest is orthonormal.
+    `rest` has within the basis, 1e-16 of it, may grow to 1e-9 as small directions are scaled up; it is taken off last.
     """
     block = rest
     room = len(basis) - basis.shape[1]
@@ -318,7 +318,7 @@ def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float6
 
     A BLAS thread each: BLAS's own wait for one another, spinning, and beside busy processes that took 15 times as long.
     """
-    first = left.T if transposed else left
+    first, right = left.T if transposed else left, np.asfortranarray(right)  # others miss BLAS in older numpy
     product = np.empty((right.shape[1], len(first)))
 
     def multiply(rows: slice) -> None:

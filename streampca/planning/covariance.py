@@ -17,7 +17,7 @@ from .budget import (
     span_count,
 )
 from .decoding import read_boxes
-from .integer_units import bytes_a_number, integer_items, worthwhile_units
+from .integer_units import bytes_a_number, integer_items, keeps_bits, worthwhile_units
 from .memory import (
     COMPONENT_COPIES,
     MemoryEstimate,
@@ -68,6 +68,8 @@ def _units(problem: Problem, request: Request) -> str:
     precision = precision_of(problem, request, multiplications)
     if problem.weighted:
         return "none"  # roots of weights make fractions of them
+    if request.workers > 1 and not keeps_bits(problem):
+        return "none"
     if problem.kind == "f" and not _takes_threads(problem, precision):
         return "none"  # most are fractions, which threads of their own do not suit
     return worthwhile_units(problem, multiplications, precision)
@@ -91,7 +93,7 @@ def _ways(problem: Problem, request: Request, units: str) -> Iterator[tuple[str,
     """Integer units, threads, blocks read ahead, and the share of the budget that a block may take: faster ones first.
 
     The library for integer units multiplies in the thread that calls it, so that all cores need threads, or workers.
-    Those that have no such units multiply in floating point.
+    Workers without the library multiply in floating point.
     """
     threads = thread_count(problem.machine.cores)
     p, n = problem.n_features, problem.n_samples

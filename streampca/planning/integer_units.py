@@ -28,6 +28,11 @@ def bytes_a_number(problem: Problem) -> int:
     return 2 if problem.kind == "f" else problem.itemsize
 
 
+def keeps_bits(problem: Problem) -> bool:
+    """Return whether products have the same bits on integer units as in floating point, whichever worker has any."""
+    return bytes_a_number(problem) == 1
+
+
 def integer_items(n_columns: int, bytes_a_number: int, rows: int, threads: int) -> dict[str, int]:
     """Bytes by name of products of columns on integer units: the library, and what each of so many threads holds."""
     library = {"library for integer units": INTEGER_LIBRARY}
