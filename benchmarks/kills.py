@@ -38,11 +38,13 @@ from fresh import alternating, folder, machine, print_table, tell
 from synthetic import npy_of, strokes, textures
 from watched import Note, read_notes
 
+from streampca.planning.budget import SPANS_A_WORKER
+
 SPACED = 40  # times as long as a save took that the next one waits at least
 MOST_COST = 0.03  # of the time, for saving
 AGAIN = 1 / 3  # how often what was killed is killed again
 PATIENCE = 600  # seconds: a command that takes longer hangs
-SPANS_A_WORKER, HELD_SPANS = 4, 3  # parts that the samples are cut into, and those that are with a worker at once
+HELD_SPANS = 3  # that are with a worker at once: one being folded, two done
 BIRTH = ("provenance", "id", "digests")  # in a model's metadata: when and how it was made, what tells it from others
 WATCHED = Path(__file__).with_name("watched.py")
 

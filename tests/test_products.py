@@ -68,7 +68,7 @@ def test_small_fits_have_one_thread(monkeypatch, most, threads):
     assert set(seen) == {threads}
 
 
-@pytest.mark.parametrize(("fewest", "threads"), [(2e8, 1), (0, 2)])
+@pytest.mark.parametrize(("fewest", "threads"), [(randomized_features.THREADED_FLOPS, 1), (0, 2)])
 def test_small_products_with_a_block_have_one_thread(monkeypatch, fewest, threads):
     """Threads that wait for one another in products of few rows take 20 times as long where others use the cores."""
     seen, product = [], scatter_block.block_product

@@ -65,6 +65,8 @@ class Probes:
 
     Attributes
     ----------
+    working : ndarray of shape (n_features, 8)
+        W in the working precision.
     products : ndarray of shape (n_features, 8)
         Y about the centre the rows were given with.
     rounding : ndarray of shape (n_features, 8)
@@ -79,7 +81,7 @@ class Probes:
         self, n_features: int, seed: int, precision: str, *, one_thread: bool = False, columns: int = PROBES
     ) -> None:
         self.directions = np.asfortranarray(probe_directions(n_features, seed, columns))
-        self._working = self.directions if precision == "double" else self.directions.astype(np.float32)
+        self.working = self.directions if precision == "double" else self.directions.astype(np.float32)
         self.products: Float64 = np.zeros((n_features, columns))
         self.rounding: Float64 = np.zeros((n_features, columns))
         self.checked = 0.0
@@ -110,18 +112,13 @@ class Probes:
             self.checked += count if roots is None else float(np.sum(roots[:count] ** 2))
         self.pieces += 1
 
-    @property
-    def working(self) -> Array:
-        """W in the working precision, (n_features, columns)."""
-        return self._working
-
     def multiply(self, rows: Array) -> Array:
         """Return X^T (X W), (n_features, 8), in the precision of the rows.
 
         The product is by scipy's BLAS, as all beside a symmetric update: numpy brings a second one, and threads of both
         spinning for each other's cores made this loop 3 times slower (benchmarks/choices.py).
         """
-        directions = self.directions if rows.dtype == np.float64 else self._working
+        directions = self.directions if rows.dtype == np.float64 else self.working
         with np.errstate(over="ignore", invalid="ignore"):  # who multiplies the rows will say so
             along = times(rows, directions, one_thread=self._one_thread)
             return times(rows.T, along, one_thread=self._one_thread)

@@ -113,7 +113,7 @@ class Lanczos:
         block = _orthonormal(rest, basis, ROUNDING * abs(values[0]))
         coupling = np.zeros((block.shape[1], basis.shape[1]))
         within = coupling[:, self.known :] = _multiply(block, rest, transposed=True)
-        # What lies outside is ``block @ within``, of the same norms as `within`, unless directions of it were cut.
+        # `rest` is ``block @ within``, whose columns have the norms of those of `within`, unless directions were cut.
         residuals = _norms_of_product(within if block.shape[1] == self.asked else rest, ritz[-self.asked :])
         done = replace(
             self, known=basis.shape[1], asked=0, projected=projected, coupling=coupling, residuals=residuals,

@@ -17,7 +17,7 @@ from .budget import (
     span_count,
 )
 from .decoding import read_boxes
-from .integer_units import bytes_a_number, integer_items, keeps_bits, worthwhile_units
+from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import (
     COMPONENT_COPIES,
     MemoryEstimate,
@@ -68,11 +68,9 @@ def _units(problem: Problem, request: Request) -> str:
     precision = precision_of(problem, request, multiplications)
     if problem.weighted:
         return "none"  # roots of weights make fractions of them
-    if request.workers > 1 and not keeps_bits(problem):
-        return "none"
     if problem.kind == "f" and not _takes_threads(problem, precision):
         return "none"  # most are fractions, which threads of their own do not suit
-    return worthwhile_units(problem, multiplications, precision)
+    return worthwhile_units(problem, request, multiplications, precision)
 
 
 def covariance_plan(

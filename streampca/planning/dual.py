@@ -19,7 +19,7 @@ from itertools import product
 from ..units import format_shape
 from .budget import most_that_fits, solver_of
 from .by_features import SCHEDULES, WORTH_CHANGING, ByFeatures, against, places
-from .integer_units import bytes_a_number, integer_items, keeps_bits, worthwhile_units
+from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import MemoryEstimate, Phase, smallest_of, solve_memory
 from .plan import Candidate, Cost, Plan
 from .rates import Work, integer_products, products, solve_work
@@ -119,9 +119,7 @@ class Dual(ByFeatures):
         """Return the integer units that multiply samples faster than floating point does, or "none"."""
         if self.precision == "double" or self.problem.kind == "f":
             return "none"
-        if self.request.workers > 1 and not keeps_bits(self.problem):
-            return "none"
-        return worthwhile_units(self.problem, self.multiplications, self.precision)
+        return worthwhile_units(self.problem, self.request, self.multiplications, self.precision)
 
     def plan(self, memory: int) -> Plan:
         """Return the plan with these sizes, and room for the components asked for, or all that there is memory for."""

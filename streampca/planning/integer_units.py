@@ -5,19 +5,22 @@ from __future__ import annotations
 from .budget import SMALL_PRODUCT
 from .memory import in_threads
 from .rates import INTEGER_RATES, RATES
-from .request import Problem
+from .request import Problem, Request
 from .sizes import INTEGER_LIBRARY, integer_bytes
 
 
-def worthwhile_units(problem: Problem, multiplications: int, precision: str) -> str:
+def worthwhile_units(problem: Problem, request: Request, multiplications: int, precision: str) -> str:
     """Return the integer units that make so many products faster than floating point does, or "none".
 
-    Samples of a floating-point dtype may turn out to hold whole numbers of 16 bits.
+    Samples of a floating-point dtype may turn out to hold whole numbers of 16 bits. Products of these are rounded where
+    there are no such units, so that a result would depend on which worker has any.
     """
     units = problem.machine.integer_units
     if units not in INTEGER_RATES or multiplications <= SMALL_PRODUCT:
         return "none"
     if problem.kind != "f" and problem.itemsize > 2:
+        return "none"
+    if request.workers > 1 and bytes_a_number(problem) > 1:
         return "none"
     rate = RATES.double if precision == "double" else RATES.single
     return units if INTEGER_RATES[units] > rate * bytes_a_number(problem) ** 2 else "none"
@@ -26,11 +29,6 @@ def worthwhile_units(problem: Problem, multiplications: int, precision: str) -> 
 def bytes_a_number(problem: Problem) -> int:
     """Bytes of the whole numbers that samples hold, or may hold."""
     return 2 if problem.kind == "f" else problem.itemsize
-
-
-def keeps_bits(problem: Problem) -> bool:
-    """Return whether products have the same bits on integer units as in floating point, whichever worker has any."""
-    return bytes_a_number(problem) == 1
 
 
 def integer_items(n_columns: int, bytes_a_number: int, rows: int, threads: int) -> dict[str, int]:
