@@ -1,10 +1,11 @@
 """Commands that are killed at random moments and given again: the answer, what is done twice, and what saving costs.
 
-Each case is a command in a process of its own that gets SIGKILL, at a moment drawn from the time of an unbroken run,
-starting included, and is then given again, sometimes to be killed again, until it ends. Every other time it saves after
-every block, else at an interval. Checked: what is written is that of the unbroken run bit for bit; nothing that is
-incomplete ever has an output's name; nothing is left beside the outputs; and what is done again is no more than one
-interval holds. Last, the time of unbroken runs that save as they do by default, to that of runs that save nothing:
+Each case is a command in a process of its own that gets SIGKILL, at a moment drawn from the time of an unbroken run
+(every third time from its start, else from its first block on), and is then given again, sometimes to be killed again,
+until it ends. Every other time it saves after every block, else at an interval. Checked: what is written is that of the
+unbroken run bit for bit; nothing that is incomplete ever has an output's name; nothing is left beside the outputs; and
+what is done again is no more than one interval holds. Last, the time of unbroken runs that save as they do by default,
+to that of runs that save nothing:
 
     python benchmarks/kills.py --kills 25       # ends with 1 if a check fails
     python benchmarks/kills.py --rounds 0       # without the cost of saving
@@ -43,7 +44,9 @@ from streampca.planning.budget import SPANS_A_WORKER
 SPACED = 40  # times as long as a save took that the next one waits at least
 MOST_COST = 0.03  # of the time, for saving
 AGAIN = 1 / 3  # how often what was killed is killed again
+PASSES = 2 / 3  # how often moments are drawn after the first block only: starting takes seconds, above all workers
 PATIENCE = 600  # seconds: a command that takes longer hangs
+WORKERS = 2
 HELD_SPANS = 3  # that are with a worker at once: one being folded, two done
 BIRTH = ("provenance", "id", "digests")  # in a model's metadata: when and how it was made, what tells it from others
 WATCHED = Path(__file__).with_name("watched.py")
@@ -64,9 +67,15 @@ class Attempt:
     """One process: how it ended, after how many seconds, and what was noted until then."""
 
     code: int
+    began: float
     seconds: float
     said: str
     notes: list[Note]
+
+    @property
+    def started(self) -> float:
+        """Seconds until the first block was done."""
+        return next((note.at - self.began for note in self.notes if note.what == "done"), 0.0)
 
     @property
     def samples(self) -> int:
@@ -114,7 +123,7 @@ def attempt(case: Case, place: Path, options: Sequence[str], moment: float | Non
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             _, said = process.communicate()
-    return Attempt(process.returncode, time.monotonic() - began, said.strip(), read_notes(noted))
+    return Attempt(process.returncode, began, time.monotonic() - began, said.strip(), read_notes(noted))
 
 
 def unbroken(case: Case, place: Path, options: Sequence[str]) -> Whole:
@@ -233,7 +242,7 @@ def without_birth(about: dict[str, Any]) -> dict[str, Any]:
 # -- cases
 
 
-def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequence[str] = ("",)) -> list[Case]:
+def cases_of(directory: Path, samples: int, wide: int, side: int, wanted: Sequence[str] = ("",)) -> list[Case]:
     """Every method and schedule, and what is done with a model, which is fitted first; of those so named."""
     narrow, pictures = npy_of(directory, strokes, samples, 28), npy_of(directory, textures, wide, side)
     model, config = directory / f"model-{samples}.zarr", directory / f"run-{samples}.yaml"
@@ -245,29 +254,36 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
     fit = ["fit", str(narrow), "-k", "20", "--memory", "128MiB", "--method", "covariance", "-o", "model.zarr"]
     several = [word if word != "covariance" else "randomized" for word in fit]
     dual = ["fit", str(pictures), "-k", "20", "--memory", "128MiB", "--method", "dual", "-o", "model.zarr"]
+    some = [str(narrow), "--samples", f"0:{samples // 40}", "--memory", "128MiB"]  # as all pairs are looked at
     few = ["--samples", f"0:{samples // 4}"]  # images take more time to write than scores
     apply = partial(applied, str(model), str(narrow))
+    covariance, sweep = Case("covariance", fit, ("model.zarr",)), Case("dual, sweep", dual, ("model.zarr",), "sweep")
+    randomized = Case("randomized", several, ("model.zarr",))
+    em = Case("EM", [*fit[:2], "-k", "5", "--missing", "em", "--max-passes", "4", "-o", "model.zarr"], ("model.zarr",))
+    names = [f"scores.{suffix}" for suffix in ("zarr", "npy")]
+    scores = [Case(f"transform to {name}", apply("transform", name), (name,)) for name in names]
+    rebuilt = Case("reconstruct", [*apply("reconstruct", "images.zarr"), *few], ("images.zarr",))
+    run = Case("run file", ["run", str(config)], ("run/model.zarr", "run/scores.zarr"))
     cases = [
-        Case("covariance", fit, ("model.zarr",)),
+        covariance,
         Case("covariance, part 2/3", [*fit, "--part", "2/3"], ("model.zarr",)),
-        *(Case(f"dual, {name}", dual, ("model.zarr",), name) for name in ("sweep", "scratch")),
-        Case("randomized", several, ("model.zarr",)),
-        Case("EM", [*fit[:2], "-k", "5", "--missing", "em", "--max-passes", "4", "-o", "model.zarr"], ("model.zarr",)),
-        Case(
-            "two workers",
-            [*fit, "--workers", "2"],
-            ("model.zarr",),
-            held=2 * HELD_SPANS * -(-samples // (2 * SPANS_A_WORKER)),
-        ),
+        sweep,
+        sweep._replace(name="dual, scratch", schedule="scratch"),
+        randomized,
+        em,
         Case("merge", ["merge", *map(str, parts), "-o", "model.zarr"], ("model.zarr",)),
-        Case("transform to Zarr", apply("transform", "scores.zarr"), ("scores.zarr",)),
-        Case("transform to npy", apply("transform", "scores.npy"), ("scores.npy",)),
-        Case("reconstruct to Zarr", [*apply("reconstruct", "images.zarr"), *few], ("images.zarr",)),
-        Case("copy to Zarr", ["copy", str(narrow), "-o", "copy.zarr"], ("copy.zarr",)),
+        *scores,
+        rebuilt,
+        Case("copy", ["copy", str(narrow), "-o", "copy.zarr"], ("copy.zarr",)),
         Case("report", ["report", str(model), "-o", "report.html"], ("report.html",)),
-        Case("run file", ["run", str(config)], ("run/model.zarr", "run/scores.zarr")),
+        Case("neighbors", ["neighbors", *some, "--method", "exact", "-o", "graph.zarr"], ("graph.zarr",)),
+        Case("embed", ["embed", *some, "-o", "places.zarr"], ("places.zarr",)),
+        run,
+        *(on_workers(case, samples) for case in (covariance, randomized, em, *scores, run)),
+        on_workers(sweep._replace(name="dual", schedule=""), wide),
+        on_workers(rebuilt, samples // 4),
     ]
-    cases = [case for case in cases if any(word in case.name for word in named)]
+    cases = [case for case in cases if any(word in case.name for word in wanted)]
     if any(str(model) in case.words for case in cases) and not model.exists():
         prepared("fit", str(narrow), "-k", "50", "--memory", "128MiB", "-o", str(model))
     for number, part in enumerate(parts, 1):
@@ -279,6 +295,16 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
 def prepared(*words: str) -> None:
     """Carry out a command that others need the output of."""
     subprocess.run([sys.executable, "-m", "streampca", *words, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+
+
+def on_workers(case: Case, samples: int) -> Case:
+    """A case whose samples are shared by workers; they hold spans that no checkpoint has."""
+    words = ["--workers", f"{WORKERS}"]
+    if case.words[0] == "run":
+        words = ["--set", "execution.kind=dask", "--set", f"execution.workers={WORKERS}"]
+    span = -(-samples // (WORKERS * SPANS_A_WORKER))
+    name = f"{case.name}, {WORKERS} workers"
+    return case._replace(name=name, words=[*case.words, *words], held=WORKERS * HELD_SPANS * span)
 
 
 def applied(model: str, source: str, command: str, output: str) -> list[str]:
@@ -309,7 +335,8 @@ def kill_all(cases: Sequence[Case], kills: int, every: float, seed: int, place: 
             wholes[case.name, each] = unbroken(case, place, saving(case, each))
         whole = wholes[case.name, each]
         count = 1 + int(rng.random() < AGAIN)
-        moments = iter(rng.uniform(0, whole.attempt.seconds, min(count, kills - done)).tolist())
+        first = whole.attempt.started if rng.random() < PASSES else 0.0
+        moments = iter(rng.uniform(first, whole.attempt.seconds, min(count, kills - done)).tolist())
         broken(case, whole, place, each, moments, outcomes[case.name])
     tell("")
     return outcomes
