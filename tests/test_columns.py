@@ -65,13 +65,19 @@ PI = np.array([3, 1, 4, 1, 5, 9])
     [
         (("1", "2.5", "-1e3"), "f", [1, 2.5, -1000]),
         (("1", "2", "3"), "i", [1, 2, 3]),
+        (("1.0", "1e3"), "i", [1, 1000]),
+        (("1e300", "2"), "f", [1e300, 2]),
         (("1", "two", ""), "U", ["1", "two", ""]),
+        (("1_1", "11", "1_2"), "U", ["1_1", "11", "1_2"]),
+        (("9007199254740992", "9007199254740993"), "i", [2**53, 2**53 + 1]),
+        (("100000000000000000000", "100000000000000000001"), "U", [f"{10**20}", f"{10**20 + 1}"]),
+        (("100000000000000000000", "300000000000000000000"), "f", [1e20, 3e20]),
         (('"a, b"', "c ", "a"), "U", ["a, b", "c", "a"]),
     ],
 )
 def test_tables_hold_numbers_where_all_are(tmp_path, cells, kind, values):
     (tmp_path / "c.csv").write_text("id,what\n" + "".join(f"{at},{cell}\n" for at, cell in enumerate(cells)))
-    found = open_column(f"{tmp_path}/c.csv:what", open_collection(images(3)))
+    found = open_column(f"{tmp_path}/c.csv:what", open_collection(images(len(cells))))
     assert found.dtype.kind == kind
     assert found.tolist() == values
 
@@ -191,6 +197,19 @@ def test_samples_by_text():
     names = ["cat", "dog", "cat", "cow", "dog", "ant"]
     assert open_collection(images(), labels=names, where="label=dog,ant").labels.tolist() == ["dog", "dog", "ant"]
     assert open_collection(images(), labels=names, where="label<cat").labels.tolist() == ["ant"]
+
+
+def test_conditions_are_exact_and_of_truth():
+    large = np.array([2**53, 2**53 + 1, 5])
+    for labels, condition, places in (
+        (large, f"label={2**53 + 1}", [1]),
+        (large, "label<5.5", [2]),
+        (np.array([True, False, True]), "label=True", [0, 2]),
+        (np.array([True, False, True]), "label=0", [1]),
+        (np.array(["b", "a", "b"], object), "label=b", [0, 2]),
+    ):
+        found = open_collection(images(3), labels=labels, where=condition)
+        np.testing.assert_array_equal(found.read(slice(0, len(places))), images(3)[places].reshape(len(places), -1))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from contract import refused_as
 import streampca
 from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
+from streampca.fitting.plan import prepared
 from streampca.readers import open_collection
 from streampca.readers.coordinates import order_of
 from streampca.readers.dates import dates_of
@@ -205,6 +206,19 @@ def test_samples_are_put_in_order_before_they_are_prepared(x, steps):
             model.transform(westward(x))
     else:
         np.testing.assert_array_equal(model.transform(westward(x)), model.transform(x))
+
+
+def test_longitudes_around_greenwich_are_averaged_around_it():
+    x = xr.DataArray(np.ones((3, 4, 6), "f4"), {"lon": [357.0, 358, 359, 0, 1, 2]}, ("time", "lat", "lon"))
+    found = prepared(open_collection(x), streampca.Preparation(bin=2))
+    np.testing.assert_allclose(np.mod(found.coordinates["lon"].values, 360), [357.5, 359.5, 1.5])
+
+
+def test_latitudes_are_in_degrees():
+    lat = xr.Variable("lat", np.deg2rad([-75.0, 0, 75]), {"units": "radians", "standard_name": "latitude"})
+    x = xr.DataArray(np.random.default_rng(0).random((9, 3, 4)), {"lat": lat}, ("time", "lat", "lon"))
+    with pytest.raises(RequestError, match="needs latitudes in degrees"):
+        streampca.fit(x, n_components=2, preparation=streampca.Preparation(scale="area"))
 
 
 def test_one_side_without_coordinates_is_taken_by_place(x, model):

@@ -245,6 +245,16 @@ def test_names_coordinates_and_attributes_come_along(tmp_path):
     assert open_collection(tmp_path / "copy.zarr").axes == ("lat", "lon")
 
 
+def test_attributes_of_packed_numbers_are_not_those_of_values(tmp_path):
+    packed = {"valid_range": np.array([-100, 100], "i2"), "valid_min": np.int16(3), "_Unsigned": "true"}
+    lat = xarray.Variable("lat", np.linspace(-60.0, 60, 12), packed | {"units": "degrees_north"})
+    x = xarray.DataArray(pictures(dtype="f4") + 250, {"lat": lat}, ("t", "lat", "lon"), attrs=packed | {"units": "K"})
+    copy_collection(open_collection(x), tmp_path / "copy.zarr")
+    found = open_collection(tmp_path / "copy.zarr")
+    np.testing.assert_array_equal(found.read(slice(0, len(x))), x.values.reshape(len(x), -1))
+    np.testing.assert_array_equal(found.coordinates["lat"].values, lat)
+
+
 def test_prepared_images_are_copied_as_the_analysis_sees_them(tmp_path, small_tiles):
     x = pictures((61, 12, 10, 3), "u1")
     preparation = Preparation(crop=((2, 12), (0, 10)), grey=True, bin=2)

@@ -317,6 +317,16 @@ def test_outside_the_valid_range_is_missing(attributes, gone):
     assert_same_values(ArrayCollection(cf.unpacked(Stored(x), attributes, "v"), source="v"), expected)
 
 
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_a_bound_of_values_holds_the_number_that_it_names(kind):
+    x = np.arange(1, 1000, dtype="i2").reshape(-1, 3)
+    for low, high in ((1, 999), (3, 7), (57, 580)):
+        kinds = np.dtype(kind).type
+        limits = {"valid_min": kinds(low / 100), "valid_max": kinds(high / 100), "scale_factor": np.float64(0.01)}
+        found = ArrayCollection(cf.unpacked(Stored(x), limits, "v"), source="v").read(slice(0, len(x)))
+        np.testing.assert_array_equal(np.isfinite(found), (x >= low) & (x <= high))
+
+
 @pytest.mark.parametrize("bound", [0.1, np.float64(0.1)], ids=["JSON", "double"])
 def test_a_bound_in_float64_holds_the_float32_that_it_names(bound):
     x = np.array([[0.1, -0.1, 0.2]], "f4")

@@ -19,6 +19,7 @@ from streampca.cli.options import (
     PrepareConfig,
     Run,
 )
+from streampca.errors import RequestError
 from streampca.models.pca import PCAModel
 from streampca.planning.request import Request
 from streampca.readers import Opening
@@ -103,6 +104,25 @@ def test_commands_take_what_is_declared(command, sections):
     for name in sections:
         section = Run.model_fields[name].annotation
         assert {f"{name}__{field}" for field in section.model_fields} <= taken
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("collection.select", ("c=0", "c=3")),
+        ("collection.sel", ("c=GFP", "c=DAPI")),
+        ("collection.select", ("0=--5",)),
+    ],
+)
+def test_words_that_do_not_fit_each_other(option, words):
+    with pytest.raises(RequestError, match=r"takes two parts of|is not START:STOP"):
+        run_of({"collection.source": ("a",), option: words})
+
+
+def test_texts_that_look_like_numbers_stay_as_they_are():
+    words = ("well=01", "site=1e5", "level=500", "z=0.5:-2")
+    found = run_of({"collection.source": ("a",), "collection.sel": words}).collection.sel
+    assert found == {"well": "01", "site": "1e5", "level": 500, "z": (0.5, -2)}
 
 
 def test_words_become_the_values_of_a_run_file():

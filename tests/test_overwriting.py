@@ -438,7 +438,8 @@ def test_columns_masks_and_lists_are_not_written_over(here):
     words = ("--labels", "column.npy", "-o", "column.npy", "--overwrite")
     assert "column.npy is what the run reads" in refused("transform", "m.zarr", "x.npy", *words, code=2)
     Path("run.yaml").write_text("collection: {source: x.npy}\noutput: {model: n.zarr, scores: s.npy}")
-    for key in ("fit.sample_weight=column.npy", "prepare.mask=mask.npy", "prepare.scale=mask.npy"):
+    keys = ("fit.sample_weight=column.npy", "embed.actions=column.npy")
+    for key in (*keys, *(f"prepare.{step}=mask.npy" for step in ("mask", "scale", "weights"))):
         name = key.partition("=")[2]
         line = refused("run", "run.yaml", "--set", key, "--set", f"output.scores={name}", "--overwrite", code=2)
         assert f"{name} is what the run reads" in line

@@ -26,6 +26,7 @@ from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
 from streampca.planning import DENSE_FEATURES, Plan, dual, least_memory, make_plan, plan_application, randomized
 from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.budget import MOST_BLOCK, smallest
 from streampca.planning.by_features import WORTH_CHANGING
 from streampca.planning.choose_method import METHODS
 from streampca.planning.dual import dual_plan
@@ -316,6 +317,18 @@ def test_applying_is_refused_with_what_would_do():
     assert found.memory_estimate.total <= least
     with pytest.raises(BudgetError):
         plan_application(problem=layout, memory=least - MIB, **sizes)
+
+
+def test_a_sample_larger_than_a_block_is_applied_alone():
+    sizes = {"n_features": 1300 * 1300, "n_components": 2, "component_itemsize": 4, "out_bytes": 8}
+    assert 2 * 4 * sizes["n_features"] < MOST_BLOCK < 6 * 4 * sizes["n_features"]
+    found = plan_application(problem=problem(6, (1300, 1300), "f4"), memory=2 * GIB, **sizes)
+    assert found.block_rows == 1
+
+
+def test_a_question_that_nothing_answers_ends():
+    with pytest.raises(ValueError, match="no number of bytes"):
+        smallest(lambda memory: False)
 
 
 @pytest.mark.parametrize("memory", [64, 200, 4096])

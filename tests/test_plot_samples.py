@@ -138,6 +138,24 @@ def test_samples_nearest_to_quantiles_are_arranged_as_their_scores(model, x):
     np.testing.assert_array_equal(rings, scores[nearest.ravel(), :2])
 
 
+def test_kernel_pca_shows_images_at_quantiles(x):
+    model = streampca.fit(x, n_components=2, kind="kernel-pca", kernel="rbf")
+    grid = plot.quantiles(model, model.transform(x), x)
+    assert all(ax.images for ax in grid.flat)
+
+
+def test_embeddings_have_no_components_to_draw(x):
+    model = streampca.embed(x, n_neighbors=8)
+    scores = model.transform(x)
+    for draw in (
+        lambda: plot.reconstructions(model, x),
+        lambda: plot.unusual(model, x[:2], [1, 2], [1, 2]),
+        lambda: plot.series(model, scores),
+    ):
+        with pytest.raises(ModelError, match="whose axes have no components"):
+            draw()
+
+
 def test_samples_at_quantiles_are_read_one_at_a_time(model, x):
     """An image is released before the next is read, so that a report holds one raw image."""
     alive = []

@@ -432,11 +432,27 @@ def test_masks_are_read_from_any_picture(tmp_path):
     colour = np.zeros((6, 8, 4), np.uint8)
     colour[..., 1], colour[..., 3] = mask, 255
     Image.fromarray(colour).save(tmp_path / "rgba.png")
+    Image.fromarray(colour[..., [1, 3]]).save(tmp_path / "grey_and_alpha.png")
     Image.fromarray(mask).save(tmp_path / "one_bit.tif")
-    for name in ("m.npy", "n.npy", "m.png", "rgba.png", "one_bit.tif"):
+    for name in ("m.npy", "n.npy", "m.png", "rgba.png", "grey_and_alpha.png", "one_bit.tif"):
         np.testing.assert_array_equal(read_mask(str(tmp_path / name)), mask, err_msg=name)
     np.save(tmp_path / "f.npy", np.arange(5, dtype="f4"))
     np.testing.assert_array_equal(read_scale(str(tmp_path / "f.npy")), np.arange(5.0))
+
+
+@pytest.mark.parametrize("mask", [[[np.nan, 1.0], [0, 1]], [[0.5, 1.0], [0, 1]], [["a", "b"]]])
+def test_arrays_that_are_no_masks(mask):
+    with pytest.raises(RequestError, match="mask is not an array of True and False, or of 0 and 1"):
+        Preparation(mask=mask)
+    assert Preparation(mask=[[0.0, 1.0]]).mask.tolist() == Preparation(mask=[[0, 7]]).mask.tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize(
+    "steps", [{"resize": "64"}, {"resize": (64.9, 32)}, {"crop": ((1.9, 3),)}, {"crop": (("1", 3),)}]
+)
+def test_sizes_are_whole_numbers(steps):
+    with pytest.raises(RequestError, match="is not a"):
+        Preparation(**steps)
 
 
 def test_masks_are_read_from_fits(tmp_path):

@@ -291,6 +291,9 @@ def test_broken_images_are_named(tmp_path):
     refused(path, path, "not of a known format")
     (tmp_path / "x.pgm").write_bytes(b"P5 6 8 255\n" + bytes(47))
     refused(tmp_path / "x.pgm", "x.pgm", "47 bytes of pixels and 48 are announced")
+    for text in ("P2 2 2 255\n300 1 2 3\n", "P2 2 2 255\n-1 1 2 3\n", "P1 2 2\n1 0 2 1\n"):
+        (tmp_path / "x.pgm").write_text(text)
+        refused(tmp_path / "x.pgm", "x.pgm", "a pixel is", "and the header says 0 to")
     Image.fromarray(np.zeros((5000, 5000), "u1")).save(path)
     assert open_collection(path).shape == (1, 5000, 5000)
     packed = gif_bomb(tmp_path / "bomb.gif")

@@ -280,7 +280,7 @@ def merge(run: Run, parts: tuple[str, ...], output: str, approximate: bool, quie
         model = merged(
             parts,
             output,
-            n_components=run.fit.n_components if "n_components" in run.fit.model_fields_set else None,
+            n_components=(run.fit.n_components or "all") if "n_components" in run.fit.model_fields_set else None,
             approximate=approximate,
             memory=run.fit.memory,
             overwrite=run.output.overwrite,

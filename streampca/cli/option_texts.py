@@ -52,7 +52,13 @@ def read_axes(text: str) -> list[int | str]:
 
 def read_selections(texts: tuple[str, ...]) -> dict[int | str, int | list[int]]:
     """Read ``c=0`` and ``z=10:20``, one text for each axis."""
-    return dict(_selection(text) for text in texts)
+    found: dict[int | str, int | list[int]] = {}
+    for text in texts:
+        axis, entry = _selection(text)
+        if axis in found:
+            raise RequestError(f"--select takes two parts of axis {axis}; give one.")
+        found[axis] = entry
+    return found
 
 
 def read_values(texts: tuple[str, ...]) -> dict[str, int | float | str | list[int | float | str | None]]:
@@ -65,6 +71,8 @@ def read_values(texts: tuple[str, ...]) -> dict[str, int | float | str | list[in
         ends = [part.strip() for part in _RANGE.split(value)]
         if len(ends) > 2:
             raise RequestError(f"--sel {text!r} has more than two ends; write for example time=1990:2000.")
+        if axis.strip() in found:
+            raise RequestError(f"--sel takes two parts of {axis.strip()}; give one.")
         found[axis.strip()] = _value(ends[0]) if len(ends) == 1 else [_value(end) if end else None for end in ends]
     return found
 
@@ -117,19 +125,24 @@ def read_landmarks(text: str) -> int | str:
 
 
 def _value(text: str) -> int | float | str:
-    return int(text) if text.removeprefix("-").isdecimal() else number_or_word(text)
+    """Read a number, or leave a text: one that no number is written as, such as 01, may be a name."""
+    for number in (int, float):
+        with suppress(ValueError):
+            if str(number(text)) == text:
+                return number(text)
+    return text
 
 
 def _axis(name: str) -> int | str:
     name = name.strip()
-    return int(name) if name.lstrip("-").isdecimal() else name
+    return int(name) if name.removeprefix("-").isdecimal() else name
 
 
 def _selection(text: str) -> tuple[int | str, int | list[int]]:
     axis, equals, entry = text.partition("=")
     if not equals:
         raise RequestError(f"--select {text!r} is not AXIS=ENTRY; write for example c=0 or z=10:20.")
-    if entry.strip().lstrip("-").isdecimal():
+    if entry.strip().removeprefix("-").isdecimal():
         return _axis(axis), int(entry)
     start, colon, stop = entry.partition(":")
     if not (colon and start.strip().isdecimal() and stop.strip().isdecimal()):

@@ -148,7 +148,7 @@ class CollectionConfig(Section):
     )
     sample_axes: list[int | str] | None = option(
         None,
-        "axes of one image, such as 1,2 or y,x; all but the first by default",
+        "axes of one image, such as 1,2 or y,x; by default y, x and colour, or all but the first without such names",
         CommandLine("AXES", read=option_texts.read_axes),
     )
     select: dict[int | str, _Int | tuple[_Int, _Int]] | None = option(
@@ -202,9 +202,7 @@ class CollectionConfig(Section):
             flag="ignore",
         ),
     )
-    allow_remote: bool = option(
-        False, "fetch URLs that a list of paths, a table, a run file or a model names; on the command line only"
-    )
+    allow_remote: bool = option(False, "fetch URLs that a list of paths, a table, a run file or a model names")
 
 
 class PrepareConfig(Section):

@@ -128,9 +128,10 @@ class OutputPaths:
             files += picture_files(self.pictures)
         records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
         prepare, collection = run.prepare, run.collection
-        columns = column_paths(collection.labels, run.fit.sample_weight, run.fit.target, prepare.mask, prepare.scale)
-        model = [expanded(run.model)] if run.model else []
-        check_apart([*files, *records], [*paths_of(collection.source), *model, *columns])
+        pixels = (prepare.mask, prepare.scale, prepare.weights)
+        columns = column_paths(collection.labels, run.fit.sample_weight, run.fit.target, run.embed.actions, *pixels)
+        stores = [expanded(path) for path in (run.model, run.embed.graph) if path]
+        check_apart([*files, *records], [*paths_of(collection.source), *stores, *columns])
         places = [os.path.realpath(path) for path in files]
         for number, path in enumerate(places):
             for other in places[:number]:

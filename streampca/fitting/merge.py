@@ -81,7 +81,7 @@ def merge(
     output : path, optional
         Folder to write the model to.
     n_components : int, float or str, optional
-        As for `fit`; by default what the models were fitted with, which must be the same for all.
+        As for `fit`, "all" for all; by default what the models were fitted with, which must be the same for all.
     approximate : bool, default=False
         Let the components of a model that keeps no statistic, as by method "dual" or "randomized", stand for it; what
         they leave out is in the error bounds, and in a warning.
@@ -141,7 +141,7 @@ def merge(
             _check_kinds(pieces)
         along = _common_coordinates(pieces, checked=checked)
         data, problem, request = _whole(pieces)
-        wanted = request.n_components if n_components is None else n_components
+        wanted = request.n_components if n_components is None else None if n_components == "all" else n_components
         how: dict[str, Any] = {"memory": budget, "output": path is not None, "scratch": None}
         plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
         listener(Planned(plan))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..preprocessing import unflatten
 from ..readers.collection import COLOURS
-from ..readers.coordinates import LONGITUDES, is_latitude
+from ..readers.coordinates import LATITUDES, LONGITUDES
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.pixel_sizes import is_colour
@@ -317,10 +317,8 @@ def _turned(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tu
 
 
 def _is_northing(name: str, coordinate: Coordinate) -> bool:
-    return is_latitude(name, coordinate) or coordinate.attributes.get("standard_name") in (
-        "projection_y_coordinate",
-        "grid_latitude",
-    )
+    northings = ("latitude", "grid_latitude", "projection_y_coordinate")
+    return name.lower() in LATITUDES or coordinate.attributes.get("standard_name") in northings
 
 
 def _is_easting(name: str, coordinate: Coordinate) -> bool:

@@ -13,6 +13,7 @@ BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of th
 SPANS_A_WORKER = 4  # a task is then short enough for the last ones to end together
 SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
 DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
+NO_MACHINE = 2**60  # bytes
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
 
 
@@ -22,10 +23,18 @@ def block_limit(machine: Machine, memory: int | None) -> int:
 
 
 def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:
-    """The least number of bytes, a whole multiple of `unit`, that is accepted; more must be accepted too."""
+    """The least number of bytes, a whole multiple of `unit`, that is accepted; more must be accepted too.
+
+    Raises
+    ------
+    ValueError
+        If as much as no machine has is not accepted: the fault is that of the question.
+    """
     low, high = 0, 1
     while not accepts(high * unit):
         low, high = high, 2 * high
+        if high > NO_MACHINE:
+            raise ValueError("no number of bytes is accepted")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if accepts(middle * unit) else (middle, high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 from ..errors import DataError, RequestError
@@ -106,7 +107,8 @@ class EmbeddingRequest:
             )
         for name in ("reg", "gamma"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 < value < float("inf")):
                 raise RequestError(f"{name} {value!r} is not a number above 0; give one.")
         self._check_kind()
 

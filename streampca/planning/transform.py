@@ -84,7 +84,7 @@ def plan_application(
     row = (1 if streams else 2) * problem.sample_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
     beside = problem.decode_bytes + problem.scratch_bytes
     left = budget - model - RUNTIME_BYTES - beside
-    most = problem.n_samples if streams else min(MOST_BLOCK // row, problem.n_samples)
+    most = problem.n_samples if streams else min(max(1, MOST_BLOCK // row), problem.n_samples)
     rows = min(left // row, most)
     if rows < 1:
         least = budget - left + row

@@ -169,6 +169,21 @@ def as_drawn(model: PCAModel) -> PCAModel:
     return model.as_images() if isinstance(model, KernelPCAModel) else model
 
 
+def check_components(model: PCAModel) -> None:
+    """Refuse an embedding, as no image is a sum along its axes.
+
+    Raises
+    ------
+    ModelError
+        If the model is an embedding.
+    """
+    if isinstance(model, EmbeddingModel):
+        raise ModelError(
+            f"{model.name} is of kind {model.kind!r}, whose axes have no components; draw its scores, or the principal "
+            "components before it: load_model(...).pca."
+        )
+
+
 def _pre_images(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
     """Return pictures of pre-images at each step along each component, shaped as those of `_walked`."""
     scores = np.zeros((count, len(deviations), count))

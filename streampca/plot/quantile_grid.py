@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from ..errors import RequestError
 from ..models.embedding import EmbeddingModel
+from ..models.kernel_pca import KernelPCAModel
 from ..models.sample_images import Array, SampleView, view_of
-from .components import explain, scale_of
+from .components import as_drawn, explain, scale_of
 from .drawing import SMALL, AxesGrid, draw, new_figure
 from .reconstruction import prepared_rows
 from .score_plots import check_axes, ring, scores_of
@@ -89,7 +90,7 @@ def quantiles(
     scores = scores_of(scores)
     nearest = nearest_to_quantiles(scores, quantiles, axes)
     check_axes(axes, model.n_scores)
-    samples, view, count = model.raw_samples(samples), view_of(model, 1), len(quantiles)
+    samples, view, count = model.raw_samples(samples), view_of(as_drawn(model), 1), len(quantiles)
     width, height = quantiles_size(view, count)
     figure = figure if figure is not None else new_figure(width, height)
     left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
@@ -166,10 +167,12 @@ def nearest_to_quantiles(
 def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
     """Draw samples, as prepared, on one scale; they are read and reduced to pictures one at a time."""
     rows, where = np.unique(nearest, return_inverse=True)
+    of_kernel = model.image_frame if isinstance(model, KernelPCAModel) else None
+    frame = of_kernel or model.frame
     pictures = np.empty((len(rows), *view.picture_shape), model.components.dtype)  # float32 if that holds them
     for at, row in enumerate(rows.tolist()):
-        prepared = prepared_rows(model, [np.asarray(samples[row])])
-        pictures[at] = view.one(model.frame.images(prepared)[0])
+        prepared = prepared_rows(model, [np.asarray(samples[row])], of_kernel)
+        pictures[at] = view.one(frame.images(prepared)[0])
     limits = _without_extremes(view, pictures)
     for ax, at in zip(grid.ravel(), where.ravel().tolist(), strict=True):
         draw(ax, pictures[at], limits, captions=view.captions, x=view.along)

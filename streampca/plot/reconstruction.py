@@ -16,7 +16,7 @@ from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
 from ..preprocessing import Frame, given_shape
 from ..units import counted, format_shape
-from .components import as_drawn, explain, grid_size, scale_of
+from .components import as_drawn, check_components, explain, grid_size, scale_of
 from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def reconstructions(
     RequestError
         If there is nothing to draw, or the ladder asks for components that the model has not.
     ModelError
-        If a sample is not of the shape the model was fitted on.
+        If a sample is not of the shape the model was fitted on, or the model is an embedding.
 
     Examples
     --------
@@ -71,6 +71,7 @@ def reconstructions(
     >>> model = streampca.fit(digits, n_components=10)
     >>> figure = streampca.plot.reconstructions(model, digits, count=4)
     """
+    check_components(model)
     images, steps = _images(model, samples, count), _ladder(model.n_components, ladder)
     view = view_of(as_drawn(model), FEW)
     figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
@@ -123,7 +124,7 @@ def unusual(
     RequestError
         If there are no samples, or not one number and name for each.
     ModelError
-        If a sample is not of the shape the model was fitted on.
+        If a sample is not of the shape the model was fitted on, or the model is an embedding.
 
     Examples
     --------
@@ -135,6 +136,7 @@ def unusual(
     >>> strangest = spe.argsort()[-3:]
     >>> figure = streampca.plot.unusual(model, digits[strangest], t2[strangest], spe[strangest])
     """
+    check_components(model)
     images = _images(model, samples)
     for what, given in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
         if len(given) != len(images):

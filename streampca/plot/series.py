@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import RequestError
 from ..models.sample_images import FEW, Array, SampleView, layout_of, view_of
 from ..units import format_shape
-from .components import as_drawn
+from .components import as_drawn, check_components
 from .drawing import BLUE, GREY, LITERAL, SMALL, AxesGrid, draw, new_figure
 from .score_plots import scores_of
 
@@ -57,6 +57,8 @@ def series(
     ------
     RequestError
         If `count` is less than 1, or `along` is not one value for each sample.
+    ModelError
+        If the model is an embedding.
 
     Examples
     --------
@@ -66,6 +68,7 @@ def series(
     >>> model = streampca.fit(digits, n_components=3)
     >>> axes = streampca.plot.series(model, model.transform(digits))
     """
+    check_components(model)
     scores = scores_of(scores)
     n, count = len(scores), min(count, scores.shape[1], model.n_components)
     if count < 1:

@@ -26,7 +26,7 @@ def prepared_coordinates(
         if each is None:
             continue
         values: Array | None = np.asarray(each.values)
-        around = np.ndim(each.values) > 1 and is_longitude(name, each)
+        around = is_longitude(name, each)
         for at, axis in enumerate(each.along(name)):
             values = _prepared(preparation, dims.index(axis), values, raw_shape, at, around=around)
         if values is not None:

@@ -19,6 +19,7 @@ from ..readers.npy import read_header
 from ..readers.stored.files import opened
 from ..storage.disk import expanded
 from ..units import MIB, budget_size, format_bytes
+from .preparation import is_mask
 
 _WORDS = {"mask": "valid", "scale": "area"}  # what is no path, and means what the data say
 COPIES = 4  # in memory while a file is read: as stored, as numbers, as compared and as a mask
@@ -37,7 +38,7 @@ def read_mask(path: str, memory: int | None = None) -> npt.NDArray[np.bool_]:
         If reading it takes more than `memory` bytes, by default half of what the machine allows.
     """
     values = _values(path, "mask", memory)
-    if values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
+    if not is_mask(values):
         raise SourceError(
             f"mask {path} is not an array of True and False, or of 0 and 1; save it as a boolean .npy file."
         )
@@ -75,7 +76,8 @@ def _values(path: str, what: str, memory: int | None) -> Array:
         values = found
     elif what == "mask":
         picture = read_picture(path, check)
-        values = picture if picture.ndim == 2 else np.asarray(picture[..., :3].any(axis=-1))
+        colours = picture if picture.ndim == 2 or picture.shape[-1] in (1, 3) else picture[..., :-1]  # but alpha
+        values = colours if picture.ndim == 2 else np.asarray(colours.any(axis=-1))
     else:
         raise SourceError(f"{what} {path} is not a .npy or FITS file; save it as one of these.")
     if values.dtype.kind not in "biuf" or not values.ndim:

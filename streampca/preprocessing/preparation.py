@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
+from operator import index as as_index
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class Preparation:
         if self.crop is not None:
             try:
                 set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError):  # a RequestError, of an end that is no whole number, is one
                 raise RequestError(
                     f"crop {self.crop!r} is not a range an axis; give such as ((10, 100), (20, 200))."
                 ) from None
@@ -119,7 +120,7 @@ class Preparation:
             if isinstance(value, str) and value != ("valid" if name == "mask" else "area"):
                 raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
         if self.mask is not None and not isinstance(self.mask, str):
-            set_(self, "mask", _kept_for_ever(self.mask, bool))
+            set_(self, "mask", _kept(self.mask))
         if self.scale is not None and not isinstance(self.scale, str):
             set_(self, "scale", _factor(self.scale))
         for name, choices in (("anomaly", ANOMALIES), ("normalize", NORMALIZATIONS)):
@@ -341,14 +342,29 @@ class Preparation:
             )
 
 
+def is_mask(values: Array) -> bool:
+    """Return whether an array can say which pixels are kept: by True and False, whole numbers, or 0.0 and 1.0."""
+    return values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isin(values, (0, 1)).all()))
+
+
+def _kept(value: Any) -> Array:
+    """Check a mask."""
+    array = _kept_for_ever(value, None)
+    if not is_mask(array):
+        raise RequestError(
+            "mask is not an array of True and False, or of 0 and 1; compare it with a number, as mask > 0."
+        )
+    return _kept_for_ever(array, bool)
+
+
 def _end(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return None if value is None else as_index(value)
 
 
 def _size(value: Any) -> tuple[int, int]:
     """Check (height, width)."""
     try:
-        height, width = (int(length) for length in value)
+        height, width = (as_index(length) for length in value)
     except (TypeError, ValueError):
         raise RequestError(f"resize {value!r} is not a height and a width; give two, such as (64, 64).") from None
     if min(height, width) < 1:
@@ -366,7 +382,7 @@ def _factor(value: Any) -> float | Array:
     return float(array)
 
 
-def _kept_for_ever(value: Any, dtype: type) -> Array:
+def _kept_for_ever(value: Any, dtype: type | None) -> Array:
     """Copy an array, so that nobody writes to it any more."""
     if np.ma.is_masked(value):
         raise RequestError("an array for mask or scale has masked entries; fill them first, as by array.filled(0).")

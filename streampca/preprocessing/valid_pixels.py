@@ -189,7 +189,8 @@ def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
             lengths = [length if axis in along else 1 for axis, length in zip(axes, shape, strict=True)]
             return np.broadcast_to(height.reshape(lengths), shape)
     raise RequestError(
-        f'scale "area" needs latitudes, and samples of {collection.source} have none; give the factors as an array.'
+        f'scale "area" needs latitudes in degrees, and samples of {collection.source} have none; give the factors as '
+        "an array."
     )
 
 

@@ -334,7 +334,8 @@ def _is_place(name: str, coordinate: Coordinate) -> bool:
 def is_latitude(name: str, coordinate: Coordinate) -> bool:
     """Return whether a coordinate is a latitude in degrees, by its name or its attributes."""
     about = coordinate.attributes
-    return name.lower() in LATITUDES or about.get("standard_name") == "latitude" or about.get("units") in DEGREES_NORTH
+    named = name.lower() in LATITUDES or about.get("standard_name") == "latitude"
+    return about.get("units") in DEGREES_NORTH or (named and about.get("units") in _DEGREES)
 
 
 def is_longitude(name: str, coordinate: Coordinate) -> bool:

@@ -1,4 +1,4 @@
-"""`Coordinate`: values along one or several axes of a collection or an output."""
+"""`Coordinate`: values along axes of a collection or an output; and the names of attributes of packed numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+# Attributes of stored numbers that stand for other values, or for none; they do not hold for those values.
+PACKING = frozenset(
+    (
+        "scale_factor", "add_offset", "_FillValue", "missing_value", "valid_min", "valid_max", "valid_range",
+        "_Unsigned",
+    )
+)  # fmt: skip
 
 
 class Coordinate(NamedTuple):

@@ -25,7 +25,7 @@ from ..errors import OutputError, without_secrets
 from ..planning.boxes import Box, flat_range
 from ..planning.component_chunks import Cut
 from ..units import MIB
-from .coordinate import Coordinate
+from .coordinate import PACKING, Coordinate
 from .disk import UnsyncedFiles, sync_files
 from .table_cells import as_cell
 from .tiff_pages import ENDINGS as TIFF
@@ -411,7 +411,7 @@ class ZarrWriter:
             how = {"dtype": values.dtype}
         shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
         array = self._group.create_array(name, shape=shape, dimension_names=dims, overwrite=True, **how)
-        array.attrs.put(dict(attributes))
+        array.attrs.put({key: value for key, value in attributes.items() if key not in PACKING})
         for start in range(0, len(values), NAMES_AT_A_TIME) if is_text else ():
             part = values[start : start + NAMES_AT_A_TIME]
             array[start : start + len(part)] = np.array([_text(str(value)) for value in part], dtype=object)

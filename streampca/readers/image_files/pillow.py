@@ -1,7 +1,7 @@
 """PNG, JPEG, BMP, GIF, WebP and AVIF files, decoded by Pillow.
 
 Its format classes are called directly: `PIL.Image.open` tries every plugin and warns of large images by a limit of its
-own, where `picture.check_size` compares with what the file can hold.
+own, where `opened_image.check_size` compares with what the file can hold.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def open_pnm(file: IO[bytes]) -> OpenedImage:
     def load() -> Array:
         file.seek(at + 1)
         if kind < 4:
-            return _plain(file.read(), kind, count).astype(dtype).reshape(shape)
+            return _plain(file.read(), kind, count, most).astype(dtype).reshape(shape)
         pixels = file.read(stored)
         if kind == 4:
             bits = np.unpackbits(np.frombuffer(pixels, "u1").reshape(height, -1), axis=1)[:, :width]
@@ -59,8 +59,12 @@ def open_pnm(file: IO[bytes]) -> OpenedImage:
     return OpenedImage(shape, dtype, load)
 
 
-def _plain(text: bytes, kind: int, count: int) -> Array:
+def _plain(text: bytes, kind: int, count: int, most: int) -> Array:
     text = re.sub(rb"#[^\r\n]*", b"", text)
     if kind == 1:
-        return (1 - (np.frombuffer(b"".join(text.split())[:count], "u1") - ord("0"))) * np.uint8(255)
-    return np.array(text.split(None, count)[:count]).astype(np.int64)
+        values = np.frombuffer(b"".join(text.split())[:count], "u1").astype(np.int64) - ord("0")
+    else:
+        values = np.array(text.split(None, count)[:count]).astype(np.int64)
+    if wrong := values[(values < 0) | (values > most)].tolist():
+        raise ValueError(f"a pixel is {wrong[0]}, and the header says 0 to {most}")
+    return (1 - values) * 255 if kind == 1 else values

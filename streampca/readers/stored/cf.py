@@ -2,7 +2,8 @@
 
 As the CF conventions have them (https://cfconventions.org, sections 2.5.1 and 8.1), with ``_Unsigned`` of the NetCDF
 User's Guide. Result dtypes and rounding are those of xarray's ``decode_cf``, bit for bit; beyond it, values outside the
-valid range are missing too. Missing values become NaN.
+valid range are missing too, and a fill value of 0 in Zarr's second format, which its arrays have unless told otherwise,
+stands for zeros. Missing values become NaN.
 """
 
 from __future__ import annotations
@@ -18,19 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import SourceError
-from ...storage.coordinate import Coordinate
+from ...storage.coordinate import PACKING, Coordinate
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from ..coordinates import MOST_TEXTS, MOST_VALUES
 from .array import StoredArray
 from .array_boxes import Box, largest_piece, lengths, pieces_of
-
-PACKING = frozenset(
-    (
-        "scale_factor", "add_offset", "_FillValue", "missing_value", "valid_min", "valid_max", "valid_range",
-        "_Unsigned",
-    )
-)  # fmt: skip
 
 # Attributes that name variables which only describe this one.
 NAMING = ("bounds", "climatology", "coordinates", "grid_mapping")
@@ -160,7 +154,7 @@ def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str)
     scale, offset = (_factor(attributes, name, label) for name in ("scale_factor", "add_offset"))
     declared, missing = _missing(attributes, stored, taken, label)
     packs = scale is not None or offset is not None
-    lowest, highest, unpacked_limits = _limits(attributes, stored, taken, label, packs=packs)
+    lowest, highest, unpacked_limits = _limits(attributes, stored, taken, label, packs=packs, scale=scale)
     limited = lowest is not None or highest is not None
     if not (packs or missing or limited or taken != stored):
         return None
@@ -304,7 +298,13 @@ def _as_taken(number: Any, stored: np.dtype[Any], taken: np.dtype[Any]) -> Any:
 
 
 def _limits(
-    attributes: Mapping[str, Any], stored: np.dtype[Any], taken: np.dtype[Any], label: str, *, packs: bool
+    attributes: Mapping[str, Any],
+    stored: np.dtype[Any],
+    taken: np.dtype[Any],
+    label: str,
+    *,
+    packs: bool,
+    scale: Any,
 ) -> tuple[Any, Any, bool]:
     """Return the least and largest valid number where they exclude any, and whether they are in units of the values."""
     low, high = _bound(attributes, "valid_min", label), _bound(attributes, "valid_max", label)
@@ -318,7 +318,12 @@ def _limits(
         low, high = numbers
     # NetCDF User's Guide: a range in floats over packed whole numbers is one of unpacked values.
     in_values = packs and taken.kind in "iu" and any(np.asarray(bound).dtype.kind == "f" for bound in (low, high))
-    if not in_values:  # of float32 too: its 0.1 lies above that of float64
+    if in_values:  # less an eighth of a step, as 7 * 0.1 lies above 0.7
+        steps = 0.0 if scale is None else abs(float(scale)) / 8
+        low, high = (
+            None if bound is None else np.float64(bound) + end for bound, end in ((low, -steps), (high, steps))
+        )
+    else:  # of float32 too: its 0.1 lies above that of float64
         low, high = (None if bound is None else _as_taken(bound, stored, taken) for bound in (low, high))
     if taken.kind in "iu" and not in_values:
         limits = np.iinfo(taken)

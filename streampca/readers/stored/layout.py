@@ -198,10 +198,13 @@ def _asked_axes(
 def _axis_number(axis: Axis, ndim: int, dims: Sequence[str] | None, source: str) -> int:
     if dims is not None and axis in dims:
         return list(dims).index(str(axis))
-    if isinstance(axis, str) and not axis.lstrip("-").isdecimal():
+    if isinstance(axis, str) and not axis.removeprefix("-").isdecimal():
         known = f"its axes are {', '.join(dims)}" if dims else f"its axes have no names; number them 0 to {ndim - 1}"
         raise RequestError(f"{source} has no axis {axis!r}; {known}.{nearest(axis, list(dims or ()))}")
-    number = int(axis)
+    try:
+        number = int(axis) if isinstance(axis, str) else as_index(axis)
+    except TypeError:
+        raise RequestError(f"{source} has no axis {axis!r}; give a name or a whole number.") from None
     if not -ndim <= number < ndim:
         raise RequestError(f"{source} has no axis {number}; its axes are numbered 0 to {ndim - 1}.")
     return number % ndim

@@ -49,9 +49,10 @@ def places_of_values(
         if known is None or len(axes) != 1 or axes[0] not in dims:
             single = [each for each, other in coordinates.items() if len(other.along(each)) == 1]
             has = f"those it has are of {', '.join(single)}" if single else "it has none"
+            axis = name if name in dims else dims[0] if dims else 0
             raise RequestError(
                 f"{source} has no values along an axis {name!r} to take by, and {has}; give the number of an entry "
-                f"instead, such as --select {name}=0 (select={{{name!r}: 0}}).{nearest(str(name), single)}"
+                f"instead, such as --select {axis}=0 (select={{{axis!r}: 0}}).{nearest(str(name), single)}"
             )
         if axes[0] in found:
             raise RequestError(f"sel takes two parts of axis {axes[0]!r} of {source}; give one.")
@@ -103,7 +104,9 @@ def _between_texts(values: Array, ends: tuple[Any, Any], subject: str) -> npt.ND
     texts, limits = values.tolist(), []
     for end, default in zip(ends, (0, len(texts) - 1), strict=True):
         if end is not None and str(end) not in texts:
-            raise RequestError(f"{subject} is nowhere {str(end)!r}; it is {_listed(texts)}.{nearest(str(end), texts)}")
+            raise RequestError(
+                f"{subject} has no value {str(end)!r}; it has {_listed(texts)}.{nearest(str(end), texts)}"
+            )
         limits.append(default if end is None else texts.index(str(end)))
     places = np.arange(len(texts))
     if ends[0] == ends[1] and ends[0] is not None:

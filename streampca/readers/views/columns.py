@@ -30,6 +30,8 @@ LONGEST_LINE = 2**20  # characters of a list or table
 _WIDEST = 2**16  # bytes of the values of one sample: text, or several numbers
 _LISTED = 10  # values an error names
 _CONDITION = re.compile(r"\s*labels?\s*(==|!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
+_DIGITS = re.compile(r"[+-]?[0-9]+")
+_TRUTH = {"true": 1, "false": 0}
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
 }  # fmt: skip
@@ -221,9 +223,11 @@ def _most_values(collection: Collection) -> int:
 
 def _array(given: Any, subject: str) -> Array:
     try:
-        return np.asarray(unmasked(given))
+        values = np.asarray(unmasked(given))
     except ValueError as error:
         raise SourceError(f"{subject} is not an array ({first_line(error)}); give one value for each sample.") from None
+    texts = values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat)  # as pandas has them
+    return values.astype(np.str_) if texts else values
 
 
 def _numbers_or_text(path: str, column: str, most: int) -> Array:
@@ -233,21 +237,47 @@ def _numbers_or_text(path: str, column: str, most: int) -> Array:
         """Yield no more cells than show that there are too many."""
         return islice(cells(path, column), most + 1)
 
-    try:
-        numbers = np.fromiter(map(float, texts()), np.float64)
-    except ValueError as error:
-        if isinstance(error, (SourceError, RequestError)):
-            raise
-        numbers = _coded(texts())
+    numbers = _numbers(texts)
     if len(numbers) > most:
         raise RequestError(
             f"column {path}:{column} has more than {most} values, and there are at most {most} samples to give one; "
             "give one value a sample, in their order."
         )
-    if numbers.dtype.kind == "U":
-        return numbers
-    whole = np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()
-    return numbers.astype(np.int64) if whole and np.abs(numbers).max(initial=0) < 2**53 else numbers
+    return numbers
+
+
+def _numbers(texts: Callable[[], Iterator[str]]) -> Array:
+    """Return texts as whole numbers, else as numbers, where all are; else as they are."""
+    large = False
+    try:
+        return np.fromiter(map(_whole, texts()), np.int64)
+    except (SourceError, RequestError):
+        raise
+    except OverflowError:
+        large = True
+    except ValueError:
+        pass
+    try:
+        numbers = np.fromiter(map(_number, texts()), np.float64)
+    except ValueError:
+        return _coded(texts())
+    # Whole numbers of more than 64 bits are names, where floating point rounds some to one.
+    return _coded(texts()) if large and len(np.unique(numbers)) < len(set(texts())) else numbers
+
+
+def _whole(text: str) -> int:
+    """Read a whole number, also one such as 3.0 or 1e3."""
+    number = _number(text)
+    if not (isinstance(number, int) or (abs(number) < 2**53 and number == round(number))):
+        raise ValueError(f"{text} is no whole number")
+    return int(number)
+
+
+def _number(text: str) -> int | float:
+    """Read a number as tables have it: Python's may hold underscores, as names do."""
+    if "_" in text:
+        raise ValueError(f"{text} is no number")
+    return int(text) if _DIGITS.fullmatch(text) else float(text)
 
 
 def _coded(texts: Iterable[str]) -> Array:
@@ -310,7 +340,9 @@ def _wanted(text: str, sign: str, condition: str, labels: Array) -> Array:
     if labels.dtype.kind == "U":
         return np.array(texts, np.str_)
     try:
-        return np.array([float(part) for part in texts])
+        if labels.dtype.kind == "b":
+            return np.array([_TRUTH.get(part.lower(), part) for part in texts]).astype(np.float64)
+        return np.array([_number(part) for part in texts])
     except ValueError:
         raise RequestError(
             f"where {condition!r} compares with {text!r}, and the labels are numbers: {_values(labels)}."

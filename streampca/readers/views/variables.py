@@ -209,9 +209,9 @@ def _samples_of(part: Collection) -> tuple[str, ...]:
     """Describe the samples of a variable: their number, the axes they lie along, their shape and their axes."""
     return (
         f"{part.n_samples} samples",
-        f"samples along {', '.join(_outer(part))}",
+        f"samples along {', '.join(_outer(part)) or 'axes without names'}",
         f"samples of {format_shape(part.sample_shape)}",
-        f"samples with axes {', '.join(part.axes or ())}",
+        f"samples with axes {', '.join(part.axes or ()) or 'without names'}",
     )
 
 
