@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
@@ -9,7 +11,7 @@ from scipy.linalg import subspace_angles
 import streampca
 from streampca.eigensolvers import count_components, solve_dense, start_lanczos
 from streampca.eigensolvers.signs import fix_signs
-from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes
+from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes, step_bytes
 
 SPECTRA = {
     "decaying": 1e4 * 0.8 ** np.arange(120),
@@ -288,3 +290,17 @@ def test_the_last_direction_is_bounded_without_the_whole_spectrum():
     model = streampca.fit(x, n_components=4, method="covariance")
     assert model.eigenvalues is None
     assert np.all(model.angle_bound < 1e-5)
+
+
+def test_a_step_holds_what_is_planned_for_it():
+    """Parts of the basis are multiplied where they lie: copies of them would grow with every pass."""
+    p, width, limit = 4096, 60, 600
+    matrix = np.arange(1, p + 1.0) ** -0.3
+    state = start_lanczos(p, wanted=40, total=matrix.sum(), tol=1e-12, width=width, limit=limit)
+    for _ in range(limit // width + 1):  # one that restarts
+        product = np.asfortranarray(matrix[:, None] * state.wants)
+        tracemalloc.start()
+        state = state.step(product)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak + product.nbytes <= step_bytes(p, width, limit)

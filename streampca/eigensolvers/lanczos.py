@@ -335,7 +335,7 @@ def _subtract_product(matrix: Float64, left: Float64, right: Float64) -> Float64
     def subtract(rows: slice) -> None:
         for start in range(rows.start, rows.stop, SUBTRACTED_ROWS):
             some = slice(start, min(start + SUBTRACTED_ROWS, rows.stop))
-            turned[:, some] -= np.dot(right.T, left[some].T)  # all rows of these are contiguous
+            turned[:, some] -= np.matmul(right.T, left[some].T)  # rows are contiguous; `np.dot` copies `left`
 
     _in_threads(subtract, len(matrix), 2 * left.size * right.shape[1])
     return matrix
