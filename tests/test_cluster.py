@@ -77,7 +77,7 @@ def images(folder):
 
 
 @contextmanager
-def processes_here(folder, count):
+def processes_here(folder, count, **options):
     """Start a cluster of processes forked from one that has imported the package, as tests kill and restart many."""
     forkserver.ensure_running()
     # Without this, MALLOC_TRIM_THRESHOLD_ stays set in this process and lowers peaks that later tests measure.
@@ -86,7 +86,7 @@ def processes_here(folder, count):
         dask.config.set({f"distributed.{name}": value for name, value in how.items()}),
         distributed.LocalCluster(
             n_workers=count, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
-            local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50,
+            local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50, **options,
         ) as cluster,
     ):  # fmt: skip
         yield cluster
@@ -494,6 +494,15 @@ async def connected_to(ports):
             tried[address] = asyncio.wait_for(connect(address, timeout=1, **security.get_connection_args("client")), 3)
     found = await asyncio.gather(*tried.values(), return_exceptions=True)
     return [address for address, result in zip(tried, found, strict=True) if not isinstance(result, OSError)]
+
+
+def test_a_cluster_of_dask_is_used_with_its_credentials(images, folder):
+    """Its address alone is refused in a line, as nobody has its credentials."""
+    with processes_here(folder / "tls", 1, security=distributed.Security.temporary()) as cluster:
+        model = streampca.fit(images, n_components=3, cluster=cluster)
+        with pytest.raises(ClusterError, match=r"^tls://\S+ takes credentials, .* \(distributed\.comm\.tls\)"):
+            streampca.fit(images, n_components=3, cluster=cluster.scheduler_address)
+    np.testing.assert_allclose(model.explained_variance, streampca.fit(images, n_components=3).explained_variance)
 
 
 def test_nobody_else_on_this_machine_can_use_the_processes_of_a_run(images, folder):

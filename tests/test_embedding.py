@@ -26,6 +26,7 @@ from streampca.events import Planned
 from streampca.manifold.isomap import Scaling
 from streampca.models.embedding import EmbeddingModel
 from streampca.readers.stored.flat import FlatArray
+from streampca.storage.outputs import SCRATCH
 
 NEIGHBORS = 12
 KINDS = ("isomap", "locally-linear-embedding", "spectral-embedding")
@@ -472,6 +473,14 @@ def test_finished_stages_are_not_done_again(tmp_path, kind, word, done):
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path):
+    left = tmp_path / f"model.zarr{SCRATCH}"
+    left.mkdir()
+    (left / "scores.npy").write_bytes(b"of half a run")
+    streampca.embed(load_digits().images[:100], output=tmp_path / "model.zarr")
+    assert [each.name for each in tmp_path.iterdir()] == ["model.zarr"]
+
+
 def test_another_request_is_not_resumed(tmp_path):
     rows = np.random.default_rng(0).random((60, 4))
     how = {"checkpoint": tmp_path / "checkpoint"}
@@ -559,6 +568,9 @@ def test_actions_by_model(tmp_path):
         images, kind="action-respecting-embedding", n_components=1, n_neighbors=2, actions=tmp_path / "actions.npy"
     )
     np.testing.assert_array_equal(by_column.embedding, found.embedding_)
+    images[5, 3] = np.nan
+    with pytest.raises(RequestError, match=r"1 of the samples .* actions lead from each sample to the next one"):
+        streampca.embed(images, kind="action-respecting-embedding", actions=actions, missing="drop-samples")
     with pytest.raises(RequestError, match="give --actions"):
         streampca.embed(images, kind="action-respecting-embedding")
     with pytest.raises(RequestError, match="takes no actions"):

@@ -269,11 +269,30 @@ def test_it_waits_for_a_source_and_ends_when_nothing_comes():
     same(followed(lambda: open_collection("images"), idle=0.0), whole(X[:300]))
 
 
+def test_another_number_of_components_needs_no_new_samples():
+    write_folder("images", X[:300])
+    streampca.follow("images", "model.zarr", n_components=2, settle=0, idle=0)
+    found = streampca.follow("images", "model.zarr", n_components=4, settle=0, until=300)
+    same(found, whole(X[:300]))
+    same(streampca.load_model("model.zarr"), whole(X[:300]))
+
+
+def test_a_missing_value_is_refused_with_a_remedy_that_there_is():
+    x = X[:60].astype("f4")
+    x[45, 2, 2] = np.nan
+    write_series("series/*.npy", x)
+    write_series("series/*.npy", x[:10])
+    with pytest.raises(DataError, match=r"Leave it out \(--samples, --where; samples=, where=\), or fill it"):
+        streampca.follow("series/*.npy", "model.zarr", settle=0, idle=0)
+
+
 def test_sources_and_models_that_cannot_be_followed():
     with h5py.File("x.h5", "w") as file:
         file["x"] = X
     with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* --update and --samples\.$"):
         streampca.follow("x.h5", "model.zarr", idle=0)
+    with pytest.raises(RequestError, match=r"ndarray cannot be followed: nothing is added to it\. Give the path"):
+        streampca.follow(X, "model.zarr")
     write_folder("images", X[:50])
     write_folder("others", X[50:90])
     streampca.follow("images", "model.zarr", n_components=3, settle=0, idle=0)

@@ -231,6 +231,12 @@ def test_a_model_merges_others_and_asks_for_components(tmp_path):
     np.testing.assert_array_equal(streampca.load_model(tmp_path / "both.zarr").components, whole.components)
 
 
+def test_samples_that_fade_are_not_merged():
+    models = [streampca.fit(part, n_components=4, half_life=20) for part in (images()[:90], images()[90:])]
+    with pytest.raises(ModelError, match=r"was fitted with half_life=20, .* add those by 'streampca fit --update'"):
+        streampca.merge(models)
+
+
 # -- models without a scatter matrix
 
 

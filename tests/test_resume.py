@@ -34,6 +34,7 @@ from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
 from streampca.planning.request import Request
 from streampca.signals import stopping_on_signals
+from streampca.storage.outputs import SCRATCH
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -282,6 +283,23 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
     else:
         with pytest.raises(OutputError, match="exists already"):
             command(3)
+    assert os.listdir(tmp_path) == ["m.zarr"]
+
+
+def test_the_same_call_removes_what_a_finished_run_could_not(files, tmp_path, monkeypatch):
+    scratch = tmp_path / "saved" / f"copy{SCRATCH}"
+
+    def call():
+        how = Checkpointing(tmp_path / "saved", every=0)
+        streampca.fit(files / "wide.npy", n_components=3, output=tmp_path / "m.zarr", checkpoint=how)
+
+    monkeypatch.setattr(checkpoint.CheckpointFolder, "clear", lambda saver: None)
+    call()
+    monkeypatch.undo()
+    scratch.mkdir()
+    os.utime(scratch, (0, 0))  # older than the model
+    with pytest.raises(OutputError, match="exists already"):
+        call()
     assert os.listdir(tmp_path) == ["m.zarr"]
 
 

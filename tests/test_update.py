@@ -191,6 +191,17 @@ def test_fewer_samples_and_sources_that_cannot_be_compared():
     same(streampca.update(model, "x.npy", samples=slice(500, 700)), whole())
 
 
+def test_samples_that_were_left_out_are_not_looked_for():
+    x = X.astype("f4")
+    x[7, 3, 3] = np.nan
+    np.save("x.npy", x[:500])
+    streampca.fit("x.npy", n_components=4, method="covariance", missing="drop-samples", output="model.zarr")
+    np.save("x.npy", x)
+    with pytest.raises(RequestError, match=r"without samples that have missing values.* --samples START:"):
+        streampca.update("model.zarr", "x.npy")
+    assert streampca.update("model.zarr", "x.npy", samples=slice(500, None)).n_samples == 699
+
+
 def test_an_update_that_was_stopped_resumes(monkeypatch):
     monkeypatch.setattr(incremental, "WAITING_BYTES", 1)
     monkeypatch.setattr("streampca.planning.covariance.MOST_BLOCK", 40 * 64)

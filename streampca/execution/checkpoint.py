@@ -362,13 +362,24 @@ class StageCheckpoint:
         return self._files[first]
 
 
-def clear_finished(output: str) -> None:
-    """Remove the checkpoint beside an output that was completed later: its run died before it could."""
-    folder, path = output.rstrip("/") + FOLDER, output.rstrip("/")
+def clear_finished(output: str, folder: str | None = None) -> None:
+    """Remove the checkpoint of an output that was completed later: its run died before it could.
+
+    Parameters
+    ----------
+    output : str
+        Path of the output.
+    folder : str, optional
+        Folder of the checkpoint; the one beside the output by default.
+    """
+    path = output.rstrip("/")
+    folder = path + FOLDER if folder is None else folder
     with suppress(FileNotFoundError, NotADirectoryError):
         made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
             with suppress(OutputError), alone_in(folder):  # else whoever is at work there removes it
+                for name in filter(SCRATCH_NAME.fullmatch, os.listdir(folder)):
+                    discard(os.path.join(folder, name))
                 _clear(folder)
 
 

@@ -62,18 +62,33 @@ def connected(
         If the package that starts it is missing, or refuses its options.
     """
     with ExitStack() as stack:
-        found = _made(options, budget, stack)
-        try:
-            with warnings.catch_warnings():  # a table of several lines; versions that matter are compared by `check`
-                warnings.simplefilter("ignore", VersionMismatchWarning)
-                reached = Client(found, timeout=min(options.timeout, REACH), set_as_default=False)
-            client = stack.enter_context(reached)
-        except (OSError, ValueError) as error:
-            problem = f"cannot reach {options.cluster}: {first_line(error)}"
-            raise ClusterError(f"{problem}; check the address, and that it runs.") from None
+        client = stack.enter_context(client_of(_made(options, budget, stack), options))
         if options.dashboard and not options.is_address:
             listener(Warned(f"anybody on this machine can read the dashboard at {client.dashboard_link}."))
         yield joined(client, options, listener=listener)
+
+
+def client_of(cluster: Any, options: ClusterOptions) -> Client:
+    """Return a client of a cluster of dask's, or of a scheduler by its address.
+
+    Raises
+    ------
+    ClusterError
+        If it is not reached, or credentials are missing.
+    """
+    takes_credentials = isinstance(cluster, str) and cluster.startswith("tls://")
+    if takes_credentials and Security().get_connection_args("client").get("ssl_context") is None:
+        raise ClusterError(  # before a client is left half made
+            f"{cluster} takes credentials, and dask's configuration names none (distributed.comm.tls); name them "
+            "there, or give a client that has them (cluster=distributed.Client(...))."
+        )
+    try:
+        with warnings.catch_warnings():  # a table of several lines; versions that matter are compared by `check`
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            return Client(cluster, timeout=min(options.timeout, REACH), set_as_default=False)
+    except (OSError, ValueError) as error:
+        problem = f"cannot reach {options.cluster}: {first_line(error)}"
+        raise ClusterError(f"{problem}; check the address, and that it runs.") from None
 
 
 def joined(client: Client, options: ClusterOptions, *, listener: Listener = silent) -> DaskExecutor:

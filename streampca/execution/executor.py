@@ -37,18 +37,23 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
         yield cluster or LocalExecutor()
         return
     try:
-        from .connect import connected, joined
+        from .connect import client_of, connected, joined
     except ImportError as error:
         raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
     if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
         yield joined(cluster, ClusterOptions(cluster.scheduler.address), listener=listener)
+        return
+    if hasattr(cluster, "scheduler_address"):  # one of dask's, which has its own credentials
+        options = ClusterOptions(cluster.scheduler_address)
+        with client_of(cluster, options) as client:
+            yield joined(client, options, listener=listener)
         return
     with connected(_wanted(cluster), budget, listener=listener) as executor:
         yield executor
 
 
 def _wanted(cluster: Any) -> ClusterOptions:
-    match getattr(cluster, "scheduler_address", cluster):
+    match cluster:
         case ClusterOptions() as wanted:
             return wanted
         case str(address):

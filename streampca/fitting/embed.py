@@ -44,7 +44,7 @@ from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
 from ..storage.locks import alone_at, alone_in
-from ..storage.outputs import SCRATCH
+from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, parse_bytes
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
@@ -208,10 +208,10 @@ def embed(
         memory=parse_bytes(memory),
     )
     check_options(embed, opening)
-    place = None if output is None else Place(expanded(output), overwrite)
+    how = checkpointing(checkpoint)
+    place = None if output is None else Place.of(expanded(output), overwrite, how)
     if place is not None:
         check_apart([place.path], paths_of(source))
-    how = checkpointing(checkpoint)
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     with executing(cluster, request.memory, listener=listener) as executor:
         collection = prepared(raw, preparation, listener, memory=request.memory, missing=missing)
@@ -332,9 +332,25 @@ def _actions_of(given: Any, collection: Prepared, kind: str) -> Array | None:
     if given is None:
         return None
     n = collection.n_samples
+    if collection.n_dropped:
+        raise RequestError(
+            f"{collection.n_dropped} of the samples of {collection.source} have missing values and are left out, and "
+            "actions lead from each sample to the next one; embed a run of samples without any (--samples, samples=)."
+        )
     if isinstance(given, (np.ndarray, list, tuple)) and len(given) == n - 1:
         return np.asarray(given)
     return np.asarray(open_column(given, collection.raw))[: n - 1]
+
+
+@contextmanager
+def _emptied(folder: str) -> Iterator[str]:
+    """Make a folder for the block, in place of the one that a process left which was killed."""
+    discard(folder)
+    os.makedirs(folder)
+    try:
+        yield folder
+    finally:
+        discard(folder)
 
 
 @dataclass(frozen=True)
@@ -418,9 +434,12 @@ class _Work:
     ) -> Iterator[tuple[str, CheckpointFolder | None]]:
         """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
         if how is None:
-            beside = None if self.place is None else os.path.dirname(os.path.abspath(self.place.path))
-            with tempfile.TemporaryDirectory(prefix=".streampca-embed-", dir=beside) as folder:
-                yield folder, None
+            if self.place is None:
+                with tempfile.TemporaryDirectory() as folder:
+                    yield folder, None
+            else:
+                with _emptied(self.place.path.rstrip("/") + SCRATCH) as folder:
+                    yield folder, None
             return
         states, source = self.collection.states(), self.collection.source
         # No stage depends on what is done about a graph in several components: with it, later ones are not reached.

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from ..events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
 from ..execution import Executor, LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing, clear_finished
 from ..execution.executor import as_of, executing
 from ..execution.threads import one_blas_thread
 from ..machine import PeakMeter, hand_back
@@ -257,7 +257,8 @@ def fit(
     check_target(target, kind)
     options = KernelOptions(kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice)
     preparation = with_features(preparation, kind, options, seed=request.seed)
-    place = None if output is None else Place(expanded(output), overwrite)
+    saved = checkpointing(checkpoint)
+    place = None if output is None else Place.of(expanded(output), overwrite, saved)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
@@ -288,7 +289,7 @@ def fit(
             place=place,
             part=wanted,
             executor=executor,
-            checkpoint=checkpointing(checkpoint),
+            checkpoint=saved,
             listener=listener,
         )
 
@@ -315,6 +316,13 @@ class Place:
 
     def __post_init__(self) -> None:
         check_model_output(self.path, overwrite=self.overwrite)
+
+    @classmethod
+    def of(cls, path: str, overwrite: bool, checkpoint: Checkpointing | None) -> Self:
+        """Return a place; the checkpoint of a run that completed it, and died before removing that, is removed."""
+        if checkpoint is not None:
+            clear_finished(path, checkpoint.folder)
+        return cls(path, overwrite)
 
 
 @stopping_on_signals()

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
@@ -98,12 +98,12 @@ def follow(
     ChangedError
         If a sample that was added has changed since.
     RequestError
-        If the source is of a kind that cannot be followed, as an HDF5 file that is rewritten when it grows.
+        If the source is of a kind that cannot be followed: an array, or an HDF5 file that is rewritten when it grows.
     ModelError
         If the model at `output` was fitted on other data.
     SourceError, DataError
-        If a sample is unreadable although others follow it, or holds NaN or infinity. The model of those before is
-        stored first.
+        If a sample is unreadable although others follow it, or holds NaN or infinity. The model of the samples added
+        before is stored first; those that came together with it are not among them.
     BudgetError, OutputError
         As `fit`.
 
@@ -132,6 +132,11 @@ def follow(
     request = Request(
         n_components=n_components, half_life=half_life, precision=precision, seed=seed, memory=parse_bytes(memory)
     )
+    if not isinstance(source, (str, os.PathLike, list, tuple)):
+        raise RequestError(
+            f"a {type(source).__name__} cannot be followed: nothing is added to it. Give the path of what is being "
+            "written, or fit it."
+        )
     path = expanded(output)
     check_apart([path], paths_of(source))
     until = None if until is None else whole_number(until, "until", least=2, example="1000")
@@ -264,10 +269,14 @@ class _Following:
         seen = seen_by(model)
         if len(seen) != 1:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")
-        self.seen, self._stored = seen[0], seen[0].n_samples
         mine = updating_request(model)
+        self.seen, self._stored = seen[0], seen[0].n_samples
         self.request = replace(mine, n_components=self.request.n_components, memory=self.request.memory)
         self.fit = IncrementalFit.going_on(model, self.request)
+        if mine.n_components != self.request.n_components:
+            with suppress(SourceError, OSError):  # which is not there: the model is stored anew when samples come
+                whole = self.fit.template.prepared(Beginning(self.opened(), self.count))
+                self._data, self._stored = data_of(whole, whole.states(), None, None), 0
 
     def _look(self) -> bool:
         """Add samples that are complete; return whether there were any."""

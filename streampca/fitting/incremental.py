@@ -60,6 +60,10 @@ Float64 = npt.NDArray[np.float64]
 Statistic = Scatter | FrequentDirections
 
 SOURCES = 8  # named in the provenance of a model
+REMEDY = (  # of a sample with missing values
+    "Leave it out (--samples, --where; samples=, where=), or fill it: what is missing in all samples shows only where "
+    "they are fitted together (--missing, missing=)."
+)
 THREAD_ROWS = 1024  # that wait, from which on threads gain more than it takes to start them
 
 
@@ -214,7 +218,8 @@ class IncrementalFit:
             False where they cannot, and nothing was done: `add` takes them, or says what is wrong with them.
         """
         waiting = self._waiting
-        if rows.dtype != waiting.dtype or (rows.dtype.kind in "iu" and rows.dtype.itemsize == 8):  # see check_digits
+        is_alike = rows.dtype == waiting.dtype and rows.dtype.kind == self.template.raw_kind
+        if not is_alike or (rows.dtype.kind in "iu" and rows.dtype.itemsize == 8):  # see check_digits
             return False
         is_small = len(rows) == 1 or rows.nbytes <= WAITING_BYTES
         if not (is_small and self.template.preparation.is_identity):
@@ -267,7 +272,7 @@ class IncrementalFit:
         dtype, plan = collection.dtype, self.plan_for(collection, weights, running)
         counts = faded(weights, collection.n_samples, self.request.half_life)
         how: dict[str, Any] = {"weights": counts, "listener": listener, "stage": running.stage}
-        part = self._summed(Job(collection, plan, running.executor, states=collection.states(), **how))
+        part = self._summed(Job(collection, plan, running.executor, states=collection.states(), remedy=REMEDY, **how))
         precision = plan.precision
         self._add_waiting()
         with self._change():

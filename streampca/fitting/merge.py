@@ -106,7 +106,7 @@ def merge(
     ------
     ModelError
         If a part is missing, given twice, damaged, without a statistic, or was fitted to something else than the
-        others, or to samples with other coordinates.
+        others, or to samples with other coordinates; or if a model of a whole collection has a `half_life`.
     BudgetError
         If two statistics, or one and the solver, do not fit the budget.
     OutputError
@@ -237,6 +237,13 @@ class _Piece:
                 "costs accuracy that the error bounds state."
             )
         part = Part(*about["part"]) if "part" in about else None
+        half_life = about["plan"]["request"].get("half_life")
+        if part is None and half_life is not None:
+            raise ModelError(
+                f"{name} was fitted with half_life={half_life:g}, and what its samples count depends on how many come "
+                "after them; add those by 'streampca fit --update' (streampca.update), or fit parts of one collection "
+                "(--part, part=)."
+            )
         data = {key: about.get(key) for key in ("source", "fingerprint", "sample_weight")}
         alike, of_fingerprint = _alike(model), 1 + ("states" in about)
         if part is not None:

@@ -196,6 +196,11 @@ def update_model(
     known = seen_by(earlier)
     before = next((each for each in known if each.is_of(raw)), None)
     if before is not None:
+        if "dropped" in earlier.provenance:
+            raise RequestError(
+                f"{earlier.name} was fitted to {raw.source} without samples that have missing values, so those that it "
+                "has seen cannot be counted; give the new ones alone: --samples START: (samples=slice(START, None))."
+            )
         before.check(whole, earlier.name)
     first, now = 0 if before is None else before.n_samples, Seen.of(whole)
     if checkpoint is not None:

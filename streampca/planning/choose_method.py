@@ -273,7 +273,9 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
         remedies += ", or ask for a number of dimensions, such as -k 10 (n_components=10): the matrix is then not held"
     remedies += _with_output(problem, request, budget[0], least)
     share = f"the largest share is the {estimate.largest.largest_share}"
-    return too_small(f"method {method!r}", least, budget, needed=estimate.total, share=share, more=remedies)
+    # The estimate is of the method alone: what passes before and after it need may be more.
+    needed = estimate.total if estimate.total > budget[0] else least
+    return too_small(f"method {method!r}", least, budget, needed=needed, share=share, more=remedies)
 
 
 def _with_output(problem: Problem, request: Request, memory: int, least: int) -> str:

@@ -21,13 +21,13 @@ BOUND_OF_RESIDUAL = 30  # a bound from 8 probes is 12 times the truth on average
 
 def bad_sample(error: NotFiniteError, collection: Collection, remedy: str = "") -> DataError:
     """Return the error to raise for a sample that is not finite, with its name and a remedy, by default of fits."""
-    return DataError(f"{collection.named(error.sample)} {error.problem}. {remedy or _remedy(error, collection)}")
-
-
-def _remedy(error: NotFiniteError, collection: Collection) -> str:
-    """Return the remedy: where pixels are missing in every sample (land, say), a mask."""
     if "overflow" in error.problem:
-        return "The values are finite; only their squares are not."
+        remedy = "The values are finite; only their squares are not."
+    return DataError(f"{collection.named(error.sample)} {error.problem}. {remedy or _remedy(collection)}")
+
+
+def _remedy(collection: Collection) -> str:
+    """Return the remedy of fits: where pixels are missing in every sample (land, say), a mask."""
     share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0
     if 0 < share < 1:
         return (

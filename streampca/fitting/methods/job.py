@@ -52,6 +52,8 @@ class Job:
     sink : callable or None
         ``sink(k, dtype, unfinished)`` opens where components are written as they are computed, for plans that do so;
         unfinished ones are resumed if they are there.
+    remedy : str
+        Remedy of a sample with missing values; empty for that of a fit.
     target : Target or None
         Labels or numbers that supervised kinds learn from.
     states : sequence of State or None
@@ -68,6 +70,7 @@ class Job:
     sink: OpenSink | None = None
     states: Sequence[State] | None = None
     target: Target | None = None
+    remedy: str = ""
 
     @property
     def total_weight(self) -> float | None:

@@ -31,19 +31,23 @@ class SamplesTask(AccumulatorTask[A]):
         How often each counts.
     buffers : int
         Blocks that are in memory at once.
+    remedy : str
+        As in `Job`.
     """
 
     collection: Collection
     block_rows: int
     weights: Float64 | None = None
     buffers: int = 1
+    remedy: str = ""
     _buffers: list[Array] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, job: Job, new: Callable[[], A], restored: Callable[[dict[str, Array]], A]) -> Self:
         """Return the task of a job: its collection and weights, in the blocks of its plan."""
         plan = job.plan
-        return cls(new, restored, job.collection, plan.block_rows, job.weights, plan.threads * (1 + plan.ahead))
+        buffers = plan.threads * (1 + plan.ahead)
+        return cls(new, restored, job.collection, plan.block_rows, job.weights, buffers, job.remedy)
 
     def _allocate_buffers(self) -> None:
         """Take the memory that blocks are read into, once and in this thread.
@@ -81,7 +85,7 @@ class SamplesTask(AccumulatorTask[A]):
         try:
             accumulator.update(rows, at=block.start, weights=weights)
         except NotFiniteError as error:
-            raise bad_sample(error, self.collection) from None
+            raise bad_sample(error, self.collection, self.remedy) from None
         if buffer is not None:
             self._buffers.append(buffer)
 
