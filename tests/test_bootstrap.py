@@ -141,11 +141,17 @@ def test_as_a_dataset(model, scores):
     (lambda m, s: streampca.bootstrap(m, s, level=90), RequestError, "level 90 is not between 0 and 1"),
     (lambda m, s: streampca.bootstrap(m, s, n_replicates=1), RequestError, "n_replicates 1 is not a whole number"),
     (lambda m, s: streampca.bootstrap(m, s, block=0), RequestError, "block 0 is not a whole number of at least 1"),
+    (lambda m, s: streampca.bootstrap(m, s, block=100), RequestError, "block 100 is not below .* use for example 10"),
     (lambda m, s: streampca.bootstrap(m, s, memory="1MiB"), BudgetError, "500 draws of 100 samples in the space of 5"),
 ])  # fmt: skip
 def test_what_makes_no_sense(model, scores, call, error, message):
     with pytest.raises(error, match=message):
         call(model, scores)
+
+
+def test_the_longest_block_allowed_gives_draws_that_differ(model, scores):
+    found = streampca.bootstrap(model, scores, block=99, n_replicates=20)
+    assert (np.ptp(found.variances, axis=0) > 0).all()
 
 
 def test_components_without_variance_are_refused():

@@ -243,6 +243,16 @@ def test_partial_fit_after_a_pickled_fit_says_what_to_do(tmp_path):
     assert len(pickle.dumps(batches)) < 8 * 64 * (64 + 2 * len(DIGITS))
 
 
+@pytest.mark.parametrize("estimator", [
+    streampca.ActionRespectingEmbedding(), streampca.ClassicalMDS(), streampca.Isomap(), streampca.SpectralClustering(),
+    streampca.SpectralEmbedding(affinity="rbf"),
+], ids=lambda estimator: type(estimator).__name__)  # fmt: skip
+def test_what_fit_does_not_take_is_refused_by_all_that_fit(estimator):
+    for name in {"fit_transform", "fit_predict"} & set(dir(estimator)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
+            getattr(estimator, name)(DIGITS[:40], np.zeros(39), sample_weight=np.ones(40))
+
+
 def test_parameters_and_clone():
     preparation = Preparation(bin=2)
     given = StreamingPCA(3, whiten=True, memory="64 MiB", precision="double", preparation=preparation, random_state=7)

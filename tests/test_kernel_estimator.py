@@ -70,6 +70,31 @@ def test_paths_and_images_are_taken(tmp_path):
     assert ours.model_.reconstruct(OTHERS.reshape(-1, 8, 8)).shape == (60, 8, 8)
 
 
+@pytest.mark.parametrize("steps", [{"scale": 0.01}, {"mask": np.arange(64) % 4 > 0}, {"standardize": True}])
+def test_pre_images_are_of_samples_before_they_were_scaled(steps):
+    """Each is near its sample, as the model's own are, and pixels outside the mask are NaN."""
+    given = {"kernel": "rbf", "gamma": "auto", "fit_inverse_transform": True, "alpha": 1e-6}
+    ours = streampca.KernelPCA(20, preparation=streampca.Preparation(**steps), **given).fit(ROWS)
+    scores = ours.transform(ROWS)
+    images, models = ours.inverse_transform(scores), ours.model_.inverse_transform(scores)
+    assert images.shape == ROWS.shape
+    np.testing.assert_array_equal(np.isnan(images), np.isnan(models))
+    assert np.nanmean(np.square(images - ROWS)) < 0.5 * ROWS.var()
+    np.testing.assert_allclose(images, models, atol=0.5 * ROWS.max())
+
+
+@pytest.mark.parametrize("weights", [np.full(60, 2.0), np.arange(60) % 4 / 2])
+def test_eigenvectors_are_those_of_the_weighted_kernel_matrix(weights):
+    rows, share = ROWS[:60], weights / weights.sum()
+    ours = streampca.KernelPCA(5, kernel="rbf", gamma=1e-3).fit(rows, sample_weight=weights)
+    centring = np.eye(60) - share
+    matrix = centring @ matrix_of(rows, rows) @ centring.T * np.sqrt(np.outer(weights, weights))
+    vectors = ours.eigenvectors_
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(5), atol=1e-9)
+    np.testing.assert_allclose(matrix @ vectors, vectors * ours.eigenvalues_, atol=1e-9)
+    assert not vectors[weights == 0].any()
+
+
 @pytest.mark.parametrize(
     ("given", "rows", "said"),
     [

@@ -167,6 +167,12 @@ def test_images_are_prepared():
 # -- its life
 
 
+def test_batches_of_another_kind_are_refused_after_a_large_one():
+    x = np.random.default_rng(0).normal(size=(2000, 1000))
+    with pytest.raises(ModelError, match="uint8"):
+        StreamingPCA(3).partial_fit(x).partial_fit(np.ones((10, 1000), np.uint8))
+
+
 def test_components_wait_until_there_are_enough():
     ours = StreamingPCA(6)
     for count in range(5):
@@ -238,6 +244,17 @@ def test_what_was_broken_off_while_it_was_added_is_not_used(monkeypatch, where):
         with pytest.raises(DataError, match=r"broken off, .*; call fit, or give all batches"):
             further()
     assert_same(ours.fit(IMAGES), StreamingPCA(3).fit(IMAGES))
+
+
+@pytest.mark.parametrize("steps", [{"bin": 2}, {"mask": np.eye(8) == 0, "scale": np.arange(1.0, 9)}])
+def test_an_equal_preparation_is_not_a_changed_one(steps):
+    ours = given(StreamingPCA(6, preparation=Preparation(**steps)), IMAGES[:900], 300)
+    ours.set_params(preparation=Preparation(**steps)).partial_fit(IMAGES[900:])
+    assert ours.n_samples_seen_ == len(IMAGES)
+    for other in ({"crop": ((0, 4),)}, {**steps, "normalize": "mean"}, {**steps, "mask": np.eye(8) == 1}):
+        ours.set_params(preparation=Preparation(**other))
+        with pytest.raises(RequestError, match="preparation has been changed"):
+            ours.partial_fit(IMAGES)
 
 
 @pytest.mark.parametrize("rows", [5, 1000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from itertools import combinations
 
@@ -217,10 +218,19 @@ def test_a_rotation_as_a_dataset(model):
     (lambda m: streampca.varimax(m, max_iterations=1), ModelError, "in 1 iteration; allow more, .*=10, or .*=3"),
     (lambda m: streampca.varimax(m, memory="1MiB"), BudgetError, "rotating 4 components of 140 features needs"),
     (lambda m: streampca.varimax(m).inverse_transform(np.zeros((3, 5))), RequestError, "1 to 4 rotated components"),
+    (lambda m: streampca.varimax(m).inverse_transform(5.0), RequestError, r"shape \(\); give n rows of 1 to 4"),
+    (lambda m: streampca.varimax(m).inverse_transform([5.0]), RequestError, r"shape \(1,\); give n rows of 1 to 4"),
+    (lambda m: streampca.varimax(m).inverse_transform("s.zarr"), RequestError, "4 rotated components, as an array"),
 ])  # fmt: skip
 def test_what_cannot_be_rotated(model, call, error, message):
     with pytest.raises(error, match=message):
         call(model)
+
+
+@pytest.mark.parametrize("method", [rotation.Rotation.transform, rotation.Rotation.inverse_transform])
+def test_parameters_documented_are_those_taken(method):
+    documented = re.search(r"Parameters\n-+\n(.+)\n", inspect.getdoc(method))[1]
+    assert documented.split(", ") == list(inspect.signature(method).parameters)[1:]
 
 
 def test_components_without_variance_are_not_rotated():

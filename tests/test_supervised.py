@@ -461,6 +461,14 @@ def test_oblique_axes_rebuild_samples_by_projection(tmp_path):
     assert np.isfinite(model.transform(holes[:5], missing="em")).all()
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("scores", [3.0, [3.0, 1.0], np.zeros((2, 5)), np.zeros((2, 3, 2))])
+def test_scores_of_a_wrong_shape_are_refused(scores, whiten):
+    ours = FisherDiscriminant(2, whiten=whiten).fit(VARYING, TARGETS)
+    with pytest.raises(RequestError, match=r"scores have shape .* give n rows of 1 to 2 components"):
+        ours.inverse_transform(scores)
+
+
 def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
     rng = np.random.default_rng(1)
     x, target = rng.normal(size=(400, 300)), np.arange(400) % 3

@@ -142,11 +142,6 @@ class ClassicalMDS(ModelEstimator):
         BudgetError
             If not even a block of rows and a basis fit `memory`.
         """
-        self.fit_transform(X)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
-        """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
         request = self._request()
         collection = self._samples_or_distances(X)
         rows = prepared(narrowed(collection, None), self._preparation(request), logged, request=request)
@@ -159,7 +154,11 @@ class ClassicalMDS(ModelEstimator):
             model, embedding = _with_signs(model, embedding)
         self._model, self.embedding_, self.eigenvalues_ = model, embedding, model.mds_eigenvalues
         self.negative_share_, self.n_components_ = model.negative_share, model.n_components
-        return embedding
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
+        """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
+        return self.fit(X, y, **fit_params).embedding_
 
     def transform(self, X: Any) -> Any:
         """Place other samples among the fitted ones, shape (n, n_components_).

@@ -77,12 +77,14 @@ class KernelPCA(ModelEstimator):
     eigenvalues_ : ndarray of shape (n_components_,)
         Eigenvalues of the centred kernel matrix, descending.
     eigenvectors_ : ndarray of shape (n_samples, n_components_)
-        Unit eigenvectors of that matrix, where all samples are landmarks.
+        Unit eigenvectors of that matrix, where all samples are landmarks. With weights w the matrix, centred on the
+        weighted mean, is multiplied by sqrt(w) from both sides, and rows of samples of weight 0 are 0; these
+        eigenvectors are there where the samples fit in memory.
     residual_estimate_, left_out_ : ndarray of shape (n_components_,), float
         Estimates of what landmarks and random features lose; see `KernelPCAModel`.
     X_fit_ : ndarray
-        Samples that others are compared with: those fitted, or the landmarks; read from the source with ``np.asarray``
-        where they do not fit in memory.
+        Samples that others are compared with, prepared: those fitted whose weight is above 0, or the landmarks; read
+        from the source with ``np.asarray`` where they do not fit in memory.
     gamma_ : float or None
         Parameter of the kernel, as found in the samples where it was not given.
     dual_coef_, X_transformed_fit_ : ndarray
@@ -170,7 +172,7 @@ class KernelPCA(ModelEstimator):
             )
         request = replace(request, n_components=min(self.n_components or most, most))
         model = fit_collection(collection, request, weights=weights, checkpoint=self._checkpointing, listener=logged)
-        self._model, self.n_features_in_ = model, raw.n_features
+        self._model, self._weights, self.n_features_in_ = model, weights, raw.n_features
         values = ((model.total_weight or model.n_samples) - 1) * model.explained_variance
         self._take(values)
         if self.fit_inverse_transform:
@@ -247,14 +249,16 @@ class KernelPCA(ModelEstimator):
     def inverse_transform(self, X: Any) -> Array:
         """Return pre-images of scores, (n, n_features), by the regression that `fit_inverse_transform` asks for.
 
+        Rows are prepared images, flattened: scale and standardize are undone, and pixels outside the mask are NaN.
         `model_.inverse_transform` needs no such regression, and also offers fixed points.
         """
         check_is_fitted(self)
         if not hasattr(self, "dual_coef_"):
             raise NotFittedError("this KernelPCA has learned no pre-images; set fit_inverse_transform=True before fit.")
         scores = np.asarray(X, np.float64)
-        made: Array = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
-        return made
+        rows = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
+        images: Array = self.model_.image_frame.images(rows)
+        return images.reshape(len(images), -1)
 
     @property
     def model_(self) -> Any:
@@ -276,7 +280,7 @@ class KernelPCA(ModelEstimator):
 
     @property
     def eigenvectors_(self) -> Float64:
-        """Unit eigenvectors of the centred kernel matrix, where all samples are landmarks."""
+        """Unit eigenvectors of the centred kernel matrix, weighted, where all samples are landmarks."""
         check_is_fitted(self)
         if self.kernel == PRECOMPUTED:
             vectors = np.asarray(self.model_.components).T
@@ -287,6 +291,8 @@ class KernelPCA(ModelEstimator):
                 raise AttributeError("eigenvectors_ are of all samples, and only landmarks are kept; use transform.")
             # The scores have more digits than the weights of the map, which are divided by small eigenvalues.
             vectors = model.embedding / np.sqrt(self.eigenvalues_[: self._rank])
+            if self._weights is not None:
+                vectors = _of_weighted(vectors, self._weights)
         return np.pad(vectors, ((0, 0), (0, len(self.eigenvalues_) - self._rank)))
 
     residual_estimate_ = of_model(
@@ -313,3 +319,11 @@ class KernelPCA(ModelEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == PRECOMPUTED
         return tags
+
+
+def _of_weighted(vectors: Float64, weights: Float64) -> Float64:
+    """Return a row times sqrt(weight) for each of n samples, from rows of those whose weight is above 0."""
+    counted = weights > 0
+    made = np.zeros((len(weights), vectors.shape[1]))
+    made[counted] = vectors * np.sqrt(weights[counted, None])
+    return made

@@ -107,8 +107,7 @@ class ManifoldEstimator(ModelEstimator):
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Embed samples, and return their coordinates, (n, n_components)."""
-        self.fit(X)
-        return self.embedding_
+        return self.fit(X, y, **fit_params).embedding_
 
     @property
     def _n_features_out(self) -> int:
@@ -407,10 +406,6 @@ class ActionRespectingEmbedding(ManifoldEstimator):
         """
         return self._fitted_to(X, y)
 
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
-        """Embed samples, and return their coordinates, (n, n_components)."""
-        return self.fit(X, y).embedding_
-
     def _set_results(self, model: Any) -> None:
         self.actions_ = model.actions
 
@@ -662,7 +657,7 @@ class SpectralClustering(ClusterMixin, SpectralEstimator):  # type: ignore[misc]
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> npt.NDArray[np.int64]:
         """Cluster samples, and return their clusters, (n,)."""
-        return cast("npt.NDArray[np.int64]", self.fit(X).labels_)
+        return cast("npt.NDArray[np.int64]", self.fit(X, y, **kwargs).labels_)
 
     def predict(self, X: Any) -> npt.NDArray[np.int64]:
         """Return the clusters of other samples, whose places in the embedding are nearest to these centers, (m,)."""

@@ -19,6 +19,7 @@ from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, RequestError
 from ..events import logged
 from ..fitting.fit import fit_collection
+from ..fitting.identity import described
 from ..fitting.incremental import IncrementalFit
 from ..fitting.null_components import with_n_components
 from ..fitting.plan import narrowed, prepared
@@ -291,7 +292,7 @@ class StreamingPCA(ModelEstimator):
     def _changed(self) -> str | None:
         """Return the name of a setting that is not what it was for the first batch."""
         now = self._settings()
-        return next((name for name, value in self._begun.items() if value != now[name]), None)
+        return next((name for name, value in self._begun.items() if not _is_same(value, now[name])), None)
 
     def _waits(self, X: Any) -> bool:
         """Buffer a plain array like those before it, if possible, which takes a twentieth of the time of `_add`."""
@@ -468,6 +469,19 @@ class StreamingPCA(ModelEstimator):
 def _spanned(request: Request, n_samples: int) -> Request:
     """Ask for one component less than there are samples, which is what they span centred; the last is added later."""
     return replace(request, n_components=n_samples - 1) if request.n_components == n_samples > 1 else request
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Compare two values of a setting; preparations hold arrays, and are compared as a fit that resumes does."""
+    return one is other or _comparable(one) == _comparable(other)
+
+
+def _comparable(value: Any) -> Any:
+    """Return a preparation as plain data, everything else as it is."""
+    if not isinstance(value, Preparation):
+        return value
+    mask = None if value.mask is None else np.asarray(value.mask)  # of the word "valid", too
+    return described(None, {}, value, mask, None, None)
 
 
 def _adds_batches(method: Any, missing: Any) -> bool:

@@ -385,8 +385,9 @@ class DiscriminantEstimator(SupervisedEstimator):
         """Return the projections on the span of the axes of samples that have these scores."""
         X = X if hasattr(X, "shape") else np.asarray(X)
         if not self.whiten:
-            scaling = self._model_of("scaling_").scaling[: X.shape[-1]]
-            X = X / scaling.astype(X.dtype if np.dtype(X.dtype).kind == "f" else np.float64)
+            scaling = self._model_of("scaling_").scaling
+            if X.ndim and X.shape[-1] <= len(scaling):  # else the model refuses them
+                X = X / scaling[: X.shape[-1]].astype(X.dtype if np.dtype(X.dtype).kind == "f" else np.float64)
         return super().inverse_transform(X)
 
     @property

@@ -151,8 +151,8 @@ def bootstrap(
     level : float, default=0.9
         Coverage of the intervals, between 0 and 1.
     block : int, default=1
-        Neighbouring samples that are drawn together: for series that are alike from one time to the next, as many as
-        they are alike over.
+        Neighbouring samples that are drawn together, fewer than n: for series that are alike from one time to the next,
+        as many as they are alike over. Draws of fewer than about ten blocks differ too little for intervals.
     seed : int, default=0
         Of the draws.
     memory : int or str, optional
@@ -195,6 +195,11 @@ def bootstrap(
     if model.total_weight is not None:
         raise RequestError(f"{model.name} was fitted with sample weights, which draws know nothing of; fit it without.")
     n = model.n_samples
+    if length >= n:
+        raise RequestError(
+            f"block {length} is not below the {n} samples, and every draw would hold all of them; use for example "
+            f"{max(1, n // 10)}."
+        )
     needed = 8 * (2 * n * count + draws * count * (count + 1)) + RUNTIME_BYTES
     budget, source = this_machine().budget(parse_bytes(memory))
     what = f"{draws} draws of {n} samples in the space of {count} components"

@@ -31,6 +31,7 @@ from ..units import counted, parse_bytes, whole_number
 from .accuracy import check_variances
 from .data_arrays import COMPONENT, NamedSamples, component_numbers, dataset_of, is_data_array
 from .subspace import PIECE
+from .transform import is_dask_array
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -86,8 +87,12 @@ class Rotation:
     def transform(self, samples: Any, *, coordinates: str = CHECK) -> Any:
         """Scores of samples along the rotated components, in the units of the samples.
 
-        Parameters, result and errors are those of `PCAModel.transform`. Over the samples fitted the scores have the
-        variances `explained_variance`.
+        Over the samples fitted they have the variances `explained_variance`. Missing values are treated as in the fit.
+
+        Parameters
+        ----------
+        samples, coordinates
+            As for `PCAModel.transform`, as are result and errors.
         """
         scores = self.model.transform(samples, coordinates=coordinates)
         deviations = np.sqrt(self.model.explained_variance[: self.n_components])
@@ -98,7 +103,10 @@ class Rotation:
     def inverse_transform(self, scores: Any, *, coordinates: str = CHECK) -> Any:
         """Images from scores along the first rotated components, or those of a DataArray's numbers.
 
-        Parameters, result and errors are those of `PCAModel.inverse_transform`.
+        Parameters
+        ----------
+        scores, coordinates
+            As for `PCAModel.inverse_transform`, as are result and errors.
         """
         deviations = np.sqrt(self.model.explained_variance[: self.n_components])
         forth = (self.matrix * deviations[:, None] / np.sqrt(self.explained_variance)).T
@@ -106,14 +114,14 @@ class Rotation:
             given = NamedSamples.scores(scores)
             given = given.numbered(self.n_components) if coordinates == CHECK else given
             scores = given.array.rename({given.array.dims[-1]: COMPONENT})
-        elif not hasattr(scores, "shape"):
-            scores = np.asarray(scores)
-        count = scores.shape[-1]
-        if scores.ndim < 2 or not 1 <= count <= self.n_components:
+        elif not is_dask_array(scores):
+            scores = np.asanyarray(scores)
+        if scores.ndim < 2 or not 1 <= scores.shape[-1] <= self.n_components:
             raise RequestError(
-                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} rotated components."
+                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} rotated components, "
+                "as an array."
             )
-        return self.model.inverse_transform(_multiplied(scores, forth[:count]))
+        return self.model.inverse_transform(_multiplied(scores, forth[: scores.shape[-1]]))
 
     def to_xarray(self) -> Dataset:
         """The rotated components with their variances and shares as an `xarray.Dataset`, with coordinates."""
