@@ -469,6 +469,14 @@ def test_scores_of_a_wrong_shape_are_refused(scores, whiten):
         ours.inverse_transform(scores)
 
 
+def test_some_of_the_axes_are_scaled_by_their_numbers():
+    ours = FisherDiscriminant(2).fit(VARYING, TARGETS)
+    scores = xr.DataArray(ours.transform(VARYING), {"component": [1, 2]}, ("sample", "component"))
+    second = np.asarray(ours.transform(VARYING)) * [0, 1]
+    given = ours.inverse_transform(scores.sel(component=[2]))
+    np.testing.assert_allclose(given, ours.inverse_transform(second), atol=1e-12)
+
+
 def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
     rng = np.random.default_rng(1)
     x, target = rng.normal(size=(400, 300)), np.arange(400) % 3

@@ -19,6 +19,7 @@ from ..errors import RequestError
 from ..events import logged
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
+from ..models.data_arrays import NamedSamples, is_data_array
 from ..models.supervised import DiscriminantModel, SupervisedComponentsModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -386,6 +387,8 @@ class DiscriminantEstimator(SupervisedEstimator):
         X = X if hasattr(X, "shape") else np.asarray(X)
         if not self.whiten:
             scaling = self._model_of("scaling_").scaling
+            if is_data_array(X):  # whose components may be some of all, in any order
+                X = NamedSamples.scores(X).numbered(len(scaling)).array
             if X.ndim and X.shape[-1] <= len(scaling):  # else the model refuses them
                 X = X / scaling[: X.shape[-1]].astype(X.dtype if np.dtype(X.dtype).kind == "f" else np.float64)
         return super().inverse_transform(X)
