@@ -214,6 +214,24 @@ def test_longitudes_around_greenwich_are_averaged_around_it():
     np.testing.assert_allclose(np.mod(found.coordinates["lon"].values, 360), [357.5, 359.5, 1.5])
 
 
+@pytest.mark.parametrize("step", ["mask", "scale"])
+def test_masks_and_factors_with_names_are_put_in_the_order_of_the_samples(x, step):
+    """Turned, transposed, of one axis only, and of wider grids that were cut."""
+    land = xr.DataArray(np.random.default_rng(1).random((9, 12)) > 0.4, x[0].coords, ("lat", "lon"))
+    values = land if step == "mask" else land + 0.5
+    expected = streampca.fit(x, n_components=2, preparation=streampca.Preparation(**{step: values.values}))
+    for given in (values, values.T, values.sortby("lat", ascending=False), westward(values).T):
+        found = streampca.fit(x, n_components=2, preparation=streampca.Preparation(**{step: given}))
+        np.testing.assert_array_equal(found.components, expected.components)
+    north = streampca.Preparation(mask=x.lat > 0)
+    assert streampca.fit(x, n_components=2, preparation=north).mask[x.lat.values > 0].all()
+    west = streampca.fit(x, n_components=2, preparation=streampca.Preparation(mask=x.lon < 90)).mask
+    np.testing.assert_array_equal(west, np.broadcast_to(x.lon.values < 90, (9, 12)))
+    for wrong, said in ((values.isel(lat=slice(3)), "lat"), (values.rename(lon="x"), "'x'")):
+        with pytest.raises(RequestError, match=rf"{said}.*or give its values, which are taken by place"):
+            streampca.fit(x, n_components=2, preparation=streampca.Preparation(**{step: wrong}))
+
+
 def test_latitudes_are_in_degrees():
     lat = xr.Variable("lat", np.deg2rad([-75.0, 0, 75]), {"units": "radians", "standard_name": "latitude"})
     x = xr.DataArray(np.random.default_rng(0).random((9, 3, 4)), {"lat": lat}, ("time", "lat", "lon"))

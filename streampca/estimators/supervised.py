@@ -19,7 +19,7 @@ from ..errors import RequestError
 from ..events import logged
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
-from ..models.data_arrays import NamedSamples, is_data_array
+from ..models.data_arrays import NamedSamples
 from ..models.supervised import DiscriminantModel, SupervisedComponentsModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -27,6 +27,7 @@ from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Collection
+from ..readers.detect import is_data_array
 from ..readers.target import Target, target_of
 from ..readers.weights import weights_of
 from ..units import parse_bytes

@@ -21,10 +21,11 @@ from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import unflatten
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import open_collection
+from ..readers.detect import is_data_array
 from ..signals import safe_point, stopping_on_signals
 from ..units import format_shape, parse_bytes, whole_number
 from .accuracy import check_variances
-from .data_arrays import COMPONENT, NamedSamples, dataset_of, is_data_array
+from .data_arrays import COMPONENT, NamedSamples, dataset_of
 from .subspace import PIECE
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ scores are (time, component), one time series a component, and reconstructions (
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -36,12 +35,6 @@ COMPONENT = "component"
 
 Array = npt.NDArray[Any]
 Named = TypeVar("Named", "DataArray", "Dataset")
-
-
-def is_data_array(samples: Any) -> bool:
-    """Return whether something is an `xarray.DataArray`; xarray is not imported to find out."""
-    xarray = sys.modules.get("xarray")
-    return xarray is not None and isinstance(samples, xarray.DataArray)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from ..preprocessing.feature_map import FeatureMap, KernelMap
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.landmark_rows import LandmarkRows
 from ..readers.coordinates import CHECK
-from .data_arrays import MapResult, is_data_array
+from ..readers.detect import is_data_array
+from .data_arrays import MapResult
 from .pca import PCAModel
 from .subspace import Subspace
 from .transform import map_array

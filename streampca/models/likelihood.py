@@ -23,9 +23,9 @@ from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import SampleError
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
+from ..readers.detect import is_data_array
 from ..units import MIB, parse_bytes
 from .accuracy import null_directions, null_variance, rounding_unit
-from .data_arrays import is_data_array
 from .least_squares import NormalEquations, groups
 from .subspace import PIECE, Subspace
 from .transform import applied, is_dask_array, measure, rows_beside

@@ -24,7 +24,7 @@ from ..preprocessing.learned import SampleKeys
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
-from ..readers.detect import is_dataset, is_sparse
+from ..readers.detect import is_data_array, is_dataset, is_sparse
 from ..readers.views.reordered import Reordered
 from ..readers.views.variables import VARIABLE, variables_fitted
 from ..storage.components import StoredComponents
@@ -37,7 +37,6 @@ from .data_arrays import (
     NamedSamples,
     by_variable,
     component_numbers,
-    is_data_array,
     one_array,
     units_of,
 )

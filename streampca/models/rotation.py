@@ -25,11 +25,12 @@ from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import unflatten
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
+from ..readers.detect import is_data_array
 from ..signals import safe_point
 from ..storage.components import StoredRows
 from ..units import counted, parse_bytes, whole_number
 from .accuracy import check_variances
-from .data_arrays import COMPONENT, NamedSamples, component_numbers, dataset_of, is_data_array
+from .data_arrays import COMPONENT, NamedSamples, component_numbers, dataset_of
 from .subspace import PIECE
 from .transform import is_dask_array
 

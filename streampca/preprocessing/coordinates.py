@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..errors import ModelError
-from ..readers.collection import Array
+from ..errors import ModelError, RequestError
+from ..readers.collection import Array, Collection
 from ..readers.coordinates import CommonGrid, Grid, Order, in_orders, is_longitude, is_straight, order_of, over_axes
 from ..storage.coordinate import Coordinate
 from .preparation import Preparation
@@ -32,6 +33,56 @@ def prepared_coordinates(
         if values is not None:
             made[name] = each._replace(values=values)
     return made
+
+
+def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:
+    r"""Return values by pixel, whose axes have names, in the order of the axes and coordinates of samples.
+
+    Parameters
+    ----------
+    values : ndarray
+        One for each pixel, along the axes of `grid`.
+    grid : Grid
+        Names of these axes, each of which is one of the samples', and coordinates along them.
+    samples : Collection
+        Samples without a mask. Where their axes have no names, values are taken by place.
+    name : str
+        Name of the values, for messages.
+
+    Returns
+    -------
+    ndarray of shape (\*sample_shape), or of its leading axes
+
+    Raises
+    ------
+    RequestError
+        If an axis is none of the samples', or a coordinate has other values than theirs.
+    """
+    axes = samples.axes
+    if axes is None:
+        return values
+    by_place = f"or give its values, which are taken by place ({name}.values)"
+    for at, dim in enumerate(grid.dims):
+        if dim not in axes:
+            raise RequestError(
+                f"{name} has an axis {dim!r}, and samples of {samples.source} have {', '.join(axes)}; name its axes as "
+                f"theirs, {by_place}."
+            )
+        own, theirs = grid.coordinates.get(dim), samples.coordinates.get(dim)
+        if own is None or theirs is None:
+            continue
+        order = order_of(own, theirs, dim)
+        if order is None:
+            raise RequestError(
+                f"{dim} of {name} has other values than {dim} of {samples.source}; bring {name} to their grid, "
+                f"{by_place}."
+            )
+        values = np.take(values, order, axis=at)
+    values = values.transpose([grid.dims.index(axis) for axis in axes if axis in grid.dims])
+    shape = samples.sample_shape
+    lengths = [length if axis in grid.dims else 1 for axis, length in zip(axes, shape, strict=True)]
+    # One of another length is refused where samples are prepared.
+    return np.broadcast_to(values.reshape(lengths), shape) if values.size == math.prod(lengths) else values
 
 
 def raw_orders(

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from ..errors import RequestError, nearest
 from ..readers.collection import COLOURS, Array
+from ..readers.coordinates import Grid, named_coordinates
+from ..readers.detect import is_data_array
 from ..units import format_shape, whole_number
 from .dtypes import float_of
 from .feature_map import FeatureMap
@@ -46,7 +48,8 @@ class Preparation:
         Replace each q x q square of the first two axes by its mean; a remainder at the far edges is dropped.
     mask : bool ndarray or "valid", optional
         Shape of the sample after the steps above (or of its leading axes); only pixels where it is True are features.
-        "valid": those that are finite in every sample.
+        "valid": those that are finite in every sample. An `xarray.DataArray` is put in the order of the samples' axes
+        and coordinates; an array has theirs.
     anomaly : {"month", "dayofyear", "label"}, optional
         Take off the mean of all samples of the same month, day of the year (1 to 366) or label. Months and days are
         those of the dates along the samples, or of labels such as ``"2001-07-23"``.
@@ -70,6 +73,8 @@ class Preparation:
         Arrays that a fit found for anomaly, detrend and standardize; a model applies them to other samples.
     mapped : KernelMap or FourierMap, optional
         Feature map that a fit made for `feature_map`: landmarks and weights, or random frequencies.
+    grids : mapping of str to Grid, optional
+        Axes and coordinates of mask and scale that were given as a DataArray, until `resolved` has compared them.
 
     Raises
     ------
@@ -91,6 +96,7 @@ class Preparation:
     feature_map: KernelFeatures | None = None
     learned: Learned | None = field(default=None, repr=False)
     mapped: FeatureMap | None = field(default=None, repr=False)
+    grids: Mapping[str, Grid] = field(default_factory=dict, repr=False)
 
     def __post_init__(self, weights: float | Array | str | None) -> None:
         set_ = object.__setattr__
@@ -119,6 +125,9 @@ class Preparation:
         for value, (name, word) in ((self.mask, ("mask", "valid")), (self.scale, given)):
             if isinstance(value, str) and value != ("valid" if name == "mask" else "area"):
                 raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
+        named = {name: value for name in ("mask", "scale") if is_data_array(value := getattr(self, name))}
+        own = {name: Grid(tuple(map(str, each.dims)), named_coordinates(each)) for name, each in named.items()}
+        set_(self, "grids", {**self.grids, **own})
         if self.mask is not None and not isinstance(self.mask, str):
             set_(self, "mask", _kept(self.mask))
         if self.scale is not None and not isinstance(self.scale, str):
@@ -150,7 +159,7 @@ class Preparation:
     def is_resolved(self) -> bool:
         """True where nothing is left to be found in the data; see `resolved` and ``fitting/learning.py``."""
         found = (self.learned is not None or not self.learns) and self.is_mapped
-        return found and not isinstance(self.mask, str) and not isinstance(self.scale, str)
+        return found and not isinstance(self.mask, str) and not isinstance(self.scale, str) and not self.grids
 
     @property
     def reads_samples(self) -> bool:
@@ -165,7 +174,7 @@ class Preparation:
     @property
     def of_images(self) -> Preparation:
         """The steps that make images of images, without mask and what comes after it."""
-        return replace(self.unlearned, mask=None)
+        return replace(self.unlearned, mask=None, grids={})
 
     @property
     def unlearned(self) -> Preparation:

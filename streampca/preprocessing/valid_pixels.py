@@ -18,6 +18,7 @@ from ..readers.collection import Collection, Skipped
 from ..readers.coordinates import is_latitude
 from ..readers.views.compose import choose
 from ..units import MIB, counted
+from .coordinates import placed
 from .preparation import Preparation
 from .prepared import Prepared
 
@@ -34,11 +35,16 @@ def resolved(
     block_bytes: int = MOST_BLOCK,
     drops_features: bool = False,
 ) -> Preparation:
-    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection.
+    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection; put others in order.
 
     Samples are read in blocks of at most `block_bytes`, what is made of them included. With `drops_features`, a mask
     that is an array is narrowed to the features that are finite in every sample.
     """
+    if preparation.grids:
+        images = Prepared(raw, preparation.of_images)
+        named = {name: (getattr(preparation, name), grid) for name, grid in preparation.grids.items()}
+        ordered: dict[str, Any] = {name: placed(*each, images, name) for name, each in named.items()}
+        preparation = replace(preparation, grids={}, **ordered)
     if isinstance(preparation.mask, str) or drops_features:
         given = None if isinstance(preparation.mask, str) else preparation.mask
         mask = valid_mask(Prepared(raw, replace(preparation.of_images, mask=given)), listener, block_bytes=block_bytes)

@@ -6,6 +6,7 @@ import glob
 import gzip
 import json
 import os
+import sys
 import zlib
 from collections.abc import Iterable
 from typing import IO, Any
@@ -45,6 +46,12 @@ def is_container(source: Any) -> bool:
 def is_dataset(source: Any) -> bool:
     """Return whether an object is an `xarray.Dataset`."""
     return all(hasattr(source, name) for name in ("data_vars", "coords", "to_dataarray"))
+
+
+def is_data_array(source: Any) -> bool:
+    """Return whether an object is an `xarray.DataArray`; xarray is not imported to find out."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(source, xarray.DataArray)
 
 
 def is_npy(source: Any) -> bool:
