@@ -29,7 +29,7 @@ import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
 from streampca.events import BlockDone, Drawing, PassStarted, Warned
 from streampca.plot.report import figures, survey, write_report
-from streampca.plot.report.survey import FEWEST_RUNS, places_in, runs_spread
+from streampca.plot.report.survey import FEWEST_RUNS, _spread, places_in, runs_spread
 from streampca.preprocessing import Preparation
 from streampca.readers import idx
 from streampca.readers.stored import flat
@@ -583,3 +583,11 @@ def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
         write_report(model, tmp_path / "r.html", pictures=tmp_path / "p", overwrite=True)
     assert os.listdir(tmp_path) == ["r.html"]
     assert (tmp_path / "r.html").read_text() == "old"
+
+
+def test_examples_are_of_different_seasons():
+    for years, count in ((10, 4), (50, 4), (30, 8)):
+        found = _spread(12 * years, count)
+        np.testing.assert_array_equal(np.asarray(found) * count // (12 * years), np.arange(count))
+        assert len({month % 12 for month in found}) > count // 2
+    assert list(_spread(3, 4)) == [0, 1, 2]

@@ -33,6 +33,7 @@ from .thumbnails import Sheet, Thumbnails, moves
 Float64 = npt.NDArray[np.float64]
 
 AXES = (1, 2)  # components whose scores are drawn
+GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples, modulo 1, are nowhere close together
 FEWEST = 25  # samples that quantiles make sense of
 LADDERED = 4  # samples drawn at a ladder of numbers of components
 UNUSUAL = 4  # samples drawn for each of the two measures
@@ -224,7 +225,7 @@ def survey(
     found = _measured(share, raw, runs, listener)
     places, values, axis = found.places, found.values, sample_axis_of(raw)
     pinned, unusual = _pinned(values[:, :-2]), _unusual(share, raw, axis, found.largest)
-    laddered = tuple(int(at) for at in _middles(raw.n_samples, min(LADDERED, share.together)))
+    laddered = tuple(int(at) for at in _spread(raw.n_samples, min(LADDERED, share.together)))
     samples = Samples(raw, share.images)
     samples.fetch([*(each.position for each in unusual), *laddered, *(places[row] for row in pinned)])
     return Survey(
@@ -346,9 +347,10 @@ def _pinned(scores: Array) -> npt.NDArray[np.intp]:
     return np.asarray(plot.nearest_to_quantiles(scores, axes=AXES), np.intp).ravel()
 
 
-def _middles(n: int, count: int) -> range | npt.NDArray[np.intp]:
-    """Return up to `count` of n positions, each in the middle of an equal part."""
-    return range(n) if n <= count else ((2 * np.arange(count) + 1) * n // (2 * count))
+def _spread(n: int, count: int) -> range | npt.NDArray[np.intp]:
+    """Return up to `count` of n positions, one in each of equal parts, unevenly: others would meet one season only."""
+    inside = np.mod(0.5 + GOLDEN * np.arange(count), 1)
+    return range(n) if n <= count else ((np.arange(count) + inside) * n / count).astype(int)
 
 
 def _unusual(share: Share, raw: Collection, axis: SampleAxis | None, largest: list[Float64]) -> tuple[Unusual, ...]:
