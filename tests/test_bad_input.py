@@ -234,6 +234,8 @@ def test_remedies_for_a_large_p_work(here):
     (["--sample-axes", "y,x"], "'y'"),
     (["--select", "0"], "c=0 or z=10:20"),
     (["--select", "0=a"], "10:100"),
+    (["--select", "c=Alexa 488"], "; a value of the axis is taken by --sel 'c=Alexa 488'."),
+    (["--samples", "0:9", "--samples", "0:5"], "--samples takes one value and is given 2 times; keep one."),
     (["--select", "0=99"], "99"),
     (["--select", "t=0"], "'t'"),
     (["--crop", "3"], "10:100"),
@@ -247,7 +249,7 @@ def test_remedies_for_a_large_p_work(here):
     (["--dtype", "u1"], "No such option"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(source, options, says):
-    assert says in refused_fit(source, "-k", 2, *options, code=2)
+    assert says in refused_fit(source, *options, code=2)
 
 
 def test_labels_that_are_not_there(source):
@@ -287,6 +289,7 @@ def test_commands_that_are_none(here, words, says):
     ("collection: {source: images.npy}\nstructure: 3", "'structure' is not known. Known here: collection, model"),
     ("collection: {source: a, source: b}", "'source' is given twice, the second time in line 1"),
     ("collection:\n  source: [a\n", "is not YAML"),
+    ("collection: {source: ${HOME}/x.npy}", "correct that line: put the text that holds ${...} in quotation marks."),
     ("? [a, b]\n: c", "unhashable key in line 1"),
     ("- images.npy", "holds no keys"),
     ("fit: {n_components: 3}", "'collection' is missing"),
@@ -313,6 +316,7 @@ def test_run_files_that_are_none(source, text, says):
 
 @pytest.mark.parametrize(("change", "says"), [
     ("fit.n_componets=3", "Did you mean 'n_components'?"),
+    ("n_components=3", "Did you mean fit.n_components or embed.n_components or output.n_components?"),
     ("n_components", "fit.n_components=20"),
     ("collection.source.path=a", "source is a value, not a section"),
     ("fit.n_components={", "is not YAML"),
@@ -328,6 +332,19 @@ def test_missing_run_file(here):
 
 
 # -- models
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_scores_in_tables_are_not_read(source, model, suffix):
+    path = f"scores.{suffix}"
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    succeeded("transform", "model.zarr", source, "-o", path, "-q")
+    assert f"{path} is a table: scores are read from .zarr or .npy" in refused(
+        "reconstruct", "model.zarr", path, "-o", "i.npy"
+    )
+    succeeded("transform", "model.zarr", source, "-o", "scores.npy", "-q")
+    succeeded("reconstruct", "model.zarr", "scores.npy", "-o", "i.npy", "-q")
 
 
 def test_what_is_no_model(source, model):

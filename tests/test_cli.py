@@ -438,6 +438,15 @@ def test_a_dry_run_reads_and_writes_nothing(tmp_path, run_file, monkeypatch):
     assert typed("run", run_file, "--set", "fit.n_components=400", "--dry-run").code == 2
 
 
+def test_the_run_file_of_a_run_directory_stands_for_the_same_run(done):
+    record = done.parent / "out" / "config.yaml"
+    text = record.read_text()
+    said = typed("run", record)
+    assert said.code == 0, said.err
+    assert "used again" in said.err
+    assert record.read_text() == text
+
+
 def test_more_memory_is_no_other_request(done):
     assert "used again" in typed("run", done, "--set", "fit.memory=128MiB").err
 

@@ -341,7 +341,7 @@ def _zarr(path, **arrays):
 def test_models_are_no_collections(digits, tmp_path):
     said = refused("transform", digits[0] / "x.npy", digits[0] / "m.zarr", "-o", tmp_path / "s.npy")
     assert "m.zarr is a model, not a collection" in said
-    assert "MODEL comes before SOURCE" in said
+    assert "where a command takes a model, too, it comes first" in said
     assert "2 of 12 x 10" in succeeded("info", digits[0] / "m.zarr", "--key", "components")
 
 
@@ -361,10 +361,11 @@ def test_missing_files_of_options_are_said_to_be_missing(digits, option, remedy,
 def test_missing_lists_and_unknown_formats(tmp_path):
     said = refused("info", f"@{tmp_path / 'nope.txt'}")
     assert "(No such file or directory)" in said
-    (tmp_path / "list.csv").write_text("file\n1.png\n")
-    said = refused("info", tmp_path / "list.csv")
-    assert "HDF5, NetCDF, FITS" in said
-    assert "table.csv:column" in said
+    for name, words in (("list.txt", "HDF5, NetCDF, FITS"), ("list.csv", "list.csv is a table")):
+        (tmp_path / name).write_text("file\n1.png\n")
+        said = refused("info", tmp_path / name)
+        assert words in said
+        assert "table.csv:column" in said
 
 
 @pytest.mark.parametrize("command", ["fit", "copy"])

@@ -185,6 +185,8 @@ def test_the_callers_collection_stays_as_it_was():
         ("label <= 3", [0, 1, 3]),
         ("label>4.5", [4, 5]),
         ("label>=5", [4, 5]),
+        ("label>=3 and label<9", [0, 2, 4]),
+        ("label!=1,9  and  labels > 3 and label <= 5", [2, 4]),
     ],
 )
 def test_samples_by_label(condition, places):
@@ -197,6 +199,12 @@ def test_samples_by_text():
     names = ["cat", "dog", "cat", "cow", "dog", "ant"]
     assert open_collection(images(), labels=names, where="label=dog,ant").labels.tolist() == ["dog", "dog", "ant"]
     assert open_collection(images(), labels=names, where="label<cat").labels.tolist() == ["ant"]
+    named = ["cat and dog", "cat", "labels and all", "dog", "dog", "ant"]
+    assert open_collection(images(), labels=named, where="label=cat and dog").labels.tolist() == ["cat and dog"]
+    assert open_collection(images(), labels=named, where="label>cat and label!=dog").labels.tolist() == [
+        named[0],
+        named[2],
+    ]
 
 
 def test_conditions_are_exact_and_of_truth():
@@ -219,6 +227,8 @@ def test_conditions_are_exact_and_of_truth():
         (PI, "label=cat", r"compares with 'cat', and the labels are numbers: 1, 3, 4, 5, 9\."),
         (PI, "digit=3", "is not a condition"),
         (PI, "label=", "is not a condition"),
+        (PI, 3, "where 3 is not a condition; give such as 'label=3'"),
+        (PI, "label>3 and label<4", "takes no sample of numpy array"),
         (None, "label=3", "needs labels"),
         (list("abcdef") * 2 + list("ghijklmn"), "label=x", r"labels are a, b, c, d, e, f, g, h, i, j and 4 more\."),
     ],

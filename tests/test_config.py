@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from shell import succeeded
 
 from streampca.cli.config import json_schema, load_run, make_run
-from streampca.cli.from_config import plan_run
+from streampca.cli.from_config import cluster_of, plan_run
 from streampca.cli.options import Run, Section, section_of
 from streampca.cli.pipeline import _check_embedding, execute
 from streampca.errors import ConfigError
@@ -189,6 +189,7 @@ def test_defaults_are_left_out():
 @pytest.mark.parametrize("data", [
     {}, {"fit": {"n_components": 3}}, {"embed": {"kind": "isomap"}}, {"model": "m.zarr", "output": {"scores": "s.npy"}},
     {"fit": {"update": "m.zarr", "n_components": 5}, "output": {"model": "n.zarr"}},
+    {"execution": {"kind": "dask", "workers": 2}},
 ], ids=str)  # fmt: skip
 def test_resolved_run_files_list_defaults_and_stand_for_the_same_run(data, tmp_path):
     run = make_run({"collection": {"source": "a"}} | data)
@@ -200,6 +201,7 @@ def test_resolved_run_files_list_defaults_and_stand_for_the_same_run(data, tmp_p
         assert set(listed[name]) == set(section_of([name]).model_fields) - {"allow_remote"}
     for one in (run, again):  # neither is refused for keys that it does not take
         _check_embedding(one)
+        assert cluster_of(one) == cluster_of(run)
     if run.fit.update is not None:
         assert again.fit.model_fields_set <= {"update", "n_components", "memory"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import struct
 from pathlib import Path
 
 import h5py
@@ -194,6 +195,7 @@ def test_packed_fits_images_are_images_too(tmp_path):
         (b"\0\0\0\x20ftypheic", "it is HEIF"),
         (b"\0\0\0\x20ftypmp42", "it is a video"),
         (b"RIFF\0\0\0\0AVI LIST", "it is a video"),
+        (b"", "it is empty (0 bytes); copy or save it again"),
         (bytes(200), "begins like none of"),
         (b"RIFF\0\0\0\0abcd", "begins like none of"),
         (b"\0\0\0\0\1", "begins like none of"),
@@ -249,6 +251,24 @@ def test_images_without_an_ending_are_refused_with_a_remedy_that_works(tmp_path)
     (tmp_path / "list.txt").write_text("".join(f"gifs/{path.name}\n" for path in paths))
     for source in (paths, f"@{tmp_path}/list.txt"):
         assert open_collection(source).shape == (6, 8, 6)
+
+
+def test_a_folder_of_idx_files_is_refused_with_a_remedy_that_works(tmp_path):
+    for name, shape in (("train-labels-idx1-ubyte.gz", (5,)), ("t10k-images-idx3-ubyte.gz", (5, 4, 3))):
+        start = struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape)
+        (tmp_path / name).write_bytes(gzip.compress(start + bytes(int(np.prod(shape)))))
+    (tmp_path / "notes").write_text("notes")
+    given = f"{tmp_path}/t10k-images-idx3-ubyte.gz"
+    refused(tmp_path, "t10k-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz)", f"such as {given}.")
+    assert open_collection(given).shape == (5, 4, 3)
+
+
+def test_brackets_of_a_name_are_no_pattern_in_brackets(tmp_path):
+    for at in range(2):
+        save(tmp_path / "day [1]" / f"{at}.png", values(seed=at))
+    refused(f"{tmp_path}/day [1]/*.png", "matches no files, as [ ] of a pattern", f"'{tmp_path}/day [[]1]/*.png'")
+    assert open_collection(f"{tmp_path}/day [[]1]/*.png").n_samples == 2
+    refused(f"{tmp_path}/day [[]2]/*.png", "matches no files; give a folder or glob")
 
 
 def matlab_7_3(path, pixels):

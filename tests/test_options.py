@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
+import click
 import pytest
 
 import streampca
@@ -115,8 +116,22 @@ def test_commands_take_what_is_declared(command, sections):
     ],
 )
 def test_words_that_do_not_fit_each_other(option, words):
-    with pytest.raises(RequestError, match=r"takes two parts of|is not START:STOP"):
+    with pytest.raises(RequestError, match=r"takes two parts of|is neither AXIS=NUMBER nor AXIS=START:STOP"):
         run_of({"collection.source": ("a",), option: words})
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_options_of_one_value_are_given_once(name):
+    command = cli.commands[name]
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.is_flag and not option.multiple:
+            with pytest.raises(click.UsageError, match=f"{option.opts[0]} takes one value and is given 2 times"):
+                command.make_context(name, [option.opts[0], "1", option.opts[-1], "2"])
+
+
+def test_flags_and_parts_of_axes_may_be_repeated():
+    words = ["a.zarr", "-o", "m.zarr", "--grey", "--grey", "--select", "c=0", "--select", "t=0:5"]
+    assert cli.commands["fit"].make_context("fit", words).params["prepare__grey"]
 
 
 def test_texts_that_look_like_numbers_stay_as_they_are():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def test_the_two_commands():
 def test_there_is_something_to_test():
     assert texts("python")
     assert COMMANDS
+
+
+def test_every_extra_is_named():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    said = (ROOT / "README.md").read_text(encoding="utf-8").partition("\nExtras: ")[2].partition("\n\n")[0]
+    assert set(extras) <= set(re.findall(r"`(\w+)`", said))
 
 
 @pytest.mark.parametrize("code", texts("python"), ids=range(len(texts("python"))))

@@ -57,6 +57,8 @@ def test_dates_of_other_calendars(calendar):
     x = field(calendar=calendar)
     found = taken(x, level=500, time=slice("1991-02", "1992"))
     np.testing.assert_array_equal(found, x.sel(level=500, time=slice("1991-02", "1992")).values)
+    with pytest.raises(EmptySelectionError, match=r"in 2005; they go from 1990-01-01 to 1995-12-01\."):
+        taken(x, time=2005)
 
 
 def test_texts_and_other_coordinates():
@@ -89,6 +91,7 @@ def test_joined_files_without_any_are_left_out(tmp_path):
     ({"level": "high"}, r"level of .* has numbers, and 'high' is none"),
     ({"time": "spring"}, r"time of .* has dates, and 'spring' is none .* such as 1990, 1990-05"),
     ({"time": "1990-13"}, r"'1990-13' is none of its calendar"),
+    ({"time": 2005}, r"has no values in 2005; they go from 1990-01-01 to 1995-12-01\."),
     ({"level": slice(1000, 200, 2)}, r"without a step"),
     ({"lat": slice(70, 80)}, r"lat of .* has no values from 70 to 80; they go from 60.0 to 0.0"),
 ])  # fmt: skip

@@ -330,7 +330,11 @@ def transform(run: Run, quiet: bool, print_config: bool) -> None:
 @_writing
 @takes_run
 def reconstruct(run: Run, quiet: bool, print_config: bool) -> None:
-    """Rebuild images from scores, or themselves: say what is lost."""
+    """Rebuild images from scores, or themselves: say what is lost.
+
+    SOURCE holds scores in .zarr or .npy, as transform writes them (.csv and .parquet are not read), or images, which
+    are projected first.
+    """
     _carry_out(run, quiet=quiet, print_config=print_config)
 
 

@@ -191,7 +191,9 @@ def _parsed(text: str, subject: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or first_line(error)
-        raise ConfigError(f"{subject} is not YAML: {problem}{line}; correct that line.") from None
+        bare = mark is not None and VARIABLE.match(text, max(mark.index - 1, 0))  # a variable, inside braces
+        how = ": put the text that holds ${...} in quotation marks" if bare else ""
+        raise ConfigError(f"{subject} is not YAML: {problem}{line}; correct that line{how}.") from None
     except RecursionError:
         raise ConfigError(f"{subject} is nested too deeply; a run has three levels.") from None
     except (ValueError, TypeError, AttributeError, OverflowError) as error:  # of a date, a number or a tagged value
@@ -225,6 +227,10 @@ def _explain(error: ValidationError, subject: str) -> str:
     match first["type"]:
         case "extra_forbidden":
             known = list(section_of(place[:-1]).model_fields)
+            sections = [name for name in Run.model_fields if _is_section([name])]
+            elsewhere = [f"{name}.{place[-1]}" for name in sections if place[-1] in section_of([name]).model_fields]
+            if elsewhere:
+                return f"{subject}: key {key!r} is not known. Did you mean {' or '.join(elsewhere)}?"
             hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
             return f"{subject}: key {key!r} is not known.{hint}"
         case "missing" if len(first["loc"]) == len(place):
@@ -248,12 +254,12 @@ def _place(loc: tuple[int | str, ...]) -> list[str]:
     place: list[str] = []
     for part in loc:
         place.append(str(part))
-        if not _issection_of(place):
+        if not _is_section(place):
             break
     return place
 
 
-def _issection_of(place: list[str]) -> bool:
+def _is_section(place: list[str]) -> bool:
     *sections, last = place
     field = section_of(sections).model_fields.get(last)
     return field is not None and section_in(field.annotation) is not None

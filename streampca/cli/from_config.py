@@ -116,7 +116,7 @@ def plan_embedding(run: Run) -> EmbeddingPlan:
 def cluster_of(run: Run) -> ClusterOptions | None:
     """Return the cluster of a run, if it has one, or refuse settings that do not go together."""
     config = run.execution
-    given = {name for name, value in config if name in config.model_fields_set - {"kind"} and value is not None}
+    given = set(config.model_dump(exclude={"kind"}, exclude_defaults=True))  # resolved run files list the defaults, too
     wanted = ClusterOptions(
         config.cluster or LOCAL,
         config.options or {},

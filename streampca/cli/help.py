@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,11 +41,19 @@ PATH = PathText()
 
 
 class GroupedCommand(click.Command):
-    """A command whose help groups options by what they concern, and ends with examples."""
+    """A command that takes each option once, and whose help groups options by what they concern, with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse options of one value that are given twice, of which click would take the last without a word."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for option, count in Counter(each for each in given if _takes_one_value(each)).items():
+            if count > 1 and not ctx.resilient_parsing:
+                ctx.fail(f"{option.opts[0]} takes one value and is given {count} times; keep one.")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of each heading."""
@@ -63,6 +72,10 @@ class GroupedCommand(click.Command):
         with formatter.section("Examples"):
             for example in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def _takes_one_value(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and not (parameter.is_flag or parameter.multiple)
 
 
 def _heading(parameter: click.Parameter) -> str:

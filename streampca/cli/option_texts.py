@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from contextlib import suppress
 
@@ -146,7 +147,10 @@ def _selection(text: str) -> tuple[int | str, int | list[int]]:
         return _axis(axis), int(entry)
     start, colon, stop = entry.partition(":")
     if not (colon and start.strip().isdecimal() and stop.strip().isdecimal()):
-        raise RequestError(f"--select {entry!r} is not START:STOP; write for example 10:100.")
+        by_value = (
+            f"; a value of the axis is taken by --sel {shlex.quote(text)}" if isinstance(_axis(axis), str) else ""
+        )
+        raise RequestError(f"--select {text!r} is neither AXIS=NUMBER nor AXIS=START:STOP, such as c=10:100{by_value}.")
     return _axis(axis), [int(start), int(stop)]
 
 

@@ -187,8 +187,18 @@ class CollectionConfig(Section):
             "RANGE", help="take only some samples: START:STOP or START:STOP:STEP", read=option_texts.read_samples
         ),
     )
-    labels: str | None = option(None, "a label for each sample: .npy, IDX, table.csv:column, or folder", "COLUMN")
-    where: str | None = option(None, "take only samples with some labels, e.g. label=3 or label!=0", "CONDITION")
+    labels: str | None = option(
+        None,
+        "a label for each sample, used by where, anomaly and reports: .npy, IDX, table.csv:column, or folder",
+        CommandLine(
+            "COLUMN",
+            help="label of each sample, used by --where, --anomaly (a model's, too) and reports: .npy, IDX, "
+            "table.csv:column, or folder",
+        ),
+    )
+    where: str | None = option(
+        None, "take only samples with some labels, e.g. label=3, label!=0,1 or 'label>=1 and label<3'", "CONDITION"
+    )
     on_bad_file: Literal["error", "skip"] = option(
         "error", "stop at a file that cannot be read, or leave such files out"
     )

@@ -127,7 +127,8 @@ def open_collection(
     labels : array, path or ``"folder"``, optional
         A value a sample, see `open_column`; the collection keeps them as `labels`.
     where : str, optional
-        Take samples by label only: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``.
+        Take samples by label only: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``; several conditions are joined by
+        ``and``, as in ``"label>=1 and label<3"``.
     on_bad_file : {"error", "skip"}
         Whether to stop at a file that cannot be read or prepared, or to leave such files out; see
         `Collection.skipped`. Images of other shapes than most are left out when a preparation is given that does not

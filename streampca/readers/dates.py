@@ -56,6 +56,14 @@ class Dates(NamedTuple):
         numbers: npt.NDArray[np.int64] = whole + 1
         return numbers
 
+    def text_of(self, place: int) -> str:
+        """Return a date as people write it, with its time of day unless that is midnight."""
+        if (moments := self.moments) is not None:
+            text = str(moments.flat[place])
+        else:
+            text = str(_of_cftime(self.coordinate).flat[place].isoformat())
+        return text.removesuffix("T00:00:00")
+
     @property
     def _is_gregorian(self) -> bool:
         """True where numpy's months are those of the calendar, which may have been the Julian before October 1582."""
@@ -146,9 +154,13 @@ def dates_in(known: Coordinate) -> Dates | None:
 
 def _by_cftime(times: Coordinate, part: str) -> npt.NDArray[np.int64]:
     """Months or days of the year in a calendar that numpy lacks."""
+    name = "month" if part == "month" else "dayofyr"
+    return np.fromiter((getattr(date, name) for date in _of_cftime(times).flat), np.int64, times.values.size)
+
+
+def _of_cftime(times: Coordinate) -> Array:
+    """Dates in a calendar that numpy lacks."""
     from cftime import num2date
 
     calendar = str(times.attributes.get("calendar", "standard"))
-    dates = num2date(times.values, str(times.attributes["units"]), calendar=calendar)
-    name = "month" if part == "month" else "dayofyr"
-    return np.fromiter((getattr(date, name) for date in np.ravel(dates)), np.int64, times.values.size)
+    return np.asarray(num2date(times.values, str(times.attributes["units"]), calendar=calendar))

@@ -175,8 +175,8 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
         )
     if is_model(group):
         raise SourceError(
-            f"{source} is a model, not a collection; give the images (MODEL comes before SOURCE), or one of its "
-            f"arrays: {by_key('components')}."
+            f"{source} is a model, not a collection; give images or scores (where a command takes a model, too, it "
+            f"comes first), or one of its arrays: {by_key('components')}."
         )
     names = cf.auxiliary({name: dict(array.attrs) for name, array in arrays.items()})
     return choose(

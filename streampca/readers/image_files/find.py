@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
 from ...errors import SourceError
 from ...signals import safe_point
 from .. import remote
+from ..idx import is_idx
 from .listing import ListedFolders, Listing, settled, states_of
 from .names import FileNames, natural, natural_name
 
@@ -33,6 +36,7 @@ IMAGES = EXTENSIONS | UNREAD
 STACKS, CUBES = frozenset((".tif", ".tiff")), frozenset((".fits", ".fit", ".fts", ".fz"))
 # Endings of files that hold many samples each.
 MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".mat", ".zarr"))
+_LOOKED_AT, _NAMED = 100, 4  # files of a folder without images that are looked at, and IDX files that are named
 
 
 def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
@@ -196,8 +200,25 @@ def _counted(extensions: Counter[str]) -> str:
     return ", ".join(f"{extension or 'none'} ({count})" for extension, count in extensions.most_common(8))
 
 
+def _idx_files(folder: str) -> list[str]:
+    """Names of the first IDX files of a folder: no ending tells them."""
+    names = sorted(os.listdir(folder), key=natural)[:_LOOKED_AT] if os.path.isdir(folder) else []
+    return list(islice((name for name in names if is_idx(os.path.join(folder, name))), _NAMED))
+
+
 def _no_images(source: str, others: Counter[str]) -> SourceError:
     known = ", ".join(sorted(EXTENSIONS))
+    literal = source.replace("[", "[[]")
+    if not others.total() and not os.path.exists(source) and any(glob.iglob(literal, recursive=True)):
+        return SourceError(
+            f"{source} matches no files, as [ ] of a pattern stand for one of the characters between them; give "
+            f"{shlex.quote(literal)}, in which [[] is a bracket."
+        )
+    if arrays := _idx_files(source):
+        return SourceError(
+            f"{source} holds no image files but IDX files ({', '.join(arrays)}), each an array of images or their "
+            f"labels; give one of them, such as {os.path.join(source, arrays[0])}."
+        )
     if not others.total():
         return SourceError(f"{source} matches no files; give a folder or glob of image files ({known}).")
     zarr = (

@@ -56,6 +56,7 @@ _OTHER_FORMATS = {
     (0, b"%PDF"): "PDF: save its pages as PNG",
 }
 _START = 1024  # bytes, among which are those above
+_TABLES = (".csv", ".tsv", ".parquet")
 
 
 def open_bitmap(file: IO[bytes], path: str) -> OpenedImage:
@@ -64,7 +65,7 @@ def open_bitmap(file: IO[bytes], path: str) -> OpenedImage:
     file.seek(0)
     open_format = _format_of(start, path)
     if open_format is None:
-        raise SourceError(f"{path} is not of a known format: {_guess(start)}.")
+        raise SourceError(f"{path} {_guess(start, path)}.")
     image = open_format(file, path)
     if getattr(image, "is_animated", False):
         alone = "give it alone to make each frame a sample, or " if image.format == "GIF" else ""
@@ -100,14 +101,22 @@ def _avif(start: bytes, path: str) -> Callable[..., Any]:
     return AvifImagePlugin.AvifImageFile
 
 
-def _guess(start: bytes) -> str:
+def _guess(start: bytes, path: str) -> str:
+    """Say what a file is that no image begins as, and what to do."""
+    if not start:
+        return "is not of a known format: it is empty (0 bytes); copy or save it again"
     for (place, magic), text in _OTHER_FORMATS.items():
         if start.startswith(magic, place):
-            return f"it is {text}"
+            return f"cannot be read as an image: it is {text}"
+    if path.lower().endswith(_TABLES):
+        return "is a table: scores are read from .zarr or .npy, and images from paths in table.csv:column"
     known = (
         "npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, JPEG 2000, TIFF, BMP, GIF, WebP, AVIF, PBM, PGM and PPM"
     )
-    return f"it begins like none of {known}; save it as one of them; paths in a list are @list.txt or table.csv:column"
+    return (
+        f"is not of a known format: it begins like none of {known}; save it as one of them; paths in a list are "
+        "@list.txt or table.csv:column"
+    )
 
 
 def _valued(image: Any, path: str) -> OpenedImage:

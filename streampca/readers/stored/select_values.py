@@ -136,7 +136,10 @@ def _nothing(item: Any, values: Array, known: Coordinate, dates: Dates | None, s
     units = known.attributes.get("units")
     if isinstance(item, slice) or dates is not None:
         said = f"from {item.start} to {item.stop}" if isinstance(item, slice) else f"in {item}"
-        between = f"they go from {values.flat[0]} to {values.flat[-1]}" + (f" {units}" if units else "")
+        if dates is not None:
+            between = f"they go from {dates.text_of(0)} to {dates.text_of(-1)}"
+        else:
+            between = f"they go from {values.flat[0]} to {values.flat[-1]}" + (f" {units}" if units else "")
         return EmptySelectionError(f"{subject} has no values {said}; {between}.")
     closest = values.flat[int(np.nanargmin(np.abs(values.astype(np.float64) - float(item))))]
     return RequestError(

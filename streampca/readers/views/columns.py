@@ -30,6 +30,7 @@ LONGEST_LINE = 2**20  # characters of a list or table
 _WIDEST = 2**16  # bytes of the values of one sample: text, or several numbers
 _LISTED = 10  # values an error names
 _CONDITION = re.compile(r"\s*labels?\s*(==|!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
+_AND = re.compile(r"\sand\s+(?=labels?\s*[=!<>])")  # not that of a text, such as "cats and dogs"
 _DIGITS = re.compile(r"[+-]?[0-9]+")
 _TRUTH = {"true": 1, "false": 0}
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -89,23 +90,25 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
 
 
 def matching(condition: str, collection: Collection) -> Array:
-    """Return the places of the samples whose labels meet a condition, ascending."""
-    parts = _CONDITION.fullmatch(condition)
-    if parts is None:
+    """Return the places of the samples whose labels meet a condition, or several joined by ``and``, ascending."""
+    parts = [_CONDITION.fullmatch(each) for each in _AND.split(condition)] if isinstance(condition, str) else [None]
+    if None in parts:
         raise RequestError(
-            f"where {condition!r} is not a condition; give such as 'label=3', 'label!=0,1' or 'label>=5'."
+            f"where {condition!r} is not a condition; give such as 'label=3', 'label!=0,1' or 'label>=5 and label<9'."
         )
     if collection.labels is None:
         raise RequestError(
             f"the condition {condition!r} needs labels, and {collection.source} has none; give --labels (labels=...) "
             "too."
         )
-    sign, text = parts.groups()
-    wanted = _wanted(text, sign, condition, collection.labels)
-    if sign in _ORDERS:
-        met = _ORDERS[sign](collection.labels, wanted[0])
-    else:
-        met = np.isin(collection.labels, wanted, invert=sign == "!=")
+    met = np.ones(collection.n_samples, np.bool_)
+    for part in filter(None, parts):
+        sign, text = part.groups()
+        wanted = _wanted(text, sign, condition, collection.labels)
+        if sign in _ORDERS:
+            met &= _ORDERS[sign](collection.labels, wanted[0])
+        else:
+            met &= np.isin(collection.labels, wanted, invert=sign == "!=")
     places = np.flatnonzero(met)
     if not len(places):
         raise RequestError(
