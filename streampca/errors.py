@@ -104,8 +104,9 @@ def nearest(name: str, known: list[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to `name`, or an empty string when none is close."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    written = {each.lower(): each for each in reversed(known)}
+    close = difflib.get_close_matches(name.lower(), [each.lower() for each in known], n=1)
+    return f" Did you mean {written[close[0]]!r}?" if close else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -438,6 +438,8 @@ def test_float32_samples_far_from_zero_keep_their_scores(offset):
 
 
 def test_wrong_samples_are_refused_by_name(model, digits, tmp_path):
+    with pytest.raises(ModelError, match=r"8 x 8, which is that of one sample of the model; .* samples\[None\] of one"):
+        model.transform(digits[0])
     with pytest.raises(ModelError, match="samples have shape 1797 x 8 and the model was fitted on samples of 8 x 8"):
         model.transform(digits[:, 0])
     with pytest.raises(ModelError, match="samples have shape 3 x 7 x 8"):

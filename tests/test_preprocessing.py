@@ -472,6 +472,8 @@ def test_masks_that_cannot_be_read(tmp_path):
         assert "\n" not in str(error.value)
 
     refused("none.npy", r"mask .*none.npy does not exist")
+    (tmp_path / "mask.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
+    refused("mask.nc", r"mask.nc is not a .npy or FITS file, or of a mask an image; save it as one of these\.")
     refused("none.png", r"none.png does not exist")
     refused("none.fits", r"none.fits")
     (tmp_path / "bad.fits").write_bytes(b"nothing of the kind")

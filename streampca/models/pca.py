@@ -20,7 +20,7 @@ from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..storage.integrity import read_model, read_unreplaced
-from ..units import GIB, format_shape, parse_bytes
+from ..units import GIB, counted, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
 from .compression import Compression, check_compared, fitted_compression, measured_compression
 from .data_arrays import dataset_of
@@ -153,9 +153,11 @@ class PCAModel(LinearMap):
 
     def __repr__(self) -> str:
         ratio = float(self.explained_variance_ratio.sum())
+        shape = self.sample_shape
+        of = f"{format_shape(shape)} samples" if len(shape) > 1 else counted(shape[0], "feature")
         return (
-            f"{type(self).__name__}({self.n_components} components of {format_shape(self.sample_shape)} samples, "
-            f"{ratio:.1%} of the variance of {self.n_samples} samples)"
+            f"{type(self).__name__}({self.n_components} components of {of}, {ratio:.1%} of the variance of "
+            f"{self.n_samples} samples)"
         )
 
     def _repr_html_(self) -> str:

@@ -15,6 +15,7 @@ from ..readers import remote
 from ..readers.collection import Array
 from ..readers.fits import read_first_image
 from ..readers.image_files.decode import Kind, format_kind, read_picture
+from ..readers.image_files.find import MANY, ending
 from ..readers.npy import read_header
 from ..readers.stored.files import opened
 from ..storage.disk import expanded
@@ -74,12 +75,13 @@ def _values(path: str, what: str, memory: int | None) -> Array:
         if found is None:
             raise SourceError(f"{what} {path} holds no image; save the array as a .npy file.")
         values = found
-    elif what == "mask":
+    elif what == "mask" and ending(path) not in MANY:
         picture = read_picture(path, check)
         colours = picture if picture.ndim == 2 or picture.shape[-1] in (1, 3) else picture[..., :-1]  # but alpha
         values = colours if picture.ndim == 2 else np.asarray(colours.any(axis=-1))
     else:
-        raise SourceError(f"{what} {path} is not a .npy or FITS file; save it as one of these.")
+        images = ", or of a mask an image" if what == "mask" else ""
+        raise SourceError(f"{what} {path} is not a .npy or FITS file{images}; save it as one of these.")
     if values.dtype.kind not in "biuf" or not values.ndim:
         raise SourceError(
             f"{what} {path} holds {values.dtype} values of shape {values.shape}; save an array of numbers."
