@@ -189,7 +189,7 @@ def test_inspect(model):
     assert set(told) == {
         "kind", "n_components", "n_samples", "n_features", "sample_shape", "sample_dims", "total_variance",
         "explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound",
-        "trust", "preparation", "provenance",
+        "variance_bound", "trust", "preparation", "provenance",
     }  # fmt: skip
     variances, _ = answer(digits())
     np.testing.assert_allclose(told["explained_variance"], variances[:3], rtol=1e-6)

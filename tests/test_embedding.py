@@ -106,6 +106,35 @@ def test_stored_models_place_new_samples_lazily_and_to_files(tmp_path, samples, 
     assert loaded.pca.kind == "pca"
 
 
+@pytest.mark.parametrize("reg", [1e-3, 1e-6, 1e-12])
+def test_no_axis_is_constant_where_others_cost_as_little(reg):
+    plane = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0)), -1).reshape(-1, 2)
+    model = streampca.embed(plane, kind="locally-linear-embedding", n_neighbors=8, reg=reg)
+    np.testing.assert_allclose(model.embedding.mean(axis=0), 0, atol=1e-10)
+    np.testing.assert_allclose(model.embedding.T @ model.embedding, np.eye(2), atol=1e-10)
+
+
+def test_affinities_that_underflow_between_parts_are_refused():
+    x = np.random.default_rng(0).normal(0, 0.1, (120, 2)) + np.repeat([[0, 0], [40, 0]], 60, axis=0)
+    graph = streampca.neighbors(x, n_neighbors=60)
+    with pytest.raises(DataError, match=r"affinities are 0 between 2 parts .* give a smaller gamma, or none"):
+        streampca.embed(x, graph=graph, kind="spectral-embedding", gamma=1.0)
+
+
+def test_an_axis_that_places_nothing_is_named():
+    line = np.arange(8.0)[:, None]
+    model = streampca.embed(line, kind="spectral-embedding", n_components=3, n_neighbors=2)
+    with pytest.raises(ModelError, match=r"no place along axis 3 of the embedding, whose eigenvalue .* is 1"):
+        model.transform(line)
+    assert np.isfinite(streampca.embed(line, kind="spectral-embedding", n_neighbors=2).transform(line)).all()
+
+
+def test_three_samples_make_two_clusters():
+    x = np.array([[0.0, 0], [0, 1], [5, 5]])
+    model = streampca.embed(x, kind="spectral-clustering", n_clusters=2, n_neighbors=2)
+    assert len(set(model.labels.tolist())) == 2
+
+
 def test_images_are_projected_first():
     """60 images of a blob on a circle: neighbours by principal components find the circle."""
     angles = np.linspace(0, 2 * np.pi, 60, endpoint=False)

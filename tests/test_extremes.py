@@ -203,3 +203,11 @@ def test_sums_that_float64_rounds_are_not_called_exact(way, largest, exact):
     model = fit(x, precision="double")
     assert model.provenance["exact_sums"] == (exact and model.provenance["plan"]["method"] != "randomized")
     check_bounds(model, x)
+
+
+def test_products_that_overflow_where_squares_do_not_are_refused():
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((300, 40)) @ rng.standard_normal((40, 40)) * 1e17).astype("f4")
+    with pytest.raises(DataError, match="use precision='double'"):
+        streampca.fit(x, n_components=3, precision="single", method="covariance")
+    assert np.isfinite(streampca.fit(x, n_components=3, method="covariance", precision="double").error_bound).all()

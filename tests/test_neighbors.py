@@ -134,6 +134,14 @@ def test_hnsw_takes_numbers_whose_squares_overflow_float32():
     )
 
 
+def test_distances_whose_squares_are_zero_are_refused():
+    x = np.random.default_rng(0).standard_normal((50, 3))
+    same = streampca.neighbors(x, n_neighbors=3)
+    np.testing.assert_array_equal(streampca.neighbors(x * 2.0**-400, n_neighbors=3).indices, same.indices)
+    with pytest.raises(DataError, match=r"differ by \d\.\de-16\d at most, and squares of that are too small"):
+        streampca.neighbors(x * 1e-161, n_neighbors=3)
+
+
 def test_without_faiss_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(RequestError, match=r'pip install "streampca\[manifold\]", or use method .exact.') as raised:

@@ -156,6 +156,12 @@ def test_the_criterion_is_that_of_hilbert_and_schmidt():
     assert half.dependence[0] == model.dependence[0]
 
 
+def test_equal_means_of_all_classes_are_refused_though_they_are_rounded():
+    x = np.random.default_rng(1).standard_normal((20, 6)) * 1e3 + 7
+    with pytest.raises(DataError, match="do not vary with the target at all"):
+        streampca.fit(np.vstack([x] * 3), kind="supervised-pca", target=np.repeat([0, 1, 2], 20), n_components=2)
+
+
 def test_samples_that_all_differ_give_principal_components():
     """The kernel of the target is then the identity."""
     ours = streampca.fit(DIGITS, kind="supervised-pca", target=np.eye(len(DIGITS)), n_components=10)

@@ -48,7 +48,7 @@ from ..readers.collection import digest
 from ..readers.weights import faded, weights_digest, weights_of_batch
 from ..signals import stopping_on_signals, stops_delayed
 from .build_model import model_of, numbers_of, provenance_of
-from .methods import Decomposition, Job, check_variance, decompose, decompose_sketch
+from .methods import Decomposition, Job, check_products, check_variance, decompose, decompose_sketch
 from .methods.covariance import accumulate
 from .methods.frequent_directions import sketch_samples
 from .null_components import with_n_components
@@ -471,6 +471,7 @@ class IncrementalFit:
             with self._change():
                 statistic.settle()
             check_variance(statistic.trace, self._source, plan)
+            check_products(statistic.probe_products, self._source, plan)
             return decompose(statistic, plan, listener), plan
         if wanted in (None, "mle") or (isinstance(wanted, int) and wanted > statistic.rows):
             raise RequestError(

@@ -73,6 +73,7 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 Float64 = npt.NDArray[np.float64]
 
+SMALLEST = 1e-130  # widest range of a feature: of less, squares of the distances of neighbours may be no normal numbers
 EDGE_BYTES = 12  # of a stored neighbour: its number and distance
 
 
@@ -298,6 +299,11 @@ class _Work:
             raise DataError(
                 f"all {n} samples of {collection.source} are equal, so that none is nearer to a sample than another; "
                 f"check how these {counted(p, 'value')} a sample were made."
+            )
+        if (widest := float((held.high.astype(np.float64) - held.low).max())) < SMALLEST:
+            raise DataError(
+                f"samples of {collection.source} differ by {widest:.1e} at most, and squares of that are too small for "
+                "float64; multiply all of them."
             )
         return held
 

@@ -66,14 +66,18 @@ def given_affinities(matrix: Any) -> sp.csr_array:
     weights.eliminate_zeros()
     if weights.nnz and weights.data.min() < 0:
         raise RequestError(f"an affinity is {weights.data.min():.3g}, below 0; give exp(-d^2) of distances d, say.")
+    _check_whole(weights, "add a small number to all affinities")
+    return weights
+
+
+def _check_whole(weights: sp.csr_array, remedy: str) -> None:
+    """Refuse affinities of a graph in several parts."""
     count, labels = connected_components(weights, directed=False)
     if count > 1:
         sizes = ", ".join(map(str, np.sort(np.bincount(labels))[::-1][:SHOWN].tolist()))
         raise DataError(
-            f"affinities are 0 between {count} parts of the samples, of {sizes}; give each part by itself, or add a "
-            "small number to all affinities."
+            f"affinities are 0 between {count} parts of the samples, of {sizes}; give each part by itself, or {remedy}."
         )
-    return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,8 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
     ------
     RequestError
         If all edges of a sample have a weight of 0.
+    DataError
+        If edges of weight 0 leave the graph in several parts.
     FactorsTooLargeError
         See `largest_pairs`.
     """
@@ -130,6 +136,7 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
             f"sample {int(np.argmin(degree))} has edges of weight 0 only: gamma is too large for their lengths; give "
             "about 1 over the squared distance of neighbours, or none."
         )
+    _check_whole(weights, "give a smaller gamma, or none")
     wanted = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
     if laplacian == "normalized":
         scale = 1 / np.sqrt(degree)

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.linalg import eigh, svd
 
+from ..eigensolvers import fix_signs
 from ..eigensolvers.sparse import smallest_pairs
 from ..signals import safe_point
 
@@ -100,8 +102,14 @@ def locally_linear_embedding(
     FactorsTooLargeError
         If the factors do not fit.
     """
-    pairs = smallest_pairs(error_matrix(scores, indices, reg), count + 1, seed=seed, room=room)
-    return LocallyLinear(pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.solver)
+    errors = error_matrix(scores, indices, reg)
+    pairs = smallest_pairs(errors, count + 1, seed=seed, room=room)
+    # Where others are about 0, too, the first vector is not the constant one, but mixed with them.
+    left = svd(pairs.vectors - pairs.vectors.mean(axis=0), full_matrices=False)[0][:, :count]
+    values, turned = eigh(left.T @ (errors @ left))
+    vectors = fix_signs(left @ turned)
+    residuals = np.linalg.norm(errors @ vectors - vectors * values, axis=0)
+    return LocallyLinear(vectors, values, residuals, pairs.solver)
 
 
 def error_matrix(scores: Array, indices: Array, reg: float) -> sp.csr_array:

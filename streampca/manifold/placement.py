@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import ModelError
 from ..planning.neighbors import way_of
 from ..signals import safe_point
 from .isomap import Scaling
@@ -28,6 +29,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 BLOCK = 2**21  # numbers of a block of distances
+UNSTABLE = 0.01  # of 1 less an eigenvalue: errors of a place are divided by it
 _MAKING = Lock()
 
 
@@ -173,6 +175,13 @@ class NystroemPlacement(Placement):
         near = distances if self.gamma is None else np.sqrt(np.maximum(distances**2 - distances[:, :1] ** 2, 0))
         weights = edge_weights(near, self.gamma)
         weights /= weights.sum(axis=1, keepdims=True)
+        if (near_one := np.abs(1 - self.eigenvalues) < UNSTABLE).any():
+            axis = int(np.argmax(near_one))
+            raise ModelError(
+                f"samples have no place along axis {axis + 1} of the embedding, whose eigenvalue of the Laplacian is "
+                f"{self.eigenvalues[axis]:.3g}: the mean of their neighbours is divided by 1 less that. Embed along "
+                "fewer axes (n_components), or with more neighbours (n_neighbors)."
+            )
         return _weighted(weights, self.coordinates[indices]) / (1 - self.eigenvalues)
 
 

@@ -165,7 +165,8 @@ class PCAModel(LinearMap):
 
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data, and how far to trust them; None for what is not finite."""
-        table = {name: [x if np.isfinite(x) else None for x in getattr(self, name).tolist()] for name in PER_COMPONENT}
+        names = (*PER_COMPONENT, *(() if self.variance_bound is None else ("variance_bound",)))
+        table = {name: [x if np.isfinite(x) else None for x in getattr(self, name).tolist()] for name in names}
         return {
             "kind": self.kind,
             "n_components": self.n_components,

@@ -307,7 +307,7 @@ def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
             f"landmarks {request.landmarks} do not go with {n} samples, {request.axes} axes and "
             f"{request.n_neighbors} neighbours; give {least} to {n}."
         )
-    most = n - 1 if request.kind == "isomap" else n - 2
+    most = n - 1 if request.kind in ("isomap", "spectral-clustering") else n - 2
     if request.axes > most:
         name = "n_clusters" if request.kind == "spectral-clustering" else "n_components"
         raise RequestError(f"{name} {request.axes} is too large for {n} samples; give at most {most}.")

@@ -43,6 +43,15 @@ class Target:
         """Largest number of label features that are independent once their means are subtracted."""
         return self.width if self.classes is None else self.width - 1
 
+    def scatter(self, weights: Array | None = None) -> float:
+        """Return the sum of squares of the label features about their means, weighted."""
+        shares = np.full(len(self.values), 1.0) if weights is None else weights
+        total = float(shares.sum())
+        if self.classes is not None:
+            return total - float(np.square(np.bincount(self.values, shares)).sum()) / total
+        mean = shares @ self.values / total
+        return float(shares @ np.square(self.values - mean).sum(axis=1))
+
     @cached_property
     def digest(self) -> str:
         """Short digest of all values."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from .class_scatter import fit_class_scatter
 from .covariance import decompose, fit_covariance
 from .cross_scatter import fit_cross_scatter
-from .data_checks import check_variance
+from .data_checks import check_products, check_variance
 from .dual import fit_dual
 from .em import fit_em
 from .frequent_directions import decompose_sketch, sketch_of_model
@@ -19,7 +19,16 @@ from .randomized_features import fit_randomized
 from .screening import fit_screening
 from .symmetric import fit_symmetric
 
-__all__ = ["METHODS", "Decomposition", "Job", "check_variance", "decompose", "decompose_sketch", "sketch_of_model"]
+__all__ = [
+    "METHODS",
+    "Decomposition",
+    "Job",
+    "check_products",
+    "check_variance",
+    "decompose",
+    "decompose_sketch",
+    "sketch_of_model",
+]
 
 METHODS: dict[str, Callable[[Job], Decomposition]] = {
     "covariance": fit_covariance,

@@ -14,7 +14,7 @@ from ...accumulators import Scatter
 from ...eigensolvers import Solution, certificate_of, certify
 from ...events import Listener, PassStarted
 from ...planning import Plan
-from .data_checks import check_variance, warn_of_wrong_products, warn_of_wrong_sums
+from .data_checks import check_products, check_variance, warn_of_wrong_products, warn_of_wrong_sums
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs, next_value, residual_bounds
 from .samples_task import SamplesTask
@@ -33,6 +33,7 @@ def fit_covariance(job: Job) -> Decomposition:
     scatter.settle()
     if plan.problem.n_samples == collection.n_samples:  # a part of the samples may be all equal
         check_variance(scatter.trace, collection.source, plan)
+    check_products(scatter.probe_products, collection.source, plan)
     return decompose(scatter, plan, job.listener)
 
 

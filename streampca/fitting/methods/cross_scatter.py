@@ -47,9 +47,11 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     vectors, roots, _ = svd(cross.products, full_matrices=False, overwrite_a=True, check_finite=False)
     del cross
     values = np.square(roots)[: plan.problem.most_components]
-    values = values[values > (np.finfo(np.float64).eps * max(vectors.shape)) ** 2 * values[:1]]
+    rounding = (np.finfo(np.float64).eps * max(vectors.shape)) ** 2
+    values = values[values > rounding * values[:1]]
+    independent = DataError(f"the samples of {source} do not vary with the target at all; give another target.")
     if not len(values) or values[0] == 0:
-        raise DataError(f"the samples of {source} do not vary with the target at all; give another target.")
+        raise independent
     total = float(values.sum())
     count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
     axes = fix_signs(np.ascontiguousarray(vectors[:, :count].T).T)
@@ -57,6 +59,8 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     hand_back()
     variances, trace = variances_along(job, axes, mean)
     check_variance(trace, source, plan)
+    if job.target is not None and values[0] <= rounding * trace * job.target.scatter(job.weights):
+        raise independent  # means of all classes are equal but for rounding
     scale = (weight - 1) ** 2
     dependence = values[:count] / scale
     return Decomposition(
