@@ -15,8 +15,8 @@ from streampca import machine
 from streampca.accumulators import Gram, Scatter, integer_products
 from streampca.accumulators.integer_products import (
     SIGNED,
+    IntegerKernel,
     IntegerProducts,
-    Kernel,
     as_whole,
     graph,
     is_exact,
@@ -51,7 +51,7 @@ def saturating_pairs(x, y, start, stop, out):
     out[...] = np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=0, dtype=np.int32)
 
 
-EXACT, SATURATING = Kernel(by_numpy, signed=True), Kernel(saturating_pairs, signed=True)
+EXACT, SATURATING = IntegerKernel(by_numpy, signed=True), IntegerKernel(saturating_pairs, signed=True)
 
 
 @pytest.fixture
@@ -141,7 +141,8 @@ def test_units_that_are_wrong_in_remainders_only_are_refused(of):
         saturating_pairs(x[whole:], y[whole:], start, stop, rest)
         out += rest
 
-    assert of == 2 or not is_exact(Kernel(multiply, signed=True), 100)  # of pairs, one row is left, which is exact
+    kernel = IntegerKernel(multiply, signed=True)
+    assert of == 2 or not is_exact(kernel, 100)  # of pairs, one row is left, which is exact
 
 
 def test_what_is_not_there_is_not_used(monkeypatch):

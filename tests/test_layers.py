@@ -264,3 +264,12 @@ def test_public_names_are_where_they_say():
     assert set(streampca.__all__) <= set(dir(streampca))
     with pytest.raises(AttributeError, match="has no attribute 'fti'"):
         streampca.fti  # noqa: B018
+
+
+def test_public_classes_have_names_of_their_own():
+    places = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

@@ -48,7 +48,7 @@ _FIRST = threading.Lock()  # threads that start together make one session, and t
 
 
 @dataclass(frozen=True)
-class Kernel:
+class IntegerKernel:
     """A product of bytes with int32 sums.
 
     Attributes
@@ -142,7 +142,7 @@ def graph(*, signed: bool) -> bytes:
 
 
 @cache
-def onnxruntime_kernel(*, signed: bool) -> Kernel:
+def onnxruntime_kernel(*, signed: bool) -> IntegerKernel:
     """Return the product by onnxruntime, in the thread that calls; several may at a time.
 
     Raises
@@ -168,7 +168,7 @@ def onnxruntime_kernel(*, signed: bool) -> Kernel:
         binding.bind_output("product", "cpu", 0, np.int32, out.shape, out.ctypes.data)
         session.run_with_iobinding(binding)
 
-    return Kernel(multiply, signed)
+    return IntegerKernel(multiply, signed)
 
 
 # -- whether it is exact
@@ -186,7 +186,7 @@ def tiles_of(width: int, columns: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + columns, width)
 
 
-def tried_shapes(kernel: Kernel, width: int) -> Iterator[tuple[int, int]]:
+def tried_shapes(kernel: IntegerKernel, width: int) -> Iterator[tuple[int, int]]:
     """Yield the rows and columns of the products that are tried, for rows of so many bytes.
 
     Tiles of other places differ in the number of columns by whole tiles. Of a whole run, and one that lacks some
@@ -199,7 +199,7 @@ def tried_shapes(kernel: Kernel, width: int) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def is_exact(kernel: Kernel, width: int) -> bool:
+def is_exact(kernel: IntegerKernel, width: int) -> bool:
     """Return whether products of the largest values there are come out right, in the shapes of rows of so many bytes.
 
     Tried once in a process: 0.04 s for 784 features, 0.06 s at most, where they are slow.
@@ -208,7 +208,7 @@ def is_exact(kernel: Kernel, width: int) -> bool:
     return all(_is_exact(kernel, rows, columns, tile) for rows, columns in tried_shapes(kernel, width))
 
 
-def _is_exact(kernel: Kernel, rows: int, columns: int, tile: int) -> bool:
+def _is_exact(kernel: IntegerKernel, rows: int, columns: int, tile: int) -> bool:
     x = np.random.default_rng([rows, columns]).choice(np.array([0, 255], np.uint8), (rows, columns))
     x[:, ::3] = 255  # every third column: 255 times 127, and times -128 where others are 0
     y, wide = signed_bytes(x) if kernel.signed else x, x.astype(np.float64)
@@ -286,11 +286,11 @@ class IntegerProducts:
 
     Parameters
     ----------
-    kernel : Kernel
+    kernel : IntegerKernel
         Product of bytes.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: IntegerKernel) -> None:
         self._kernel, self.piece_rows = kernel, kernel.piece_rows
         self._adding = threading.Lock()
 

@@ -127,7 +127,7 @@ class CheckpointFolder:
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
         self._file = CheckpointFile(how.folder, RECORD)
         self._stages: dict[str, StageCheckpoint] = {}
-        self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
+        self._lock, self._rate = threading.Lock(), float(UNMEASURED)
         found = self._file.load()
         self.record: Mapping[str, Any] = {} if found is None else found[0]
         self._replaced: Mapping[str, Any] = {}
@@ -282,12 +282,12 @@ class CheckpointFolder:
             self._listener(
                 Warned(f"{error} The run continues; if it is stopped now, it resumes from an earlier checkpoint.")
             )
-        self.last = time.monotonic()
+        now = time.monotonic()
         if count > MIB:
-            self._rate = count / max(self.last - began, 1e-3)
+            self._rate = count / max(now - began, 1e-3)
         if signal:
             raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.", resumable=True)
-        return self.last - began
+        return now - began
 
     def _save(self, file: CheckpointFile, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-# By who keeps it, for as long as that is there itself: files of a list are closed on the way.
+# By the reader, held weakly: what a file of a list has decoded goes when that file is closed.
 Things = WeakKeyDictionary[object, Any]
 
 

@@ -31,9 +31,10 @@ class Task(Protocol[A]):
         """Return the accumulator whose state this is."""
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """Cut a span into the blocks that are in memory one at a time, in order; what is left of a span into the same.
+        """Cut a span into the blocks that are in memory one at a time, in order.
 
-        A block is named by where it starts and stops, nothing else.
+        A block is named by where it starts and stops, nothing else. The rest of a span is cut at the same places as the
+        whole, so that a fold that is resumed adds up the same blocks.
         """
 
     def counts(self, block: Span) -> BlockDone:

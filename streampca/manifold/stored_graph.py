@@ -17,7 +17,7 @@ from ..storage.disk import expanded
 from ..storage.integrity import FORMAT, GRAPH, OpenModel, read_model
 from ..storage.locks import alone_at
 from ..storage.outputs import check_existing, group_attribute
-from ..storage.stored_arrays import Stored, write_group
+from ..storage.stored_arrays import NamedArray, write_group
 from .neighbor_graph import Array, NeighborGraph
 
 KIND = "neighbors"
@@ -36,10 +36,10 @@ def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite:
     path = expanded(path)
     n, k = graph.indices.shape
     arrays = {
-        "indptr": Stored(("row_start",), np.arange(n + 1, dtype=np.int64) * k),
-        "indices": Stored(("edge",), graph.indices.reshape(-1)),
-        "data": Stored(("edge",), graph.distances.reshape(-1)),
-        "n_samples": Stored((), np.int64(n)),
+        "indptr": NamedArray(("row_start",), np.arange(n + 1, dtype=np.int64) * k),
+        "indices": NamedArray(("edge",), graph.indices.reshape(-1)),
+        "data": NamedArray(("edge",), graph.distances.reshape(-1)),
+        "n_samples": NamedArray((), np.int64(n)),
     }
     with alone_at(path):
         check_graph_output(path, overwrite=overwrite)

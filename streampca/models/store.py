@@ -48,7 +48,7 @@ from ..storage.integrity import (
 )
 from ..storage.locks import alone_at
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
-from ..storage.stored_arrays import Stored, write_array
+from ..storage.stored_arrays import NamedArray, write_array
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
 from .map_arrays import MAP, MAP_AXES, read_map, required, write_rows
 from .ome_metadata import ome_attribute
@@ -237,7 +237,7 @@ class ModelWriter:
             group = self._root.create_group(STATE, attributes={"kind": statistic.kind})
             for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
-                write_array(group, name, Stored(dims, values))
+                write_array(group, name, NamedArray(dims, values))
         steps = model.preparation
         number = FORMAT if steps.learned is None and steps.mapped is None else NEWEST
         about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
@@ -312,20 +312,20 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
         return type(empty).from_state(state, copy=False)
 
 
-def model_arrays(model: PCAModel) -> dict[str, Stored]:
+def model_arrays(model: PCAModel) -> dict[str, NamedArray]:
     """Return the root Dataset of a `PCAModel`, or of a model of another kind."""
     dims = model.sample_dims
     arrays = {
-        "component": Stored(("component",), np.arange(1, len(model.components) + 1)),
-        "components": Stored(("component", *dims), model.components),
+        "component": NamedArray(("component",), np.arange(1, len(model.components) + 1)),
+        "components": NamedArray(("component", *dims), model.components),
     }
     for name, axes in {**AXES, **model.own_arrays}.items():
         values = model.preparation.full_scale(model.sample_shape) if name == "scale" else getattr(model, name)
         if values is not None:
-            arrays[name] = Stored(dims if axes == SAMPLE else axes, np.asarray(values))
+            arrays[name] = NamedArray(dims if axes == SAMPLE else axes, np.asarray(values))
     arrays |= _learned_arrays(model) | _map_arrays(model)
     along = model.coordinates.items()
-    return arrays | {name: Stored(each.along(name), each.values, each.attributes) for name, each in along}
+    return arrays | {name: NamedArray(each.along(name), each.values, each.attributes) for name, each in along}
 
 
 def kept_coordinates(
@@ -352,19 +352,19 @@ def _is_plain_name(name: str) -> bool:
     return bool(name) and not name.startswith((".", "_")) and not any(each.isspace() or each in "/\\" for each in name)
 
 
-def _learned_arrays(model: PCAModel) -> dict[str, Stored]:
+def _learned_arrays(model: PCAModel) -> dict[str, NamedArray]:
     """Return what the preparation has learned, of pixels: NaN outside the mask."""
     learned = model.preparation.learned
     if learned is None:
         return {}
     dims, shape, mask = _pixels(model)
     group = next(name for name in GROUPS if name not in dims)
-    arrays = {"group_mean": Stored((group, *dims), OverPixels(learned.means, shape, mask))}
-    arrays["group_weight"] = Stored((group,), learned.weights)
+    arrays = {"group_mean": NamedArray((group, *dims), OverPixels(learned.means, shape, mask))}
+    arrays["group_weight"] = NamedArray((group,), learned.weights)
     for name, values in (("trend", learned.trend), ("deviation", learned.deviation)):
         if values is not None:
-            arrays[name] = Stored(dims, unflatten(values[None], shape, mask)[0])
-    return arrays if learned.groups is None else arrays | {group: Stored((group,), learned.groups)}
+            arrays[name] = NamedArray(dims, unflatten(values[None], shape, mask)[0])
+    return arrays if learned.groups is None else arrays | {group: NamedArray((group,), learned.groups)}
 
 
 def _pixels(model: PCAModel) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
@@ -376,17 +376,17 @@ def _pixels(model: PCAModel) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDAr
     return dims, before.sample_shape, before.mask
 
 
-def _map_arrays(model: PCAModel) -> dict[str, Stored]:
+def _map_arrays(model: PCAModel) -> dict[str, NamedArray]:
     """Return the arrays of the preparation's feature map, and of the steps before it."""
     mapped = model.preparation.mapped
     if mapped is None:
         return {}
-    arrays = {f"{MAP}{name}": Stored(MAP_AXES[name], values) for name, values in mapped.arrays().items()}
+    arrays = {f"{MAP}{name}": NamedArray(MAP_AXES[name], values) for name, values in mapped.arrays().items()}
     dims, shape, mask = _pixels(model)
     if mask is not None:
-        arrays[f"{BEFORE_MAP}mask"] = Stored(dims, mask)
+        arrays[f"{BEFORE_MAP}mask"] = NamedArray(dims, mask)
     scale = model.preparation.unmapped.full_scale(shape)
-    return arrays if scale is None else arrays | {f"{BEFORE_MAP}scale": Stored(dims, scale)}
+    return arrays if scale is None else arrays | {f"{BEFORE_MAP}scale": NamedArray(dims, scale)}
 
 
 def _read_learned(

@@ -47,7 +47,7 @@ def against(schedule: str, request: Request) -> str:
 
 
 def places(request: Request) -> tuple[bool, ...]:
-    """Return the choices for `ByFeatures.stored`: components go to disk only where there is an output.
+    """Return the choices for `SizesByFeatures.stored`: components go to disk only where there is an output.
 
     Kinds of mapped samples have none: their residuals are estimated from components in memory.
     """
@@ -60,7 +60,7 @@ def ways(request: Request) -> Iterator[tuple[str, bool]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByFeatures(Sizes):
+class SizesByFeatures(Sizes):
     """Sizes of a method that reads by ranges of features; fields as in `Plan`."""
 
     schedule: str

@@ -30,7 +30,7 @@ def concurrencies(problem: Problem, rows: int, threads: int) -> Iterator[tuple[i
 
 
 @dataclass(frozen=True, kw_only=True)
-class BySamples(Sizes):
+class SizesBySamples(Sizes):
     """Sizes of a method that reads blocks of samples; fields as in `Plan`."""
 
     block_rows: int

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ..units import format_shape
 from .budget import precision_of
-from .by_samples import BySamples, block_lengths, concurrencies
+from .by_samples import SizesBySamples, block_lengths, concurrencies
 from .decoding import read_boxes
 from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, smallest_of
 from .plan import Candidate, Cost, Plan
@@ -51,7 +51,7 @@ def _all(problem: Problem, request: Request) -> Iterator[Products]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Products(BySamples):
+class Products(SizesBySamples):
     """Sizes with which samples could be multiplied with label features; fields as in `Plan`."""
 
     @property

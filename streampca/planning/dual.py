@@ -18,7 +18,7 @@ from itertools import product
 
 from ..units import format_shape
 from .budget import most_that_fits, solver_of
-from .by_features import SCHEDULES, WORTH_CHANGING, ByFeatures, against, places
+from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, against, places
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import MemoryEstimate, Phase, smallest_of, solve_memory
 from .plan import Candidate, Cost, Plan
@@ -100,7 +100,7 @@ def _components_counted_on(problem: Problem, request: Request) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dual(ByFeatures):
+class Dual(SizesByFeatures):
     """Sizes of the method; `dense` says whether there is room for a dense solve."""
 
     dense: bool

@@ -19,7 +19,7 @@ from itertools import product
 
 from ..units import format_shape
 from .budget import precision_of
-from .by_samples import BySamples, block_lengths, concurrencies
+from .by_samples import SizesBySamples, block_lengths, concurrencies
 from .decoding import read_boxes, read_runs
 from .memory import (
     COMPONENT_COPIES,
@@ -108,7 +108,7 @@ def _all(problem: Problem, request: Request) -> Iterator[Regressions]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regressions(BySamples):
+class Regressions(SizesBySamples):
     """Sizes with which features could be regressed on latent variables; fields as in `Plan`.
 
     ``parts`` is the number of ranges of features, a pass each.

@@ -104,7 +104,7 @@ class KernelMatrix(Dual):
         return False
 
     def runtime(self, more: int = 0) -> dict[str, int]:
-        """Bytes that threads hold, see `ByFeatures.runtime`; uncompressed chunks that were copied retain some too."""
+        """Bytes that threads hold, see `SizesByFeatures.runtime`; chunks that were copied uncompressed retain some."""
         copied = self.schedule == "scratch" and not self.problem.encoded and self.problem.decode_bytes > 0
         return super().runtime(more + (COPY_POOLS if copied else 0))
 

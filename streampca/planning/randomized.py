@@ -24,8 +24,8 @@ from typing import NamedTuple
 from ..units import MIB, counted_passes, format_shape
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits, precision_of
-from .by_features import WORTH_CHANGING, ByFeatures, ways
-from .by_samples import BySamples, concurrencies
+from .by_features import WORTH_CHANGING, SizesByFeatures, ways
+from .by_samples import SizesBySamples, concurrencies
 from .decoding import read_boxes, read_runs
 from .memory import (
     COMPONENT_COPIES,
@@ -291,7 +291,7 @@ def sample_rows(n: int, width: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongFeatures(BySamples):
+class AlongFeatures(SizesBySamples):
     """Sizes with which components could be found along features; fields as in `Plan`."""
 
     precision: str
@@ -477,7 +477,7 @@ def _merit(sizes: AlongSamples) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongSamples(ByFeatures):
+class AlongSamples(SizesByFeatures):
     """Sizes with which components could be found along samples."""
 
     basis: Basis

@@ -13,7 +13,7 @@ from typing import Self
 
 from ..errors import RequestError
 from .budget import DENSE_FEATURES, most_that_fits, precision_of
-from .by_samples import BySamples, block_lengths, concurrencies
+from .by_samples import SizesBySamples, block_lengths, concurrencies
 from .decoding import read_boxes
 from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, in_threads, runtime, smallest_of
 from .plan import Candidate, Cost, Plan
@@ -74,7 +74,7 @@ def _all(problem: Problem, request: Request) -> Iterator[Screening]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Screening(BySamples):
+class Screening(SizesBySamples):
     """Sizes with which features could be screened; fields as in `Plan`.
 
     Attributes

@@ -16,7 +16,7 @@ from ..errors import RequestError
 from ..units import MIB, counted_passes, format_shape
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits
-from .by_samples import BySamples, concurrencies
+from .by_samples import SizesBySamples, concurrencies
 from .decoding import Reading, read_boxes
 from .memory import (
     COMPONENT_COPIES,
@@ -151,7 +151,7 @@ def _counted_on(problem: Problem, request: Request) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows(BySamples):
+class _Rows(SizesBySamples):
     """Sizes with which rows of the matrix could be read; fields as in `Plan`."""
 
     @property

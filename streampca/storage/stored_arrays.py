@@ -21,7 +21,7 @@ FILES = 16  # of an array of several MiB, at least: writing one holds three copi
 
 
 @dataclass(frozen=True)
-class Stored:
+class NamedArray:
     """An array, perhaps one that is made when it is sliced, and the names of its dimensions."""
 
     dims: tuple[str, ...]
@@ -29,14 +29,14 @@ class Stored:
     attributes: Mapping[str, Any] | None = None
 
 
-def write_group(path: str, arrays: Mapping[str, Stored], about: Mapping[str, Any]) -> None:
+def write_group(path: str, arrays: Mapping[str, NamedArray], about: Mapping[str, Any]) -> None:
     """Write arrays as a sealed group; it takes its name when it is complete.
 
     Parameters
     ----------
     path : str
         Folder to make, where nothing is, or what may be replaced.
-    arrays : mapping of str to Stored
+    arrays : mapping of str to NamedArray
         The arrays by name.
     about : mapping
         Format, kind and provenance, stored as the root's attribute.
@@ -50,7 +50,7 @@ def write_group(path: str, arrays: Mapping[str, Stored], about: Mapping[str, Any
         seal(partial)
 
 
-def write_array(group: zarr.Group, name: str, array: Stored) -> None:
+def write_array(group: zarr.Group, name: str, array: NamedArray) -> None:
     """Write an array of a group a shard at a time, without a copy of the whole."""
     values = array.values if hasattr(array.values, "dtype") else np.asarray(array.values)
     chunks, shards = _cut(values.shape, values.dtype.itemsize)

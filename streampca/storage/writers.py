@@ -75,7 +75,7 @@ class OutputArray:
     counts : bool
         Whether the first axis counts samples, also when the output is read again.
     path : str
-        Path of the complete output, where it is known: some formats have several kinds.
+        Path of the complete output, whose ending tells OME-TIFF from other TIFF; empty where it does not matter.
     """
 
     name: str

@@ -29,9 +29,9 @@ from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products
 from .dual_components import (
     PAIRS,
-    Kept,
+    KeptBasis,
     RangesTask,
-    Written,
+    WrittenBasis,
     orthonormal,
     polished,
     unfinished_components,
@@ -74,7 +74,7 @@ def fit_dual(job: Job) -> Decomposition:
     return decomposed(basis, pairs, job)
 
 
-def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Kept | Written]:
+def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, KeptBasis | WrittenBasis]:
     """Find eigenpairs of the Gram matrix, reading as the plan says, and make components of them."""
     with scratch_copy(job) if job.plan.schedule == "scratch" else nullcontext(job.collection) as source:
         reads, state = Reads(source, job), job.saved(COMPONENTS)
@@ -87,16 +87,16 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
         hand_back()
         basis = reads.basis(pairs, unfinished)
         del reads
-        if isinstance(basis, Written):
+        if isinstance(basis, WrittenBasis):
             _fix_signs(basis, job)
-    if isinstance(basis, Kept):
+    if isinstance(basis, KeptBasis):
         with blas_threads_for(len(pairs.solution.values)):
             pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
             basis.fix_signs()
     return pairs, basis
 
 
-def _fix_signs(basis: Written, job: Job) -> None:
+def _fix_signs(basis: WrittenBasis, job: Job) -> None:
     """Fix the signs of written components; told to stop meanwhile, the fit is resumed with all of them made."""
     checkpoint, n_ranges = job.checkpoint(COMPONENTS), -(-job.plan.problem.n_features // job.plan.block_features)
 
@@ -145,17 +145,17 @@ class Reads:
                 self._job, self._job.checkpoint("gram")
             )
 
-    def basis(self, pairs: Pairs, unfinished: UnfinishedComponents | None) -> Kept | Written:
+    def basis(self, pairs: Pairs, unfinished: UnfinishedComponents | None) -> KeptBasis | WrittenBasis:
         """Read again, unless everything is in memory still: components and mean."""
         plan, job = self._plan, self._job
         factors, checkpoint = pairs.factors(job, one_thread=self.threads > 1), job.checkpoint(COMPONENTS)
         shape, seed = (factors.vectors.shape[1], self._p), plan.request.seed
-        basis: Kept | Written
+        basis: KeptBasis | WrittenBasis
         if job.sink is None or not plan.stored:
-            basis = Kept(shape, pairs, seed)
+            basis = KeptBasis(shape, pairs, seed)
         else:
             out = job.sink(shape[0], pairs.dtype, unfinished)
-            basis = Written(shape, pairs, seed, out)
+            basis = WrittenBasis(shape, pairs, seed, out)
             if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
                 checkpoint.restart()
@@ -178,7 +178,7 @@ class Reads:
         return self._job.told(started, reads=self._source is self._job.collection)
 
 
-def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
+def decomposed(basis: KeptBasis | WrittenBasis, pairs: Pairs, job: Job) -> Decomposition:
     """Return the decomposition, with bounds on the errors of components as they are stored."""
     solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
     weight = float(n if weights is None else weights.sum())

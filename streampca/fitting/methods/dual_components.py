@@ -79,7 +79,7 @@ def project(factors: Factors, features: Span, stored: Array, workspace: Array) -
     return Range(features, values, products.astype(np.float64), rounding, mean, checked)
 
 
-class Basis(abc.ABC):
+class DualBasis(abc.ABC):
     """Components being made, the mean, and what bounds their error.
 
     Parameters
@@ -159,7 +159,7 @@ class Basis(abc.ABC):
         return sketch.certificate(values, next_value=next_value)
 
 
-class Kept(Basis):
+class KeptBasis(DualBasis):
     """Components in memory, with the probes' products beside them."""
 
     components: Array
@@ -173,7 +173,7 @@ class Kept(Basis):
         return {"components": self.components, "products": self._products}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """See `Basis.restore`."""
+        """See `DualBasis.restore`."""
         super().restore(state)
         self.components, self._products = state["components"], state["products"]
 
@@ -221,7 +221,7 @@ class Kept(Basis):
         return blocks_of(Span(0, self._shape[1]), max(LEAST_PART, PART_BYTES // (8 * self._shape[0])))
 
 
-class Written(Basis):
+class WrittenBasis(DualBasis):
     """Components written to a sink as they are made, a tile of the storage at a time.
 
     Signs follow from all loadings and so are known at the end only: then each tile is read again, and rows to be
@@ -249,7 +249,7 @@ class Written(Basis):
         }
 
     def restore(self, state: dict[str, Array]) -> None:
-        """See `Basis.restore`; the sink holds what was written."""
+        """See `DualBasis.restore`; the sink holds what was written."""
         super().restore(state)
         self._sketched = Sketch(**as_values(state, SKETCH))
         self._largest, self._tile_signs = state["largest"], state["tile_signs"]
@@ -295,7 +295,7 @@ class Written(Basis):
 
 
 def unfinished_components(state: dict[str, Array]) -> UnfinishedComponents:
-    """Return what was written when a `Written` had this state."""
+    """Return what was written when a `WrittenBasis` had this state."""
     return UnfinishedComponents(state["identity"].item(), state["written"].item())
 
 
@@ -310,14 +310,14 @@ class RangesTask:
     order: tuple[Span, ...]
     factors: Factors
     threads: int
-    basis: Basis
+    basis: DualBasis
     _workspaces: list[Array] = field(default_factory=list, repr=False)
 
-    def start(self) -> Basis:
+    def start(self) -> DualBasis:
         """Return what has no components yet."""
         return self.basis
 
-    def restore(self, state: dict[str, Array]) -> Basis:
+    def restore(self, state: dict[str, Array]) -> DualBasis:
         """Return what was made before."""
         self.basis.restore(state)
         return self.basis
@@ -334,7 +334,7 @@ class RangesTask:
         """Read a range."""
         return self.source.read(self.order[block.start])
 
-    def feed(self, accumulator: Basis, block: Span, fetched: Array) -> None:
+    def feed(self, accumulator: DualBasis, block: Span, fetched: Array) -> None:
         """Make the components of a range."""
         wide, width = self.order[block.start], self.factors.tile
         while len(self._workspaces) < self.threads:
@@ -351,7 +351,7 @@ class RangesTask:
             self._workspaces.append(workspace)
 
 
-def polished(basis: Kept, pairs: Pairs) -> Pairs:
+def polished(basis: KeptBasis, pairs: Pairs) -> Pairs:
     """Make good what float32 products did to the pairs, by the products of the components with one another.
 
     For Z = X^T U the matrix Z^T Z is U^T G U of the true G: its eigenpairs are the best to be had in the span of U
@@ -370,7 +370,7 @@ def polished(basis: Kept, pairs: Pairs) -> Pairs:
     return replace(pairs, solution=replace(solution, values=values, spectrum=spectrum, next_value=after), mixed=mixed)
 
 
-def orthonormal(basis: Kept, pairs: Pairs) -> Pairs:
+def orthonormal(basis: KeptBasis, pairs: Pairs) -> Pairs:
     """Make components orthogonal to one another, as those of little variance are not when they are made.
 
     Of a component X^T u / sqrt(mu) the rounding of u lies along components of larger variance, magnified by sqrt of

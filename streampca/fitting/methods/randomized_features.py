@@ -41,7 +41,7 @@ THREADED_FLOPS = 2e8
 
 
 @dataclass(kw_only=True)
-class AlongFeatures(LanczosIteration[ScatterBlock]):
+class FeatureIteration(LanczosIteration[ScatterBlock]):
     """An iteration on the scatter matrix.
 
     Attributes
@@ -116,19 +116,19 @@ def fit_randomized(job: Job) -> Decomposition:
     return found
 
 
-def _initial(job: Job) -> AlongFeatures:
+def _initial(job: Job) -> FeatureIteration:
     """Return the iteration at its start, or at its checkpoint."""
     begin, state = beginning(job), job.saved(STAGE)
     if state is not None:
-        return AlongFeatures.from_state(state, begin)
+        return FeatureIteration.from_state(state, begin)
     job.listener(Solving(f"start vectors, from a sample of {job.collection.source}"))
     start = started(job)
     solver = start_lanczos(job.collection.n_features, start=start.block, **begin)
     hand_back()
-    return AlongFeatures(solver=solver, centre=start.centre, precision=job.plan.precision)
+    return FeatureIteration(solver=solver, centre=start.centre, precision=job.plan.precision)
 
 
-def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
+def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
     """Read everything, and multiply what the solver wants."""
     plan, number = job.plan, iteration.passes + 1
     block = iteration.block
@@ -146,7 +146,7 @@ def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
 
 
 @one_blas_thread()
-def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:
+def _decomposed(iteration: FeatureIteration, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:
     divisor, p = (iteration.weight - 1) * iteration.scale, len(iteration.centre)
     values = solution.values
     components = np.ascontiguousarray(solution.vectors.T, dtype=iteration.dtype_of(values, plan))

@@ -42,7 +42,7 @@ _STREAM = 3  # apart from the start blocks of solvers, and from those along feat
 
 
 @dataclass(kw_only=True)
-class AlongSamples(LanczosIteration[GramBlock]):
+class SampleIteration(LanczosIteration[GramBlock]):
     """An iteration on the Gram matrix.
 
     Attributes
@@ -114,21 +114,21 @@ def _found(reads: Reads, job: Job) -> Pairs:
     return _pairs(iteration, chosen, job)
 
 
-def _initial(job: Job) -> AlongSamples:
+def _initial(job: Job) -> SampleIteration:
     """Return the iteration at its start, from a random block, or at its checkpoint."""
     plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
     if state is not None:
-        return AlongSamples.from_state(state, begin)
+        return SampleIteration.from_state(state, begin)
     n = plan.problem.n_samples
     roots = np.ones(n) if job.weights is None else np.sqrt(job.weights)
     block = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((n, plan.width))
     solver = start_lanczos(n, start=without(block, roots), **begin)
     del block
     hand_back()
-    return AlongSamples(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)
+    return SampleIteration(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)
 
 
-def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
+def _pass(iteration: SampleIteration, reads: Reads, job: Job) -> GramBlock:
     """Read everything, and multiply what the solver wants."""
     plan, tile, threads = job.plan, job.plan.product_features, thread_count(job.plan.cores)
     if iteration.precision != plan.precision:  # what is in memory is twice as wide
@@ -144,7 +144,7 @@ def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
 
 
 @one_blas_thread()
-def _pairs(iteration: AlongSamples, chosen: Solution, job: Job) -> Pairs:
+def _pairs(iteration: SampleIteration, chosen: Solution, job: Job) -> Pairs:
     """Return the pairs that components are computed from; warn where they are not what was requested."""
     if iteration.products is None or iteration.along is None or iteration.along_rounding is None:
         raise AssertionError("no pass has measured anything")

@@ -177,7 +177,7 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Part:
+class PrincipalSubmatrix:
     """Some rows and columns, in ascending order, of a symmetric matrix of which the upper triangle is there.
 
     Attributes
@@ -229,7 +229,7 @@ class TrainingSet:
 
     def regression(self, own: Places, plan: Plan) -> Regression:
         """Return the regression on the components that a plan asks for, of the features at these places, ascending."""
-        part, products = Part.of(self.matrix, own), self.moments.products[0, own]
+        part, products = PrincipalSubmatrix.of(self.matrix, own), self.moments.products[0, own]
         if not part.trace > 0:  # they are constant in these samples
             return Regression(np.zeros(1), np.eye(len(own), 1), np.zeros(1))
         solution = leading_pairs(part, replace(plan, solver=solver_of(part.size, plan.request.n_components)), silent)
