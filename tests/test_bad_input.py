@@ -387,7 +387,7 @@ def test_keywords_that_are_none(function, options, says):
 
 @pytest.mark.parametrize(("make", "says"), [
     (lambda: streampca.fit(pictures(), preparation={"bin": 2}), r"give such as Preparation\(bin=2\)"),
-    (lambda: streampca.Preparation(crop=(0, 10)), r"crop \(0, 10\) is not a range an axis"),
+    (lambda: streampca.Preparation(crop=(0, 10)), r"crop \(0, 10\) is not a range of whole numbers for each axis"),
 ])  # fmt: skip
 def test_preparations_that_are_none(make, says):
     with pytest.raises(streampca.StreampcaError, match=says):

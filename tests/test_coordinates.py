@@ -228,8 +228,16 @@ def test_masks_and_factors_with_names_are_put_in_the_order_of_the_samples(x, ste
     west = streampca.fit(x, n_components=2, preparation=streampca.Preparation(mask=x.lon < 90)).mask
     np.testing.assert_array_equal(west, np.broadcast_to(x.lon.values < 90, (9, 12)))
     for wrong, said in ((values.isel(lat=slice(3)), "lat"), (values.rename(lon="x"), "'x'")):
-        with pytest.raises(RequestError, match=rf"{said}.*or give its values, which are taken by place"):
+        with pytest.raises(RequestError, match=rf"{said}.*or give its values \(\.values\), which are taken by place"):
             streampca.fit(x, n_components=2, preparation=streampca.Preparation(**{step: wrong}))
+
+
+def test_a_factor_may_be_a_data_array_of_no_axes(x):
+    scale = 1 / x.std()
+    one, other = (
+        streampca.fit(x, n_components=2, preparation=streampca.Preparation(scale=s)) for s in (scale, float(scale))
+    )
+    np.testing.assert_array_equal(one.components, other.components)
 
 
 def test_latitudes_are_in_degrees():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from test_update import X, made, same, whole, write_folder, write_series, write_
 
 import streampca
 from streampca.accumulators.scatter import Scatter
-from streampca.errors import ChangedError, DataError, RequestError, SourceError
+from streampca.errors import ChangedError, DataError, ModelError, RequestError, SourceError
 from streampca.events import Solving, Stored, Warned, silent
 from streampca.fitting import follow, incremental
 from streampca.fitting.follow import Pace, follow_source
@@ -275,6 +276,14 @@ def test_another_number_of_components_needs_no_new_samples():
     found = streampca.follow("images", "model.zarr", n_components=4, settle=0, until=300)
     same(found, whole(X[:300]))
     same(streampca.load_model("model.zarr"), whole(X[:300]))
+    write_folder("others", X[300:600])
+    with pytest.raises(ModelError, match=r"model\.zarr is of another source than others"):
+        streampca.follow("others", "model.zarr", n_components=2, settle=0, until=300)
+    first = next(iter(sorted(Path("images").iterdir())))
+    Image.fromarray(X[5]).save(first)
+    with pytest.raises(ChangedError, match=re.escape(str(first))):
+        streampca.follow("images", "model.zarr", n_components=2, settle=0, until=300)
+    same(streampca.load_model("model.zarr"), whole(X[:300]))
 
 
 def test_a_missing_value_is_refused_with_a_remedy_that_there_is():
@@ -291,7 +300,7 @@ def test_sources_and_models_that_cannot_be_followed():
         file["x"] = X
     with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* --update and --samples\.$"):
         streampca.follow("x.h5", "model.zarr", idle=0)
-    with pytest.raises(RequestError, match=r"ndarray cannot be followed: nothing is added to it\. Give the path"):
+    with pytest.raises(RequestError, match=r"follow takes a path, .* and got ndarray; give the path of what"):
         streampca.follow(X, "model.zarr")
     write_folder("images", X[:50])
     write_folder("others", X[50:90])

@@ -56,7 +56,7 @@ UPDATED = {
 ESTIMATOR = {"n_components", "whiten", "preparation", "checkpoint", "random_state"}
 FUNCTIONS = {
     "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
-    "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned", "feature_map", "mapped"}),
+    "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned", "feature_map", "mapped", "grids"}),
     "fit": (streampca.fit, FitConfig, {"update", "approximate"}, FITTED),
     "plan": (streampca.plan, FitConfig, {"part", "seed", "update", "approximate"}, PLANNED),
     "Request": (

@@ -27,7 +27,7 @@ from streampca.cli.pipeline import execute
 from streampca.errors import DataError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed
 from streampca.execution import checkpoint
-from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.checkpoint import FOLDER, Checkpointing
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.plan import prepared
@@ -286,21 +286,30 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
     assert os.listdir(tmp_path) == ["m.zarr"]
 
 
-def test_the_same_call_removes_what_a_finished_run_could_not(files, tmp_path, monkeypatch):
-    scratch = tmp_path / "saved" / f"copy{SCRATCH}"
+@pytest.mark.parametrize("name", [f"m.zarr{FOLDER}", "saved"])
+def test_the_same_call_removes_what_a_finished_run_could_not(files, tmp_path, monkeypatch, name):
+    """Beside the output: a folder elsewhere may hold what another run saved."""
+    scratch, other = (tmp_path / name / f"{each}{SCRATCH}" for each in ("copy", "other"))
 
     def call():
-        how = Checkpointing(tmp_path / "saved", every=0)
+        how = Checkpointing(tmp_path / name, every=0)
         streampca.fit(files / "wide.npy", n_components=3, output=tmp_path / "m.zarr", checkpoint=how)
 
-    monkeypatch.setattr(checkpoint.CheckpointFolder, "clear", lambda saver: None)
-    call()
-    monkeypatch.undo()
-    scratch.mkdir()
-    os.utime(scratch, (0, 0))  # older than the model
+    begin = checkpoint.CheckpointFolder.begin
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.CheckpointFolder, "clear", lambda saver: None)
+        patched.setattr(
+            checkpoint.CheckpointFolder, "begin", lambda *given, **how: begin(*given, **how | {"scratch": str(scratch)})
+        )
+        call()
+    for each in (scratch, other):
+        each.mkdir()
+        os.utime(each, (0, 0))  # older than the model
+    before = sorted(os.listdir(tmp_path / name))
     with pytest.raises(OutputError, match="exists already"):
         call()
-    assert os.listdir(tmp_path) == ["m.zarr"]
+    left = sorted(os.listdir(tmp_path / name))
+    assert left == (before if name == "saved" else [other.name])
 
 
 def test_a_replacement_that_was_killed_goes_on(begun):

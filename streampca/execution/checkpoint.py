@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -210,9 +210,7 @@ class CheckpointFolder:
         return self._own_scratch(self.record)
 
     def _own_scratch(self, record: Mapping[str, Any]) -> str | None:
-        folder, name = os.path.split(str(record.get("scratch") or ""))
-        is_own = os.path.abspath(folder) in self._scratch_folders and SCRATCH_NAME.fullmatch(name)
-        return os.path.join(folder, name) if is_own else None
+        return _scratch_within(self._scratch_folders, record)
 
     def refuse(self) -> None:
         """Keep what was saved of a run that is refused: the same work may resume there, and other work replaces it."""
@@ -362,24 +360,23 @@ class StageCheckpoint:
         return self._files[first]
 
 
-def clear_finished(output: str, folder: str | None = None) -> None:
-    """Remove the checkpoint of an output that was completed later: its run died before it could.
+def _scratch_within(folders: Iterable[str], record: Mapping[str, Any]) -> str | None:
+    """Return the scratch copy or folder that a record names, where it lies in one of some folders."""
+    folder, name = os.path.split(str(record.get("scratch") or ""))
+    is_own = os.path.abspath(folder) in map(os.path.abspath, folders) and SCRATCH_NAME.fullmatch(name)
+    return os.path.join(folder, name) if is_own else None
 
-    Parameters
-    ----------
-    output : str
-        Path of the output.
-    folder : str, optional
-        Folder of the checkpoint; the one beside the output by default.
-    """
-    path = output.rstrip("/")
-    folder = path + FOLDER if folder is None else folder
+
+def clear_finished(output: str) -> None:
+    """Remove the checkpoint beside an output that was completed later: its run died before it could."""
+    folder, path = output.rstrip("/") + FOLDER, output.rstrip("/")
     with suppress(FileNotFoundError, NotADirectoryError):
         made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
             with suppress(OutputError), alone_in(folder):  # else whoever is at work there removes it
-                for name in filter(SCRATCH_NAME.fullmatch, os.listdir(folder)):
-                    discard(os.path.join(folder, name))
+                found = CheckpointFile(folder, RECORD).load()
+                if found is not None and (scratch := _scratch_within((folder,), found[0])) is not None:
+                    discard(scratch)
                 _clear(folder)
 
 

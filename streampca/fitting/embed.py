@@ -208,10 +208,10 @@ def embed(
         memory=parse_bytes(memory),
     )
     check_options(embed, opening)
-    how = checkpointing(checkpoint)
-    place = None if output is None else Place.of(expanded(output), overwrite, how)
+    place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], paths_of(source))
+    how = checkpointing(checkpoint)
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     with executing(cluster, request.memory, listener=listener) as executor:
         collection = prepared(raw, preparation, listener, memory=request.memory, missing=missing)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -257,8 +257,7 @@ def fit(
     check_target(target, kind)
     options = KernelOptions(kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice)
     preparation = with_features(preparation, kind, options, seed=request.seed)
-    saved = checkpointing(checkpoint)
-    place = None if output is None else Place.of(expanded(output), overwrite, saved)
+    place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
@@ -289,7 +288,7 @@ def fit(
             place=place,
             part=wanted,
             executor=executor,
-            checkpoint=saved,
+            checkpoint=checkpointing(checkpoint),
             listener=listener,
         )
 
@@ -315,14 +314,8 @@ class Place:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        clear_finished(self.path)
         check_model_output(self.path, overwrite=self.overwrite)
-
-    @classmethod
-    def of(cls, path: str, overwrite: bool, checkpoint: Checkpointing | None) -> Self:
-        """Return a place; the checkpoint of a run that completed it, and died before removing that, is removed."""
-        if checkpoint is not None:
-            clear_finished(path, checkpoint.folder)
-        return cls(path, overwrite)
 
 
 @stopping_on_signals()

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
@@ -98,7 +98,7 @@ def follow(
     ChangedError
         If a sample that was added has changed since.
     RequestError
-        If the source is of a kind that cannot be followed: an array, or an HDF5 file that is rewritten when it grows.
+        If the source is no path, or of a kind that cannot be followed, as an HDF5 file that is rewritten when it grows.
     ModelError
         If the model at `output` was fitted on other data.
     SourceError, DataError
@@ -134,8 +134,8 @@ def follow(
     )
     if not isinstance(source, (str, os.PathLike, list, tuple)):
         raise RequestError(
-            f"a {type(source).__name__} cannot be followed: nothing is added to it. Give the path of what is being "
-            "written, or fit it."
+            f"follow takes a path, a glob or a list of paths, by which it opens the source again and again, and got "
+            f"{type(source).__name__}; give the path of what is being written."
         )
     path = expanded(output)
     check_apart([path], paths_of(source))
@@ -274,9 +274,24 @@ class _Following:
         self.request = replace(mine, n_components=self.request.n_components, memory=self.request.memory)
         self.fit = IncrementalFit.going_on(model, self.request)
         if mine.n_components != self.request.n_components:
-            with suppress(SourceError, OSError):  # which is not there: the model is stored anew when samples come
-                whole = self.fit.template.prepared(Beginning(self.opened(), self.count))
-                self._data, self._stored = data_of(whole, whole.states(), None, None), 0
+            self._solve_anew(self.fit, self.seen)
+
+    def _solve_anew(self, fit: IncrementalFit, seen: Seen) -> None:
+        """Have the model stored anew though no samples come; where its source is not there now, when they do."""
+        try:
+            with _unlogged():
+                raw = self.opened()
+        except (SourceError, OSError):
+            return
+        self._check_source(raw)
+        whole = fit.template.prepared(Beginning(raw, seen.n_samples))
+        seen.check(whole, self.path)
+        self._data, self._stored = data_of(whole, whole.states(), None, None), 0
+
+    def _check_source(self, raw: Collection) -> None:
+        """Refuse another source than that of the samples added."""
+        if self.seen is not None and not self.seen.is_of(raw):
+            raise ModelError(f"{self.path} is of another source than {raw.source}; choose another output.")
 
     def _look(self) -> bool:
         """Add samples that are complete; return whether there were any."""
@@ -290,8 +305,7 @@ class _Following:
         except (SourceError, OSError) as error:  # it is not there yet, or its first file is not complete
             self._wait(str(error))
             return False
-        if self.seen is not None and not self.seen.is_of(raw):
-            raise ModelError(f"{self.path} is of another source than {raw.source}; choose another output.")
+        self._check_source(raw)
         if self._is_first_of_several(raw, ready):
             self._wait(f"{raw.source} is the only file yet")  # a glob or folder is to match several files of a series
             return False

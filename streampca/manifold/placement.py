@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 BLOCK = 2**21  # numbers of a block of distances
-UNSTABLE = 0.01  # of 1 less an eigenvalue: errors of a place are divided by it
+UNSTABLE = 0.01  # smallest distance of an eigenvalue from 1, by which a place and its errors are divided
 _MAKING = Lock()
 
 
@@ -180,7 +180,7 @@ class NystroemPlacement(Placement):
             raise ModelError(
                 f"samples have no place along axis {axis + 1} of the embedding, whose eigenvalue of the Laplacian is "
                 f"{self.eigenvalues[axis]:.3g}: the mean of their neighbours is divided by 1 less that. Embed along "
-                "fewer axes (n_components), or with more neighbours (n_neighbors)."
+                "fewer axes (n_components), or with another number of neighbours (n_neighbors)."
             )
         return _weighted(weights, self.coordinates[indices]) / (1 - self.eigenvalues)
 

@@ -156,7 +156,7 @@ class PCAModel(LinearMap):
         shape = self.sample_shape
         of = f"{format_shape(shape)} samples" if len(shape) > 1 else counted(shape[0], "feature")
         return (
-            f"{type(self).__name__}({self.n_components} components of {of}, {ratio:.1%} of the variance of "
+            f"{type(self).__name__}({counted(self.n_components, 'component')} of {of}, {ratio:.1%} of the variance of "
             f"{self.n_samples} samples)"
         )
 

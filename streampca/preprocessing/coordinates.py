@@ -61,7 +61,7 @@ def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:
     axes = samples.axes
     if axes is None:
         return values
-    by_place = f"or give its values, which are taken by place ({name}.values)"
+    by_place = "or give its values (.values), which are taken by place"
     for at, dim in enumerate(grid.dims):
         if dim not in axes:
             raise RequestError(

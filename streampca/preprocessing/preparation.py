@@ -107,9 +107,10 @@ class Preparation:
         if self.crop is not None:
             try:
                 set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
-            except (TypeError, ValueError):  # a RequestError, of an end that is no whole number, is one
+            except (TypeError, ValueError):
                 raise RequestError(
-                    f"crop {self.crop!r} is not a range an axis; give such as ((10, 100), (20, 200))."
+                    f"crop {self.crop!r} is not a range of whole numbers for each axis; give such as ((10, 100), "
+                    "(20, 200))."
                 ) from None
         if self.resize is not None:
             set_(self, "resize", _size(self.resize))
@@ -126,7 +127,9 @@ class Preparation:
             if isinstance(value, str) and value != ("valid" if name == "mask" else "area"):
                 raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
         named = {name: value for name in ("mask", "scale") if is_data_array(value := getattr(self, name))}
-        own = {name: Grid(tuple(map(str, each.dims)), named_coordinates(each)) for name, each in named.items()}
+        own = {
+            name: Grid(tuple(map(str, each.dims)), named_coordinates(each)) for name, each in named.items() if each.ndim
+        }
         set_(self, "grids", {**self.grids, **own})
         if self.mask is not None and not isinstance(self.mask, str):
             set_(self, "mask", _kept(self.mask))

@@ -43,7 +43,8 @@ def resolved(
     if preparation.grids:
         images = Prepared(raw, preparation.of_images)
         named = {name: (getattr(preparation, name), grid) for name, grid in preparation.grids.items()}
-        ordered: dict[str, Any] = {name: placed(*each, images, name) for name, each in named.items()}
+        words = {"mask": "mask", "scale": "scale (weights)"}
+        ordered: dict[str, Any] = {name: placed(*each, images, words[name]) for name, each in named.items()}
         preparation = replace(preparation, grids={}, **ordered)
     if isinstance(preparation.mask, str) or drops_features:
         given = None if isinstance(preparation.mask, str) else preparation.mask

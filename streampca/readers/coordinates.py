@@ -34,6 +34,7 @@ DEGREES_NORTH = ("degrees_north", "degree_north", "degrees_N", "degree_N", "degr
 LONGITUDES = ("lon", "longitude")
 DEGREES_EAST = ("degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE")  # CF 1.11, section 4.2
 _DEGREES = (None, "", "degrees", "degree")
+_NO_DEGREES = ("rad", "radian", "radians", "m", "metre", "metres", "meter", "meters", "km")
 # Values count as equal within what writing them as float32 changes, and never beyond this share of a typical step.
 _STEP_SHARE = 1 / 8
 
@@ -335,7 +336,7 @@ def is_latitude(name: str, coordinate: Coordinate) -> bool:
     """Return whether a coordinate is a latitude in degrees, by its name or its attributes."""
     about = coordinate.attributes
     named = name.lower() in LATITUDES or about.get("standard_name") == "latitude"
-    return about.get("units") in DEGREES_NORTH or (named and about.get("units") in _DEGREES)
+    return about.get("units") in DEGREES_NORTH or (named and about.get("units") not in _NO_DEGREES)
 
 
 def is_longitude(name: str, coordinate: Coordinate) -> bool:

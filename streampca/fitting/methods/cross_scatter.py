@@ -49,9 +49,8 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     values = np.square(roots)[: plan.problem.most_components]
     rounding = (np.finfo(np.float64).eps * max(vectors.shape)) ** 2
     values = values[values > rounding * values[:1]]
-    independent = DataError(f"the samples of {source} do not vary with the target at all; give another target.")
     if not len(values) or values[0] == 0:
-        raise independent
+        raise _no_dependence(source)
     total = float(values.sum())
     count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
     axes = fix_signs(np.ascontiguousarray(vectors[:, :count].T).T)
@@ -60,7 +59,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     variances, trace = variances_along(job, axes, mean)
     check_variance(trace, source, plan)
     if job.target is not None and values[0] <= rounding * trace * job.target.scatter(job.weights):
-        raise independent  # means of all classes are equal but for rounding
+        raise _no_dependence(source)  # means of all classes are equal but for rounding
     scale = (weight - 1) ** 2
     dependence = values[:count] / scale
     return Decomposition(
@@ -75,6 +74,10 @@ def fit_cross_scatter(job: Job) -> Decomposition:
         kind=plan.request.kind,
         own_fields={"dependence": dependence, "total_dependence": total / scale},
     )
+
+
+def _no_dependence(source: str) -> DataError:
+    return DataError(f"the samples of {source} do not vary with the target at all; give another target.")
 
 
 def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, float]:

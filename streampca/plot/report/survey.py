@@ -348,7 +348,7 @@ def _pinned(scores: Array) -> npt.NDArray[np.intp]:
 
 
 def _spread(n: int, count: int) -> range | npt.NDArray[np.intp]:
-    """Return up to `count` of n positions, one in each of equal parts, unevenly: others would meet one season only."""
+    """Return up to `count` of n positions, one in each of equal parts: evenly spaced ones may fall in one season."""
     inside = np.mod(0.5 + GOLDEN * np.arange(count), 1)
     return range(n) if n <= count else ((np.arange(count) + inside) * n / count).astype(int)
 

@@ -9,6 +9,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import IO, Any
 
@@ -251,29 +252,22 @@ def _numbers_or_text(path: str, column: str, most: int) -> Array:
 
 def _numbers(texts: Callable[[], Iterator[str]]) -> Array:
     """Return texts as whole numbers, else as numbers, where all are; else as they are."""
-    large = False
-    try:
-        return np.fromiter(map(_whole, texts()), np.int64)
-    except (SourceError, RequestError):
-        raise
-    except OverflowError:
-        large = True
-    except ValueError:
-        pass
     try:
         numbers = np.fromiter(map(_number, texts()), np.float64)
-    except ValueError:
+    except (SourceError, RequestError):
+        raise
+    except (ValueError, OverflowError):
         return _coded(texts())
-    # Whole numbers of more than 64 bits are names, where floating point rounds some to one.
-    return _coded(texts()) if large and len(np.unique(numbers)) < len(set(texts())) else numbers
-
-
-def _whole(text: str) -> int:
-    """Read a whole number, also one such as 3.0 or 1e3."""
-    number = _number(text)
-    if not (isinstance(number, int) or (abs(number) < 2**53 and number == round(number))):
-        raise ValueError(f"{text} is no whole number")
-    return int(number)
+    is_whole = np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()
+    is_large = np.abs(numbers) >= 2**53
+    if not is_large.any():
+        return numbers.astype(np.int64) if is_whole else numbers
+    # Large whole numbers are names as a rule, and floating point may round several of them to one.
+    exact = {number for text in texts() if isinstance(number := _number(text), int) and abs(number) >= 2**53}
+    if is_whole and exact:
+        with suppress(OverflowError):
+            return np.fromiter((int(_number(text)) for text in texts()), np.int64)
+    return _coded(texts()) if len({float(number) for number in exact}) < len(exact) else numbers
 
 
 def _number(text: str) -> int | float:
