@@ -67,10 +67,10 @@ class Attempt:
     """One process: how it ended, after how many seconds, and what was noted until then."""
 
     code: int
-    began: float
     seconds: float
     said: str
     notes: list[Note]
+    began: float = 0.0  # as notes tell the time
 
     @property
     def started(self) -> float:
@@ -123,7 +123,7 @@ def attempt(case: Case, place: Path, options: Sequence[str], moment: float | Non
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             _, said = process.communicate()
-    return Attempt(process.returncode, began, time.monotonic() - began, said.strip(), read_notes(noted))
+    return Attempt(process.returncode, time.monotonic() - began, said.strip(), read_notes(noted), began)
 
 
 def unbroken(case: Case, place: Path, options: Sequence[str]) -> Whole:

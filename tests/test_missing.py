@@ -226,7 +226,7 @@ def test_a_model_that_is_updated_keeps_its_rule():
     theirs = streampca.fit(x[:60], missing="drop-samples", **RIGID)
     np.testing.assert_allclose(ours.explained_variance, theirs.explained_variance, rtol=1e-12)
     assert np.isnan(ours.transform(x)).all(axis=1).tolist() == (~WHOLE).tolist()
-    with pytest.raises(DataError, match=r"sample 0 .*drop-samples"):
+    with pytest.raises(DataError, match=r"sample 0 .*Leave it out \(--samples"):
         streampca.update(first, x[60:])
 
 
