@@ -229,6 +229,9 @@ def test_a_model_merges_others_and_asks_for_components(tmp_path):
     assert re.search(r"n_components 5, and \S+ with 4; .* or give n_components \(-k\) for all\.$", line)
     succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "both.zarr", "-q", "-k", 6)
     np.testing.assert_array_equal(streampca.load_model(tmp_path / "both.zarr").components, whole.components)
+    succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "all.zarr", "-q", "-k", "all")
+    every = streampca.fit(x, n_components=None, method="covariance").n_components
+    assert streampca.load_model(tmp_path / "all.zarr").n_components == every > 6
 
 
 def test_samples_that_fade_are_not_merged():
