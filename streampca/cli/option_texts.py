@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
+from collections.abc import Container
 from contextlib import suppress
 
 from ..errors import RequestError
@@ -56,8 +57,7 @@ def read_selections(texts: tuple[str, ...]) -> dict[int | str, int | list[int]]:
     found: dict[int | str, int | list[int]] = {}
     for text in texts:
         axis, entry = _selection(text)
-        if axis in found:
-            raise RequestError(f"--select takes two parts of axis {axis}; give one.")
+        _check_new(axis, found, "--select")
         found[axis] = entry
     return found
 
@@ -72,8 +72,7 @@ def read_values(texts: tuple[str, ...]) -> dict[str, int | float | str | list[in
         ends = [part.strip() for part in _RANGE.split(value)]
         if len(ends) > 2:
             raise RequestError(f"--sel {text!r} has more than two ends; write for example time=1990:2000.")
-        if axis.strip() in found:
-            raise RequestError(f"--sel takes two parts of {axis.strip()}; give one.")
+        _check_new(axis.strip(), found, "--sel")
         found[axis.strip()] = _value(ends[0]) if len(ends) == 1 else [_value(end) if end else None for end in ends]
     return found
 
@@ -123,6 +122,11 @@ def number_or_word(text: str) -> float | str:
 def read_landmarks(text: str) -> int | str:
     """Read a number of landmarks, or leave the word."""
     return int(text) if text.isdecimal() else text
+
+
+def _check_new(axis: int | str, found: Container[int | str], option: str) -> None:
+    if axis in found:
+        raise RequestError(f"{option} takes two parts of axis {axis}; give one.")
 
 
 def _value(text: str) -> int | float | str:

@@ -28,7 +28,6 @@ from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
 from ..signals import stopping_on_signals
-from ..storage.coordinate import PACKING
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_space
 from ..storage.locks import alone_at
@@ -38,8 +37,7 @@ from ..units import parse_bytes
 from .prepared import Prepared
 from .sizes_for_planning import problem_of
 
-# Attributes that say how numbers are packed or which axes there are: what is written is unpacked, and says itself.
-NOT_KEPT = PACKING | {"sample_axis", "_ARRAY_DIMENSIONS", "coordinates"}
+NOT_KEPT = {"sample_axis", "_ARRAY_DIMENSIONS", "coordinates"}  # attributes of axes, which what is written says itself
 
 
 @stopping_on_signals()

@@ -315,12 +315,12 @@ def given_shape(
     flat = math.prod(fitted)
     if tuple(shape[1:]) == (flat,):
         return fitted
-    if tuple(shape) == fitted:
-        raise ModelError(
-            f"samples have shape {format_shape(shape)}, which is that of one sample of {model}; give n of them, or "
-            "samples[None] of one."
-        )
     if len(shape) < 2 or not _fits(preparation, tuple(shape[1:]), fitted):
+        if tuple(shape) == fitted:
+            raise ModelError(
+                f"samples have shape {format_shape(shape)}, which is that of one sample of {model}; give n of them, or "
+                "samples[None] of one."
+            )
         raise ModelError(
             f"samples have shape {format_shape(shape)} and {model} was fitted on samples of {format_shape(fitted)}; "
             f"give n samples of that shape, or of {flat} features."

@@ -149,6 +149,11 @@ class Writer(Protocol):
         """Release the output as it is."""
 
 
+def _of_values(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that hold for values, which are written unpacked."""
+    return {name: value for name, value in attributes.items() if name not in PACKING}
+
+
 def _text(name: str) -> str:
     """Return a file's name as UTF-8, other bytes escaped, without the secrets of a URL."""
     return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
@@ -347,7 +352,7 @@ class ZarrWriter:
             shape=table.shape,
             dtype=table.dtype,
             dimension_names=table.dims,
-            attributes=dict(table.attributes) | self._links(),
+            attributes=_of_values(table.attributes) | self._links(),
             compressors=[COMPRESSION],
             config=EVERY_CHUNK,
             **storage,
@@ -411,7 +416,7 @@ class ZarrWriter:
             how = {"dtype": values.dtype}
         shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
         array = self._group.create_array(name, shape=shape, dimension_names=dims, overwrite=True, **how)
-        array.attrs.put({key: value for key, value in attributes.items() if key not in PACKING})
+        array.attrs.put(_of_values(attributes))
         for start in range(0, len(values), NAMES_AT_A_TIME) if is_text else ():
             part = values[start : start + NAMES_AT_A_TIME]
             array[start : start + len(part)] = np.array([_text(str(value)) for value in part], dtype=object)
