@@ -232,7 +232,9 @@ def make(directory: Path, name: str, number: int) -> Case:
     elif command == "copy":
         words = (command, *opened.words, *steps, "-o", f"{output}.zarr")
     else:
-        count = ("-k", str(rng.choice(["5", "20", "0.9"]))) if method != "randomized" else ("-k", "10")
+        count = ("-k", str(rng.choice(["5", "20", "0.9"])))
+        if method == "randomized":  # with many passes, and a basis that is large beside the blocks
+            count = ("-k", "40", "--tol", "1e-8")
         words = (command, *opened.words, *steps, *count, "--method", method, "-o", f"{output}.zarr")
     about = f"{name} {number}: {command}, {n} x {side} x {side} {dtype}, {opened.stored}"
     about += f", {method}" if command == "fit" else ""

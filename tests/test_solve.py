@@ -294,9 +294,9 @@ def test_the_last_direction_is_bounded_without_the_whole_spectrum():
 
 def test_a_step_holds_what_is_planned_for_it():
     """Parts of the basis are multiplied where they lie: copies of them would grow with every pass."""
-    p, width, limit = 4096, 60, 600
+    p, width, limit = 6400, 40, 600
     matrix = np.arange(1, p + 1.0) ** -0.3
-    state = start_lanczos(p, wanted=40, total=matrix.sum(), tol=1e-12, width=width, limit=limit)
+    state = start_lanczos(p, wanted=30, total=matrix.sum(), tol=1e-12, width=width, limit=limit)
     for _ in range(limit // width + 1):  # one that restarts
         product = np.asfortranarray(matrix[:, None] * state.wants)
         tracemalloc.start()

@@ -39,7 +39,7 @@ ROUNDING = 1e-14  # of the largest eigenvalue: residuals below are rounding, and
 SETTLED = 1e-2  # of its value: the residual of a pair worth having when the iteration ends early
 GRAM_FLOOR = 1e-7  # squared, what float64 resolves of a Gram matrix with room to spare
 NEARLY = 1e-1  # of its value: the residual of a pair that further products would settle
-TURNED_ROWS = 4096  # of the basis turned at a time
+TURNED_ROWS = 512  # of the basis turned at a time, in a copy: of 4096 it was larger than all that a step has planned
 SUBTRACTED_ROWS = 2048  # that a product is subtracted from at a time: as little memory beside the block as will do
 THREADED_FLOPS = 10**8  # of a product that is worth threads: some milliseconds of one
 
