@@ -196,6 +196,19 @@ def test_what_is_no_module_is_installed_too():
     assert installed == {file for file in files if "/." not in str(file.relative_to(PACKAGE.parent))}
 
 
+def test_no_strided_view_is_negated_or_examined_in_place():
+    """Numpy 2.4 fills some strided outputs wrongly: `negative` where rows have 16 or 64 bytes, `isfinite` in any."""
+    wrong = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            name = getattr(node, "attr", "") if isinstance(node, ast.Attribute) else ""
+            called = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+            into = isinstance(node, ast.Call) and any(word.arg in {"out", "where"} for word in node.keywords)
+            if name == "negative" or (called in {"isfinite", "isinf", "isnan"} and into):
+                wrong.append(f"{file.relative_to(PACKAGE)}:{node.lineno}")
+    assert wrong == []
+
+
 def test_the_top_is_small():
     entries = {name for name, _, _ in sources()} - {"__init__", "__main__"}
     assert sum((PACKAGE / name).is_dir() for name in entries) <= 13

@@ -12,8 +12,9 @@ from shell import DATA, refused, succeeded
 
 import streampca
 from streampca import Preparation, StreamingPCA
-from streampca.errors import BudgetError, DataError, RequestError
+from streampca.errors import BudgetError, DataError, RequestError, StreampcaError
 from streampca.events import Converging, PassStarted, Warned
+from streampca.fitting.methods import em
 
 N, SHAPE = 90, (6, 5)
 LAND = (0, 2)  # missing in every sample
@@ -334,7 +335,6 @@ def further(x, model, steps):
 def whole(monkeypatch):
     """Fits by EM hold no value out, and have no latent variables beside those asked for."""
     from streampca.accumulators import observed_regression
-    from streampca.fitting.methods import em
     from streampca.planning import em as planning
 
     regression = observed_regression.ObservedRegression
@@ -378,6 +378,46 @@ def test_em_is_near_the_complete_answer(precision, dtype, offset, scale):
     assert np.isnan(ours.error_bound).all()
     assert np.isnan(ours.angle_bound).all()
     assert ours.outside is None
+
+
+@pytest.mark.parametrize(("n", "features"), [(300, 16), (300, 17), (17, 40), (18, 40), (300, 30)])
+def test_em_is_orthonormal_whatever_the_number_of_latent_variables(n, features):
+    """With 8 latent variables, rows of vectors have 64 bytes, on which numpy 2.4 negates columns wrongly."""
+    rng = np.random.default_rng(features)
+    x = rng.normal(size=(n, 5)) * [8, 5, 3, 2, 1] @ rng.normal(size=(5, features))
+    x += 0.1 * rng.normal(size=x.shape)
+    complete = streampca.fit(x, n_components=3, precision="double")
+    x[rng.random(x.shape) < 0.05] = np.nan
+    for count in (3, 4, 5):
+        ours = streampca.fit(x, n_components=count, missing="em", precision="double", memory="64MiB")
+        assert abs(ours.components @ ours.components.T - np.eye(count)).max() < 1e-12
+        np.testing.assert_allclose(ours.explained_variance[:3], complete.explained_variance, rtol=0.1)
+        assert ours.provenance["plan"]["width"] >= count
+
+
+def test_em_refuses_components_that_are_not_orthonormal(monkeypatch):
+    x = mixed()
+    x[gaps(x.shape, 0.1)] = np.nan
+    monkeypatch.setattr(em, "fix_signs", lambda vectors: vectors * 1.001)  # as by a library that is wrong
+    with pytest.raises(StreampcaError, match=r"not orthonormal \(by 2\.0e-03\).*faulty"):
+        streampca.fit(x, n_components=4, missing="em", memory="64MiB")
+
+
+@pytest.mark.parametrize(("n", "noise", "worse"), [(60, 0.1, False), (12, 10.0, True)])
+def test_em_says_where_held_out_values_are_predicted_worse_than_by_their_mean(n, noise, worse):
+    x, events = mixed(n, noise=noise), []
+    x[gaps(x.shape, 0.3)] = np.nan
+    asked = {"n_components": 5, "missing": "em", "memory": "64MiB", "max_passes": 100}
+    model = streampca.fit(x, listener=events.append, **asked)
+    found = model.provenance["missing"]["held_out"]
+    assert (found["rmse"] > found["rmse_of_mean"]) == worse
+    said = [event.message for event in events if isinstance(event, Warned) and "held out" in event.message]
+    assert len(said) == worse
+    if worse:  # the remedy
+        x = mixed(400, noise=0.1)
+        x[gaps(x.shape, 0.3)] = np.nan
+        found = streampca.fit(x, **asked).provenance["missing"]["held_out"]
+        assert found["rmse"] < found["rmse_of_mean"]
 
 
 def test_em_by_ranges_and_in_pieces_is_the_same(tmp_path):

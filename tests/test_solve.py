@@ -139,6 +139,25 @@ def test_signs_of_ties_and_zeros():
     np.testing.assert_array_equal(fix_signs(vectors), [[1.0, 0.0, -1.0], [-1.0, 0.0, 2.0]])
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("layout", ["C", "F", "every second row", "last column first"])
+@pytest.mark.parametrize("columns", range(1, 71))
+def test_signs_in_every_layout(columns, layout, dtype):
+    """Columns are whole or negated as wholes; numpy 2.4 negates some strided views in place wrongly."""
+    given = np.random.default_rng(columns).normal(size=(37, columns)).astype(dtype)
+    vectors = {
+        "C": lambda: given.copy(),
+        "F": lambda: given.copy("F"),
+        "every second row": lambda: np.repeat(given, 2, axis=0)[::2],
+        "last column first": lambda: given[:, ::-1].copy()[:, ::-1],
+    }[layout]()
+    largest = [column[abs(column).argmax()] for column in given.T.tolist() for column in [np.array(column)]]
+    fixed = fix_signs(vectors)
+    assert fixed is vectors
+    np.testing.assert_array_equal(fixed, [[x if top > 0 else 0 - x for x, top in zip(row, largest, strict=True)]
+                                          for row in given.tolist()])  # fmt: skip
+
+
 @every_solver
 @pytest.mark.parametrize("fraction", [0.05, 0.5, 0.9, 0.999])
 def test_fractions(solve, fraction):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...accumulators import NotFiniteError
-from ...errors import DataError
+from ...errors import DataError, StreampcaError
 from ...events import Listener, Warned
 from ...planning import Plan
 from ...preprocessing import Prepared, missing_share
@@ -16,6 +16,7 @@ from ...readers import Collection
 
 # Of the trace: with right products, bounds stayed below a tenth of this on all real and made data of the tests.
 ROUNDING = {"float32": 1e-4, "float64": 1e-9}
+NOT_ORTHONORMAL = 1e-10  # rounding of a QR decomposition in float64 and a rotation: about 1e-14
 BOUND_OF_RESIDUAL = 30  # a bound from 8 probes is 12 times the truth on average, and hardly ever 30 times
 
 
@@ -105,6 +106,23 @@ def warn_of_wrong_sums(agrees: bool | None, listener: Listener) -> None:
                 "or processor is faulty. The error bounds of the components hold all the same. Fit again, on another "
                 "machine if this is seen twice."
             )
+        )
+
+
+def check_orthonormal(vectors: npt.NDArray[np.float64]) -> None:
+    """Refuse vectors, the columns of (p, l), that a QR decomposition and a rotation did not leave orthonormal.
+
+    Raises
+    ------
+    StreampcaError
+        If an inner product is off by more than rounding explains. Cost: 2 p l^2 flops.
+    """
+    error = float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())
+    if not error <= NOT_ORTHONORMAL:  # NaN compares as false
+        raise StreampcaError(
+            f"components came out not orthonormal (by {error:.1e}), so the machine's memory or processor, or its "
+            "numerical library, is faulty. Remove the checkpoint, if there is one, and fit again, on another machine "
+            "or with another release of numpy if this is seen twice."
         )
 
 

@@ -214,7 +214,7 @@ class KeptBasis(DualBasis):
         for part in self._parts():
             largest = larger(largest, extremes(self.components[:, slice(*part)]))
         for number in np.flatnonzero(largest < 0):
-            np.negative(self.components[number], out=self.components[number])
+            self.components[number] *= -1
 
     def _parts(self) -> Iterable[Span]:
         """Features worked on at a time."""
@@ -283,7 +283,7 @@ class WrittenBasis(DualBasis):
             hand_back()  # what Zarr's threads decoded with stays in their pools, beside those of writing
             wrong = np.flatnonzero(np.sign(extremes(values)) != np.where(negated, -signs, signs))
             for row in wrong:
-                np.negative(values[row], out=values[row])
+                values[row] *= -1
             if len(wrong):
                 self._sink.write(tile, values)
             del values

@@ -34,7 +34,7 @@ from ...planning.em import sample_rows
 from ...planning.sizes import SOLVED_FEATURES
 from ...signals import safe_point
 from ...units import counted, counted_passes
-from .data_checks import check_variance
+from .data_checks import check_orthonormal, check_variance
 from .job import Array, Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import chosen_of, wanted_of
 from .randomized_start import sample_runs
@@ -186,6 +186,7 @@ class EMIteration:
         basis, triangle = qr(self.next_vectors, mode="economic", overwrite_a=True, check_finite=False)
         values, turn = eigh(triangle @ second @ triangle.T)
         before, self.vectors = self.vectors, fix_signs(np.ascontiguousarray(basis @ turn[:, ::-1]))
+        check_orthonormal(self.vectors)
         noise = max(0.0, self.squares - self.explained) / (self.observed or 1.0)
         self.total = trace = float(np.maximum(values, 0).sum()) + p * noise
         self.noise = max(noise, LEAST_NOISE[found.precision] * trace / p) or 1.0
@@ -313,6 +314,11 @@ def _held_out_text(iteration: EMIteration) -> str:
 def _warn(iteration: EMIteration, job: Job) -> None:
     """Warn of samples without values, of a collection without missing values, and of convergence not reached."""
     source, tol, empty = job.collection.source, job.plan.request.tol, _count_empty(iteration, job)
+    if iteration.held[1] > iteration.held[2]:
+        job.warn(
+            f"{_held_out_text(iteration)}, which is better: the components of {source} do not describe what is "
+            "missing; ask for fewer components (-k, n_components=), or give more samples."
+        )
     if empty:
         job.warn(f"{counted(empty, 'sample')} of {source} without any value {'is' if empty == 1 else 'are'} not used.")
     if iteration.missing == 0:
