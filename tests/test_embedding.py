@@ -114,6 +114,15 @@ def test_no_axis_is_constant_where_others_cost_as_little(reg):
     np.testing.assert_allclose(model.embedding.T @ model.embedding, np.eye(2), atol=1e-10)
 
 
+@pytest.mark.parametrize("count", [4, 7, 8, 9])
+def test_locally_linear_embeddings_in_many_dimensions_are_orthonormal(count):
+    """Rows of 8 float64 have 64 bytes, on which numpy 2.4 negates columns wrongly."""
+    x = np.random.default_rng(0).normal(size=(200, 10))
+    embedding = streampca.embed(x, kind="locally-linear-embedding", n_components=count, n_neighbors=15).embedding
+    np.testing.assert_allclose(embedding.T @ embedding, np.eye(count), atol=1e-10)
+    assert np.all(np.abs(embedding).max(axis=0) == embedding.max(axis=0))
+
+
 def test_affinities_that_underflow_between_parts_are_refused():
     x = np.random.default_rng(0).normal(0, 0.1, (120, 2)) + np.repeat([[0, 0], [40, 0]], 60, axis=0)
     graph = streampca.neighbors(x, n_neighbors=60)
