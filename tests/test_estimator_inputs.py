@@ -5,13 +5,19 @@ from __future__ import annotations
 import pickle
 import re
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given as given_
+from hypothesis import settings
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.base import clone
 
 import streampca
 from streampca import StreamingPCA
-from streampca.errors import BudgetError, ChangedError, DataError, ModelError, SourceError
+from streampca.errors import BudgetError, ChangedError, DataError, ModelError, RequestError, SourceError
 from streampca.readers import open_collection
 
 RNG = np.random.default_rng(0)
@@ -107,13 +113,18 @@ def batches(rows=50, upto=300):
     return (FILLED[start : start + rows] for start in range(0, upto, rows))
 
 
-def test_a_list_of_images_is_an_array_of_them():
+def test_a_list_of_images_is_an_array_of_them_once_their_shape_is_known():
     images = list(FILLED.reshape(-1, 8, 5))
-    ours = StreamingPCA(3).fit(images)
-    same(ours, StreamingPCA(3).fit(np.stack(images)))
+    ours = StreamingPCA(3).fit(np.stack(images))
     np.testing.assert_array_equal(ours.transform(images), ours.transform(np.stack(images)))
     same(StreamingPCA(3).fit(FILLED.tolist()), StreamingPCA(3).fit(FILLED))
-    assert StreamingPCA(3).partial_fit(images[:9]).partial_fit(images[9:]).model_.sample_shape == (8, 5)
+    same(StreamingPCA(3).fit(list(FILLED)), StreamingPCA(3).fit(FILLED))
+    assert StreamingPCA(3).partial_fit(np.stack(images[:9])).partial_fit(images[9:]).model_.sample_shape == (8, 5)
+    pictures = [Image.fromarray(image.astype(np.uint8)) for image in images]
+    same(StreamingPCA(3).fit(pictures), StreamingPCA(3).fit(np.stack(images).astype(np.uint8)))
+    masked = np.ma.masked_less(images[0], 0.1)
+    with pytest.raises(DataError, match="NaN"):
+        ours.transform([images[1], masked])
 
 
 def test_a_generator_of_batches():
@@ -123,6 +134,192 @@ def test_a_generator_of_batches():
     same(ours.partial_fit(FILLED[:9]), given(StreamingPCA(4), FILLED, FILLED[:9]), rtol=1e-10)
     same(ours.fit(batches()), StreamingPCA(4).fit(FILLED), rtol=1e-8)  # begins anew
     assert StreamingPCA(None).fit(batches(upto=20, rows=7)).n_components_ == 21
+
+
+class Bare:
+    """An object that is an array to numpy alone."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+class Tensor(Bare):
+    """An array of which numpy does not know the dtype, as those of torch."""
+
+    dtype = "torch.float64"
+    shape = property(lambda tensor: tensor.values.shape)
+    ndim = property(lambda tensor: tensor.values.ndim)
+
+    def __getitem__(self, item):
+        return Tensor(self.values[item])
+
+
+class OnDevice(Tensor):
+    """A tensor in the memory of another device."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy.\nUse Tensor.cpu().")
+
+
+ARRAYS = {
+    "array": np.asarray, "bare": Bare, "tensor": Tensor, "dask": lambda x: da.from_array(x, chunks=-1),
+    "masked": np.ma.masked_array,
+}  # fmt: skip
+TABLES = {
+    "sparse": sp.csr_array,
+    "pandas": lambda x: pytest.importorskip("pandas").DataFrame(x).add_prefix("c"),
+    "polars": lambda x: pytest.importorskip("polars").DataFrame(x, schema=[f"c{at}" for at in range(x.shape[1])]),
+}
+YIELDED = {
+    "itself": lambda batch: batch, "list": lambda batch: [batch], "tuple": lambda batch: (batch,),
+}  # fmt: skip
+REFUSED = {
+    "pair": lambda batch: (batch, batch),
+    "with a target": lambda batch: [batch, np.arange(3)],
+    "mapping": lambda batch: {"label": 3, "image": batch},
+    "mapping of one": lambda batch: {"image": batch},
+}
+
+
+def remedy(error, **names):
+    """What the remedies of a refusal give, `names` being what they speak of."""
+    found = re.findall(
+        r"\(b\[.+?\] for b in loader\)|np\.\w+\(arrays\)|np\.ma\.\w+\(arrays\)|X\['\w+'\]", str(error.value)
+    )
+    return [eval(text, {"np": np, **names}) for text in found]  # noqa: S307 - our own messages
+
+
+@st.composite
+def cut_samples(draw):
+    """Samples, rows or images, whole numbers or not, and the same in batches, of one length as a rule."""
+    shape = draw(st.sampled_from([(6,), (2, 3), (3, 2, 2)]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x = rng.integers(0, 200, (draw(st.integers(12, 60)), *shape)).astype(
+        draw(st.sampled_from(["u1", "i4", "f4", "f8"]))
+    )
+    rows = draw(st.integers(1, len(x)))
+    return x, [x[start : start + rows] for start in range(0, len(x), rows)]
+
+
+@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=pytest.mark.campaign)])
+def test_batches_are_what_numpy_concatenates(examples):
+    """Law: whatever a loader yields, the samples are those of `np.concatenate`, or they are refused with a remedy."""
+
+    @settings(max_examples=examples)
+    @given_(cut_samples(), st.sampled_from([*ARRAYS, *TABLES]), st.sampled_from([*YIELDED, *REFUSED]))
+    def law(cut, kind, how):
+        x, parts = cut
+        if kind in TABLES:
+            parts = [part.reshape(len(part), -1) for part in parts]
+        whole = np.concatenate(parts)
+        made = [(ARRAYS | TABLES)[kind](part) for part in parts]
+        expected = StreamingPCA(2, method="covariance").fit(whole)
+        if how in YIELDED:
+            ours = StreamingPCA(2).fit(map(YIELDED[how], made))
+        else:
+            loader = list(map(REFUSED[how], made))
+            with pytest.raises(RequestError, match="of which one is the samples; give") as error:
+                StreamingPCA(2).fit(iter(loader))
+            assert "\n" not in str(error.value)
+            ours = StreamingPCA(2).fit(remedy(error, loader=loader)[0])
+        same(ours, expected, rtol=1e-4 if x.dtype == "f4" else 1e-8)
+        np.testing.assert_allclose(ours.mean_, whole.reshape(len(x), -1).mean(axis=0), rtol=1e-5)
+        assert ours.n_features_in_ == whole[0].size
+        assert ours.model_.sample_shape == whole.shape[1:]
+
+    law()
+
+
+@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=pytest.mark.campaign)])
+def test_lists_of_batches_are_concatenated_tables_or_refused(examples):
+    """Law: a list of tables is `np.concatenate` of them; one of arrays is refused, and its remedies are numpy's."""
+
+    @settings(max_examples=examples)
+    @given_(cut_samples(), st.sampled_from([*ARRAYS, *TABLES]), st.booleans())
+    def law(cut, kind, at_once):
+        _, parts = cut
+        learn = (lambda X: StreamingPCA(2).fit(X)) if at_once else lambda X: StreamingPCA(2).partial_fit(X)
+        if kind in TABLES:
+            whole = np.concatenate([part.reshape(len(part), -1) for part in parts])
+            ours = learn([TABLES[kind](part.reshape(len(part), -1)) for part in parts])
+            same(ours, StreamingPCA(2, method="covariance").fit(whole), rtol=1e-4)
+            return
+        arrays = [ARRAYS[kind](part) for part in parts]
+        for call in (learn, streampca.open_collection):
+            with pytest.raises(SourceError, match=r"a list of .* was given") as error:
+                call(arrays)
+        assert "\n" not in str(error.value)
+        found = remedy(error, arrays=arrays)
+        whole = np.concatenate(parts)
+        assert found[-1].shape == whole.shape
+        same(learn(np.asarray(found[-1])), StreamingPCA(2, method="covariance").fit(whole), rtol=1e-4)
+        if len({len(part) for part in parts}) == 1:
+            assert found[0].shape == np.stack(parts).shape
+        else:
+            assert len(found) == 1
+
+    law()
+
+
+def every_estimator():
+    """An estimator of each kind, with a target."""
+    y = np.arange(60) % 3
+    options = {streampca.FisherDiscriminant: {"shrinkage": 0.1}, streampca.SpectralClustering: {"n_clusters": 2}}
+    kinds = (
+        StreamingPCA, streampca.KernelPCA, streampca.ClassicalMDS, streampca.SupervisedPCA,
+        streampca.SupervisedPrincipalComponents, streampca.FisherDiscriminant, streampca.SlicedInverseRegression,
+        streampca.Isomap, streampca.LocallyLinearEmbedding, streampca.SpectralEmbedding, streampca.SpectralClustering,
+    )  # fmt: skip
+    return [pytest.param(kind(**options.get(kind, {})), y, id=kind.__name__) for kind in kinds]
+
+
+@pytest.mark.parametrize(("estimator", "y"), every_estimator())
+def test_every_door_of_every_estimator_tells_batches_from_samples(estimator, y):
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(3).normal(size=(60, 6))
+    batches, fitted = [x[:20], x[20:40], x[40:]], clone(estimator).fit(x, y)
+    doors = [estimator.fit, *(getattr(fitted, name) for name in ("transform", "predict", "score_samples")
+                              if hasattr(fitted, name))]  # fmt: skip
+    for door in doors:
+        more = (y,) if door == estimator.fit else ()
+        with pytest.raises(SourceError, match=r"a list of 3 arrays was given, the first of 20 x 6.*np.concatenate"):
+            door(batches, *more)
+        with pytest.raises(RequestError, match=r"a dict of 1 array, of which one is the samples; give X\['image'\]"):
+            door({"image": x}, *more)
+        if not (estimator.__class__ is StreamingPCA and more):
+            with pytest.raises(RequestError, match="can only be iterated over"):
+                door(iter(batches), *more)
+    frames = [pandas.DataFrame(part).add_prefix("c") for part in batches]
+    joined, expected = clone(estimator).fit(frames, y), clone(estimator).fit(pandas.concat(frames), y)
+    np.testing.assert_array_equal(joined.transform(frames), expected.transform(pandas.concat(frames)))
+    np.testing.assert_array_equal(np.asarray(fitted.transform(Tensor(x))), fitted.transform(x))
+
+
+def test_lists_that_are_no_one_table_are_refused_in_a_line():
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    one, two = pandas.DataFrame(FILLED[:9]).add_prefix("c"), pandas.DataFrame(FILLED[:9]).add_prefix("d")
+    pca = StreamingPCA(2)
+    for given, message in {
+        "columns": ([one, two], "data frame 1 of a list has columns"),
+        "shapes": ([FILLED[:9], FILLED[:9, :5]], "not all of one shape; give one of them"),
+        "table and row": ([FILLED[:9], FILLED[0]], "not all of one shape; give one of them"),
+        "collections": ([open_collection(FILLED)], r"give np.stack\(arrays\) if"),
+        "nested": ([[FILLED[:9]]], r"the first of 1 x 9 x 40"),
+        "device": (OnDevice(FILLED), r"unknown to numpy \(can't convert cuda:0 device type tensor to numpy\)"),
+        "loader": ({1, 2}, r"StreamingPCA.fit takes batches as iter\(X\)"),
+    }.values():
+        with pytest.raises(ValueError, match=message) as error:
+            pca.fit(given)
+        assert "\n" not in str(error.value)
+    for item in ([FILLED.tolist()], [[FILLED]]):
+        with pytest.raises(RequestError, match=r"a list of 1 array, of which one is the samples"):
+            pca.fit(iter([item]))
+    lazy = [frames.from_pandas(one, npartitions=2), frames.from_pandas(one, npartitions=1)]
+    same(pca.fit(lazy), StreamingPCA(2).fit(np.concatenate([FILLED[:9]] * 2)), rtol=1e-8)
+    same(pca.fit(iter([list(FILLED[:9]), FILLED[9:].tolist()])), StreamingPCA(2).fit(FILLED), rtol=1e-8)
 
 
 def given(estimator, *parts):

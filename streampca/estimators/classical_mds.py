@@ -24,7 +24,7 @@ from ..preprocessing.preparation import with_features
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
 from ..units import parse_bytes
-from .inputs import is_table, seed_of, stacked
+from .inputs import as_samples, is_table, seed_of
 from .model_estimator import ModelEstimator
 
 Array = npt.NDArray[Any]
@@ -180,7 +180,7 @@ class ClassicalMDS(ModelEstimator):
 
     def _samples_or_distances(self, X: Any) -> Collection:
         """Open what was given to `fit`; compute distances of samples, and keep these, where the metric asks for it."""
-        X = stacked(X)
+        X = as_samples(X)
         if is_table(X):
             X = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
         elif self._makes_distances:

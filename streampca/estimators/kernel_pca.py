@@ -26,7 +26,7 @@ from ..preprocessing.kernels import Kernel
 from ..preprocessing.preparation import with_features
 from ..readers.weights import weights_of
 from ..units import format_shape, parse_bytes
-from .inputs import seed_of
+from .inputs import as_samples, seed_of
 from .model_estimator import ModelEstimator, of_model
 
 Array = npt.NDArray[Any]
@@ -255,7 +255,7 @@ class KernelPCA(ModelEstimator):
         check_is_fitted(self)
         if not hasattr(self, "dual_coef_"):
             raise NotFittedError("this KernelPCA has learned no pre-images; set fit_inverse_transform=True before fit.")
-        scores = np.asarray(X, np.float64)
+        scores = np.asarray(as_samples(X), np.float64)
         rows = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
         images: Array = self.model_.image_frame.images(rows)
         return images.reshape(len(images), -1)

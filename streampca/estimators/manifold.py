@@ -24,7 +24,7 @@ from ..fitting.plan import narrowed, prepared
 from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
 from ..planning.embedding import EmbeddingRequest
 from ..units import parse_bytes
-from .inputs import seed_of
+from .inputs import as_samples, seed_of
 from .model_estimator import ModelEstimator, is_single
 
 Array = npt.NDArray[Any]
@@ -449,7 +449,8 @@ class SpectralEstimator(ManifoldEstimator):
         self._check_affinity()
         if self.affinity == NEAREST:
             return self._fitted_to(X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=3)
+        checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 3}
+        X = validate_data(self, as_samples(X), **checks)
         given, request = self._given(X), self._request()
         plan = plan_of_affinities(request, X, given)  # a kernel is planned before it is made
         matrix = self._kernel(X) if given is None else given

@@ -17,7 +17,7 @@ from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
 from ..readers.dask import rows_of_frame
 from ..readers.detect import is_lazy_frame
-from .inputs import is_table, stacked
+from .inputs import as_samples, is_table
 
 Array = npt.NDArray[Any]
 
@@ -68,6 +68,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def inverse_transform(self, X: Any) -> Any:
         """Return samples from scores, in the shape of those fitted: (n, p) or images."""
         check_is_fitted(self)
+        X = as_samples(X)
         return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
 
     def _values(self, X: Any) -> Any:
@@ -75,7 +76,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         NaN is left to the model, which knows what its mask leaves out and names the sample.
         """
-        X = stacked(X)
+        X = as_samples(X, self.model_.raw_shape)
         images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
         if is_lazy_frame(X):
             self._check_names(X, reset=False)
@@ -85,8 +86,11 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         checks: dict[str, Any] = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
         return validate_data(self, unmasked(X), reset=False, **checks)
 
-    def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
-        X = stacked(X)
+    def _opened(
+        self, X: Any, *, least: int, reset: bool = True, sample_shape: tuple[int, ...] | None = None
+    ) -> Collection:
+        """Open samples of a shape that may be known, tables validated as scikit-learn does, with at least so many."""
+        X = as_samples(X, sample_shape)
         if is_lazy_frame(X):
             self._check_names(X, reset=reset)
         if not is_table(X):

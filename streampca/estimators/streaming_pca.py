@@ -29,7 +29,7 @@ from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers.weights import weights_of
 from ..units import parse_bytes
-from .inputs import is_batches, seed_of
+from .inputs import batch_of, is_batches, seed_of
 from .model_estimator import ModelEstimator, is_single, of_model
 
 Array = npt.NDArray[Any]
@@ -145,7 +145,7 @@ class StreamingPCA(ModelEstimator):
         ----------
         X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
             Or a generator of batches of these, each of which is read once; components are then those of
-            `partial_fit`.
+            `partial_fit`. A batch may be the one array in a list or tuple; several arrays and mappings are refused.
         y : ignored
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
@@ -328,7 +328,7 @@ class StreamingPCA(ModelEstimator):
             raise RequestError(f"method={self.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
         for name in ("_batches", "_model", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
-        for batch in batches:
+        for batch in map(batch_of, batches):
             if not self._waits(batch):
                 self._add(batch, None)
         begun, _ = self._state
@@ -347,7 +347,8 @@ class StreamingPCA(ModelEstimator):
                 f"{name} has been changed since the samples before were learned from; set it back, or call fit to "
                 "begin anew."
             )
-        raw = self._opened(X, least=1, reset=first)
+        known = model if begun is None else begun.template
+        raw = self._opened(X, least=1, reset=first, sample_shape=None if known is None else known.raw_shape)
         if begun is None:
             self._begun = self._settings()
             if model is None:

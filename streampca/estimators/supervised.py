@@ -31,7 +31,7 @@ from ..readers.detect import is_data_array
 from ..readers.target import Target, target_of
 from ..readers.weights import weights_of
 from ..units import parse_bytes
-from .inputs import seed_of
+from .inputs import as_samples, seed_of
 from .model_estimator import ModelEstimator, is_single, of_model
 
 Array = npt.NDArray[Any]
@@ -385,6 +385,7 @@ class DiscriminantEstimator(SupervisedEstimator):
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the projections on the span of the axes of samples that have these scores."""
+        X = as_samples(X)
         X = X if hasattr(X, "shape") else np.asarray(X)
         if not self.whiten:
             scaling = self._model_of("scaling_").scaling

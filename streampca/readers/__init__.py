@@ -23,6 +23,7 @@ from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
+from .array_objects import refuse_several
 from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
 from .detect import is_dataset
@@ -277,6 +278,8 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
             if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it
                 found.source = shown
             return found
+    if isinstance(source, (list, tuple)):
+        refuse_several(source)
     raise SourceError(
         f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, or an array "
         "with shape, dtype and slicing."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
 
-from ..errors import SourceError
+from ..errors import SourceError, first_line
+from ..units import counted, format_shape
 from .collection import Collection, refuse_key
 from .dask import LazyArray, is_lazy
-from .detect import is_array
+from .detect import is_array, is_dataset
 from .stored.array import ArrayCollection, ObjectArray, StoredArray, dims_of
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
@@ -21,7 +23,8 @@ def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
     package = type(source).__module__.partition(".")[0]
     name = f"{package} array"
     refuse_key(key, f"a {name}")
-    _check_object(source, name)
+    _check_lengths(source, name)
+    source = as_numpy(source, name)
     array: StoredArray
     if package == "h5py":
         from .hdf5 import dataset_of_object
@@ -40,16 +43,71 @@ def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
     return ArrayCollection(array, source=name, dims=array.dims or dims_of(source), **axes)
 
 
-def _check_object(source: Any, name: str) -> None:
-    """Refuse objects that look like arrays and would be read wrongly."""
+def as_numpy(source: Any, name: str = "the array") -> Any:
+    """Return an array whose dtype numpy does not know, such as a tensor, as numpy's; any other as it is.
+
+    Raises
+    ------
+    SourceError
+        If it cannot be converted: it has no such values, or is in the memory of another device.
+    """
+    try:
+        np.dtype(source.dtype)
+    except TypeError:
+        try:
+            converted = np.asarray(source)
+        except Exception as error:  # its library raises whatever it likes
+            why = f" ({first_line(error)})"
+        else:
+            if converted.dtype.kind != "O" and converted.shape == tuple(source.shape):
+                return converted
+            why = ""
+        raise SourceError(
+            f"{name} has dtype {source.dtype}, unknown to numpy{why}; convert it to a numpy array."
+        ) from None
+    return source
+
+
+def refuse_several(arrays: Sequence[Any]) -> None:
+    """Refuse a list that holds arrays of two axes or more: each may be one sample, or a batch of samples.
+
+    Raises
+    ------
+    SourceError
+        Names the calls of numpy that make one array of them; none where it holds no such arrays.
+    """
+    shapes = [shape_in_list(item) for item in arrays]
+    if all(len(shape) < 2 for shape in shapes):
+        return
+    first = next(shape for shape in shapes if len(shape) > 1)
+    numpy = "np.ma" if any(isinstance(item, np.ma.MaskedArray) for item in arrays) else "np"
+    if len({shape[1:] for shape in shapes}) > 1:
+        which, how = "not all of one shape", "give one of them"
+    elif len(set(shapes)) > 1:
+        which, how = "of several lengths", f"if these are batches of samples, give {numpy}.concatenate(arrays)"
+    else:
+        which = "each of which may be one sample, or a batch of samples"
+        how = f"give {numpy}.stack(arrays) if it is one sample, or {numpy}.concatenate(arrays) if it is a batch"
+    raise SourceError(
+        f"a list of {counted(len(shapes), 'array')} was given, the first of {format_shape(first)}, {which}; {how}."
+    )
+
+
+def shape_in_list(item: Any) -> tuple[int, ...]:
+    """Return the shape of an item of a list: () of numbers, paths and what is no array; nothing is computed."""
+    if isinstance(item, (list, tuple)):  # of the first row only: long lists of numbers are common
+        return (len(item), *shape_in_list(item[0])) if item else (0,)
+    if hasattr(item, "shape"):
+        return tuple(item.shape)
+    return np.shape(item) if hasattr(item, "__array__") and not is_dataset(item) else ()
+
+
+def _check_lengths(source: Any, name: str) -> None:
+    """Refuse an array of which axes have no known length."""
     if any(not isinstance(length, (int, np.integer)) for length in source.shape):
         raise SourceError(
             f"{name} has shape {tuple(source.shape)}, which is not known yet; call its compute_chunk_sizes() first."
         )
-    try:
-        np.dtype(source.dtype)
-    except TypeError:
-        raise SourceError(f"{name} has dtype {source.dtype}, unknown to numpy; convert it to a numpy array.") from None
 
 
 def open_container(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
