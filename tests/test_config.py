@@ -92,8 +92,8 @@ FULL = {
         "normalize": "ratio",
     },
     "fit": {
-        "kind": "discriminant", "target": "t.csv:class", "shrinkage": 0.5, "n_slices": 5, "threshold": 0.25,
-        "n_folds": 4, "metric": "euclidean",
+        "kind": "discriminant", "target": "t.csv:class", "target_type": "classes", "shrinkage": 0.5,
+        "n_slices": 5, "threshold": 0.25, "n_folds": 4, "metric": "euclidean",
         "kernel": "polynomial", "gamma": 0.5, "degree": 2, "coef0": 0.5, "landmarks": 1000, "random_features": 512,
         "landmark_choice": "leverage",
         "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",

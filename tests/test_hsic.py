@@ -77,6 +77,35 @@ def test_digits_and_their_labels():
     assert_direct(as_numbers, k, np.outer(labels, labels).astype(float))
 
 
+def test_whole_numbers_in_floating_point_are_classes_unless_they_are_said_to_be_numbers(tmp_path):
+    digits = load_digits()
+    rows, labels, said = digits.data[:300], digits.target[:300], []
+    expected = untested(rows, target=labels)
+    for dtype in ("f2", "f4", "f8", "u1"):
+        assert repr(untested(rows, target=labels.astype(dtype), listener=said.append)) == repr(expected)
+    taken = [event.message for event in said if type(event).__name__ == "Warned"]
+    assert len(taken) == 4
+    assert all("is taken for 10 classes, as it holds whole numbers" in message for message in taken)
+    said.clear()
+    assert repr(untested(rows, target=labels * 1.0, target_type="classes", listener=said.append)) == repr(expected)
+    assert not any(type(event).__name__ == "Warned" for event in said)
+    numbers = untested(rows, target=labels, target_type="numbers")
+    assert (
+        numbers.biased == untested(rows, labels[:, None]).biased == untested(rows, target=labels, y_kernel="rbf").biased
+    )
+    counts = np.random.default_rng(0).integers(0, 10**6, 300)
+    assert untested(rows, target=counts).biased == untested(rows, counts[:, None]).biased
+    np.save(tmp_path / "x.npy", rows)
+    (tmp_path / "y.csv").write_text("label\n" + "".join(f"{label}.0\n" for label in labels))
+    words = ("hsic", str(tmp_path / "x.npy"), "--target", f"{tmp_path}/y.csv:label", "--permutations", 0, "--json")
+    for more, found in (
+        ((), expected),
+        (("--target-type", "classes"), expected),
+        (("--target-type", "numbers"), numbers),
+    ):
+        assert json.loads(succeeded(*words, *more))["biased"] == found.biased
+
+
 def test_linear_kernels_give_the_norm_of_the_covariance():
     """An offset of the samples costs no digits."""
     x, y = pairs()
@@ -357,7 +386,22 @@ CODES = np.arange(50) % 2
     ("wrong", "error", "said"),
     [
         ({"target": np.zeros(50, int)}, DataError, "0 for every sample, and dependence needs two classes"),
-        ({"target": np.arange(50)}, DataError, "y_kernel='rbf'"),
+        ({"target": np.arange(50), "target_type": "classes"}, DataError, "another for each of its 50 samples"),
+        (
+            {"target": np.arange(50) // 1.5 % 30},
+            RequestError,
+            r"give --target-type classes or numbers \(target_type=\)",
+        ),
+        (
+            {"target": CODES, "target_type": "label"},
+            RequestError,
+            "target_type 'label' is not one of auto, classes, num",
+        ),
+        ({"target": CODES, "target_type": "classes", "y_kernel": "rbf"}, RequestError, "leave one of the two out"),
+        ({"target": CODES, "y_kernel": "delta"}, RequestError, "and leave the kernel out"),
+        ({"target": CODES.astype(str), "target_type": "numbers"}, RequestError, "text such as '0', which is no number"),
+        ({"target": np.where(CODES, np.nan, 1), "target_type": "classes"}, DataError, r"sample 1 of .* is \[nan\]"),
+        ({"y": Y, "target_type": "numbers"}, RequestError, "is of a target, and a collection is given"),
         ({"target": [f"a{i % 3}" for i in range(50)], "y_kernel": "rbf"}, RequestError, "is text, such as 'a0'"),
         ({"y": Y[:40]}, RequestError, "has 50 samples and numpy array has 40"),
         ({"target": CODES[:40]}, RequestError, "has 40 values"),

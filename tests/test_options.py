@@ -40,6 +40,7 @@ LEFT_OUT = {
     "approximate",
     "kind",
     "target",
+    "target_type",
     "shrinkage",
     "n_slices",
     "threshold",

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 from scipy.linalg import eigh
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics.pairwise import pairwise_kernels
@@ -18,7 +19,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import streampca
 from streampca import FisherDiscriminant, Preparation, SlicedInverseRegression, SupervisedPCA
 from streampca.cli.commands import cli
-from streampca.errors import BudgetError, DataError, ModelError, RequestError, StreampcaError
+from streampca.errors import BudgetError, DataError, ModelError, RequestError, Stopped, StreampcaError
+from streampca.events import BlockDone, Warned
+from streampca.execution.checkpoint import Checkpointing
 from streampca.models.registry import MODEL_KINDS
 from streampca.planning.choose_method import _makers
 from streampca.planning.embedding import EMBEDDING_KINDS
@@ -89,6 +92,172 @@ def test_targets_that_say_nothing_are_refused(target, error, message):
         streampca.fit(ROWS, kind="supervised-pca", target=target)
     with pytest.raises(error, match=message):
         streampca.plan(ROWS, kind="supervised-pca", target=target)
+
+
+def labelled(folder):
+    """The same ten labels in every form they come in."""
+    (folder / "y.csv").write_text("digit,text\n" + "".join(f"{label}.0,{label}\n" for label in TARGETS))
+    np.save(folder / "y.npy", TARGETS.astype("f4"))
+    return {
+        **{dtype: TARGETS.astype(dtype) for dtype in ("u1", "i8", "f2", "f4", "f8")}, "list": (TARGETS * 1.0).tolist(),
+        "npy": str(folder / "y.npy"), "csv": f"{folder}/y.csv:digit",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("estimator", "options"), [
+    (SupervisedPCA(), {"kind": "supervised-pca"}),
+    (FisherDiscriminant(shrinkage=0.1), {"kind": "discriminant", "shrinkage": 0.1}),
+])  # fmt: skip
+def test_labels_are_classes_whatever_holds_them(estimator, options, tmp_path):
+    expected = streampca.fit(DIGITS, target=TARGETS, n_components=None, **options)
+    assert expected.n_components == 9
+    for form, target in labelled(tmp_path).items():
+        fitted = clone(estimator).fit(DIGITS, target)
+        model = streampca.fit(DIGITS, target=target, n_components=None, **options)
+        for found in (fitted.model_, model):
+            np.testing.assert_array_equal(found.components, expected.components, err_msg=form)
+            assert found.provenance["target"] == expected.provenance["target"], form
+        assert fitted.classes_.tolist() == list(range(10))
+        assert streampca.plan(DIGITS, target=target, **options).problem.target_width == 10
+
+
+def test_a_type_of_target_has_the_same_answer_at_every_door(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", DIGITS)
+    np.save("y.npy", TARGETS)
+    words = ["x.npy", "--kind", "supervised-pca", "--target", "y.npy", "-k", "all"]
+    for kind, k in (("numbers", 1), ("classes", 9), ("auto", 9)):
+        model = streampca.fit(DIGITS, kind="supervised-pca", target=TARGETS, target_type=kind, n_components=None)
+        assert model.n_components == k
+        commanded("fit", *words, "--target-type", kind, "-o", f"{kind}.zarr", "-q")
+        text = f"collection: {{source: x.npy}}\nfit: {{kind: supervised-pca, target: y.npy, target_type: {kind}, "
+        (tmp_path / "run.yaml").write_text(text + f"n_components: null}}\noutput: {{directory: run-{kind}}}\n")
+        commanded("run", "run.yaml", "-q")
+        found = [streampca.load_model(f"{kind}.zarr"), streampca.load_model(f"run-{kind}/model.zarr")]
+        for other in (*found, SupervisedPCA(target_type=kind).fit(DIGITS, TARGETS).model_):
+            np.testing.assert_array_equal(np.asarray(other.components), model.components)
+            assert other.provenance["plan"]["request"].get("target_type", "auto") == kind
+        labels = 10 if k == 9 else 1
+        assert f"label features, 64 x {labels}" in commanded("plan", *words, "--target-type", kind)
+    (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("auto, ", "numbers, "))
+    (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("run-auto", "run-classes"))
+    done = CliRunner().invoke(cli, ["run", "run.yaml", "-q"])
+    assert "fitted with target_type 'classes' and this run has 'numbers'" in str(done.exception)
+
+
+def test_a_checkpoint_of_another_type_of_target_is_refused(tmp_path):
+    def stop(event):
+        if isinstance(event, BlockDone):
+            raise Stopped("now")
+
+    how = {"kind": "supervised-pca", "target": TARGETS, "checkpoint": Checkpointing(str(tmp_path / "c"), 0)}
+    with pytest.raises(Stopped):
+        streampca.fit(DIGITS, target_type="classes", listener=stop, **how)
+    with pytest.raises(StreampcaError, match="target_type"):
+        streampca.fit(DIGITS, target_type="numbers", **how)
+
+
+COUNTS = np.random.default_rng(4).integers(0, 10**6, 60)
+FEW = np.array([*range(40), *range(20)])
+
+
+@pytest.mark.parametrize(("target", "kind", "said"), [
+    (LABELS, "classes", "is taken for 3 classes, as it holds whole numbers"),
+    (LABELS + 0.0, "classes", "is taken for 3 classes, as it holds whole numbers"),
+    (LABELS * 10**9, "classes", "is taken for 3 classes"),
+    (LABELS.astype(str), "classes", None),
+    (LABELS > 0, "classes", None),
+    (COUNTS, "numbers", "is taken for numbers, as 60 of 60 values are different"),
+    (COUNTS[np.arange(60) % 40] * 1.0, "numbers", "is taken for numbers, as 40 of 60 values are different"),
+    (np.arange(60), "numbers", "is taken for numbers, as 60 of 60 values are different"),
+    (LABELS / 2, "numbers", "is taken for numbers, as not all are whole"),
+    (ROWS[:, 0], "numbers", None),
+    (ROWS[:, :2].round(), "numbers", None),
+])  # fmt: skip
+def test_what_a_target_is_taken_for_is_said_once(target, kind, said, caplog):
+    how, events = {"kind": "supervised-pca", "target": target, "n_components": 1}, []
+    rows = ROWS.copy()
+    rows[0, 0] = np.nan  # the target is read again for the samples that are left
+    model = streampca.fit(rows, missing="drop-samples", listener=events.append, **how)
+    assert (model.classes is None) == (kind == "numbers")
+    messages = [event.message for event in events if isinstance(event, Warned) and "target" in event.message]
+    assert len(messages) == (said is not None)
+    assert all(said in message and "target_type=" in message and "\n" not in message for message in messages)
+    for settled in ("auto", kind):
+        caplog.clear()
+        fitted = SupervisedPCA(1, target_type=settled, missing="drop-samples").fit(rows, target)
+        np.testing.assert_array_equal(fitted.components_, model.components)
+        logged = [record for record in caplog.records if "target" in record.getMessage()]
+        assert len(logged) == (said is not None and settled == "auto")
+
+
+def test_the_type_of_a_target_is_that_of_all_samples_where_some_are_left_out(tmp_path, monkeypatch):
+    """Half of all values are different, and more than half of those that are left."""
+    monkeypatch.chdir(tmp_path)
+    target, rows = np.append(np.repeat(np.arange(25), 2), [0] * 10) * 7, ROWS.copy()
+    rows[-10:, 0] = np.nan
+    rows[:-10:2][:8, 0] = np.nan
+    how = {"kind": "supervised-pca", "target": target, "missing": "drop-samples", "n_components": 2}
+    model = streampca.fit(rows, **how)
+    assert len(model.classes) == 25
+    np.save("x.npy", rows)
+    np.save("y.npy", target)
+    words = ("--kind", "supervised-pca", "--target", "y.npy", "--missing", "drop-samples", "-k", 2)
+    commanded("fit", "x.npy", *words, "-o", "m.zarr", "-q")
+    np.testing.assert_array_equal(np.asarray(streampca.load_model("m.zarr").components), model.components)
+
+
+@pytest.mark.parametrize("target", [FEW, FEW + 0.0, FEW - 7])
+def test_whole_numbers_that_may_be_either_are_refused_with_a_remedy(target):
+    how = {"kind": "supervised-pca", "target": target, "n_components": None}
+    for call in (streampca.fit, streampca.plan):
+        with pytest.raises(
+            RequestError, match=r"in 60 samples, which may be .*--target-type classes or numbers"
+        ) as said:
+            call(ROWS, **how)
+        assert "\n" not in str(said.value)
+    assert streampca.fit(ROWS, target_type="numbers", **how).n_components == 1
+    assert streampca.fit(ROWS, target_type="classes", **how).n_components == 5
+
+
+@pytest.mark.parametrize(("estimator", "kind", "other"), [
+    (FisherDiscriminant(), "discriminant", "numbers"),
+    (SlicedInverseRegression(), "sliced-inverse-regression", "classes"),
+    (streampca.SupervisedPrincipalComponents(), "supervised-components", "classes"),
+])  # fmt: skip
+def test_kinds_of_one_type_of_target_refuse_the_other_by_name(estimator, kind, other):
+    only, rows = ({"classes", "numbers"} - {other}).pop(), ROWS + LABELS[:, None]
+    message = f"kind '{kind}' learns from {only}, and target_type is '{other}'; leave it out"
+    with pytest.raises(RequestError, match=message):
+        clone(estimator).set_params(target_type=other).fit(rows, LABELS)
+    for call in (streampca.fit, streampca.plan):
+        with pytest.raises(RequestError, match=message):
+            call(rows, kind=kind, target=LABELS, target_type=other)
+    same = clone(estimator).fit(rows, LABELS).components_
+    np.testing.assert_array_equal(clone(estimator).set_params(target_type=only).fit(rows, LABELS).components_, same)
+    np.testing.assert_array_equal(clone(estimator).fit(rows, LABELS * 1.0).components_, same)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"kind": "pca", "target_type": "classes"}, "kind 'pca' learns from none; leave it out"),
+    ({"target_type": "label"}, "target_type 'label' is not one of auto, classes, numbers"),
+    ({"target": LABELS.astype(str), "target_type": "numbers"}, "holds text such as '0', which is no number"),
+    ({"target": np.eye(60), "target_type": "classes"}, "60 numbers a sample, which are no class"),
+    ({"target": LABELS / 2, "kind": "discriminant"}, r"is 0.5, and kind .*--target-type classes"),
+])  # fmt: skip
+def test_types_of_target_that_do_not_fit_are_refused(options, message):
+    given = {"kind": "supervised-pca", "target": None if options.get("kind") == "pca" else LABELS} | options
+    with pytest.raises(RequestError, match=message) as said:
+        streampca.fit(ROWS, **given)
+    assert "\n" not in str(said.value)
+
+
+def test_fractions_are_classes_where_this_is_said():
+    doses = np.array([0.1, 0.25, 2.0])[LABELS]
+    for kind in (SupervisedPCA(target_type="classes"), FisherDiscriminant(target_type="classes")):
+        fitted, same = clone(kind).fit(ROWS, doses), clone(kind).fit(ROWS, LABELS)
+        assert fitted.classes_.tolist() == [0.1, 0.25, 2.0]
+        np.testing.assert_array_equal(fitted.components_, same.components_)
 
 
 @pytest.mark.parametrize(("options", "error", "message"), [

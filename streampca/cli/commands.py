@@ -500,9 +500,10 @@ def report(
     metavar="COLUMN",
     help="Label or number of each sample, in place of B: a column, as for labels.",
 )
+@option("fit.target_type")
 @click.option("--kernel", default="rbf", show_default=True, metavar="NAME", help="Kernel of A.")
 @click.option("--gamma", default="auto", show_default=True, metavar="NUMBER", help="Gamma of that kernel, or auto.")
-@click.option("--y-kernel", metavar="NAME", help="Kernel of B [default: rbf; delta of classes].")
+@click.option("--y-kernel", metavar="NAME", help="Kernel of B, or of a target of numbers [default: rbf].")
 @click.option("--y-gamma", default="auto", show_default=True, metavar="NUMBER", help="Gamma of that kernel, or auto.")
 @click.option("--method", type=click.Choice(("auto", *METHODS)), default="auto", show_default=True, help="Method.")
 @click.option(
@@ -550,6 +551,7 @@ def hsic(
             a,
             b,
             target=target,
+            target_type=run.fit.target_type,
             gamma=number_or_word(gamma),
             y_gamma=number_or_word(y_gamma),
             seed=run.fit.seed,

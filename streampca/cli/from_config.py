@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from ..errors import ConfigError
-from ..events import Listener, silent
+from ..events import Listener, logged, silent
 from ..execution import ClusterOptions
 from ..execution.cluster_options import LOCAL
 from ..fitting.calibration import calibrated
@@ -80,7 +80,19 @@ def embedding_of(run: Run) -> EmbeddingRequest | None:
 def request_to_update(model: PCAModel, run: Run) -> Request:
     """Return the request by which a run updates a model: what the run gives, else what the model was fitted with."""
     fit, given = run.fit, run.fit.model_fields_set
-    fixed = ("kind", "target", "metric", "method", "precision", "seed", "tol", "max_passes", "missing", "scratch")
+    fixed = (
+        "kind",
+        "target",
+        "target_type",
+        "metric",
+        "method",
+        "precision",
+        "seed",
+        "tol",
+        "max_passes",
+        "missing",
+        "scratch",
+    )
     of_kinds = ("shrinkage", "n_slices", "threshold", "n_folds")
     for name in (*fixed, *of_kinds, *(option.name for option in fields(KernelOptions))):
         if name in given:
@@ -162,7 +174,7 @@ def plan_run(
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=request.missing)
     weighed = raw if shape else collection.raw
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
-    target = target_of(run.fit.target, weighed, request.kind, n_slices=request.n_slices)
+    target = target_of(run.fit.target, weighed, request, listener=logged)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
     # The feature map is not there yet, so reading is measured without it.
     return calibrated(planned, collection.unmapped or collection) if measured and shape is None else planned

@@ -21,7 +21,7 @@ from ..planning.blocks import part_of
 from ..planning.embedding import EMBEDDING_KINDS
 from ..planning.neighbors import EF_SEARCH, N_NEIGHBORS
 from ..planning.neighbors import METHODS as SEARCHES
-from ..planning.registry import KINDS, METHODS
+from ..planning.registry import KINDS, METHODS, TargetType
 from ..planning.request import RULES, Metric, MissingRule, RuleName
 from ..preprocessing.kernel_features import CHOICES
 from ..preprocessing.kernels import KERNELS
@@ -257,6 +257,9 @@ class FitConfig(Section):
     kind: str = option("pca", "kind of model", CommandLine("KIND", choices=lambda: tuple(KINDS)))
     target: str | None = option(
         None, "label or number of each sample, for supervised kinds: a column, as for labels", "COLUMN"
+    )
+    target_type: TargetType = option(
+        "auto", "take the target for classes or numbers; auto goes by its values, and says what it took", "TYPE"
     )
     shrinkage: float | None = option(
         None, "kind discriminant: share by which covariances move towards multiples of the identity", "SHARE", ge=0

@@ -276,7 +276,7 @@ class _Job:
             request = None
         target = None
         if request is not None and self.preparation.learns:
-            target = target_of(fit.target, self.raw, fit.kind, weights, n_slices=fit.n_slices)
+            target = target_of(fit.target, self.raw, request, weights)
         return prepared(
             self.raw,
             self.preparation,
@@ -307,8 +307,12 @@ class _Job:
     @cached_property
     def target(self) -> Target | None:
         """Target of a supervised kind of model, if there is one."""
-        fit = self.run.fit
-        return target_of(fit.target, self.collection.raw, fit.kind, self.weights, n_slices=fit.n_slices)
+        column, request = self.run.fit.target, request_of(self.run)
+        weights = None if column is None else weights_of(self.run.fit.sample_weight, self.raw, request.half_life)
+        taken = target_of(column, self.raw, request, weights, listener=self.listener)
+        if not self.collection.n_dropped:
+            return taken
+        return target_of(column, self.collection.raw, request, self.weights, taken=taken)
 
     @property
     def is_in_place(self) -> bool:

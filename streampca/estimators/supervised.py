@@ -26,9 +26,8 @@ from ..preprocessing import Preparation
 from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
-from ..readers import Collection
 from ..readers.detect import is_data_array
-from ..readers.target import Target, target_of
+from ..readers.target import target_of
 from ..readers.weights import weights_of
 from ..units import parse_bytes
 from .inputs import as_samples, seed_of
@@ -42,6 +41,7 @@ class SupervisedEstimator(ModelEstimator):
 
     _kind: ClassVar[str]
     n_components: int | float | None
+    target_type: str
     memory: int | str | None
     precision: str
     preparation: Preparation | None
@@ -54,7 +54,7 @@ class SupervisedEstimator(ModelEstimator):
         ----------
         X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
         y : array-like of shape (n,), path or str
-            Target: anything `open_column` takes. Text and whole numbers are classes.
+            Target: anything `open_column` takes; see `target_type`.
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
@@ -66,12 +66,14 @@ class SupervisedEstimator(ModelEstimator):
         request = self._request()
         preparation = with_features(self.preparation, self._kind, self._kernel_options, seed=request.seed)
         raw = narrowed(self._opened(X, least=2), preparation)
-        weights, target = _columns(raw, y, sample_weight, request)
+        weights, column = weights_of(sample_weight, raw), _plain(y)
+        target = target_of(column, raw, request, weights, listener=logged)
         collection = prepared(
             raw, preparation, logged, weights=weights, target=target, request=request, missing=self.missing
         )
         if collection.n_dropped:
-            weights, target = _columns(collection.raw, y, sample_weight, request)
+            weights = weights_of(sample_weight, collection.raw)
+            target = target_of(column, collection.raw, request, weights, taken=target)
         model = fit_collection(
             collection, request, weights=weights, target=target, checkpoint=self._checkpointing, listener=logged
         )
@@ -86,6 +88,7 @@ class SupervisedEstimator(ModelEstimator):
         return Request(
             kind=self._kind,
             n_components=self.n_components,
+            target_type=self.target_type,
             memory=parse_bytes(self.memory),
             precision=self.precision,
             seed=seed_of(self.random_state),
@@ -146,6 +149,10 @@ class SupervisedPCA(SupervisedEstimator):
         Number of random Fourier features, in place of landmarks.
     landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
         How landmarks are chosen.
+    target_type : {"auto", "classes", "numbers"}, default="auto"
+        What the target is taken for. "auto" takes text, yes or no, and whole numbers of any dtype for classes, unless
+        more than half of the whole numbers are different; all else for numbers. What may be either is refused, see
+        `streampca.fit`, and a warning is logged of what was taken.
     whiten : bool, default=False
         Divide scores by the standard deviation along each axis. They may stay correlated.
     memory : int or str, optional
@@ -179,10 +186,9 @@ class SupervisedPCA(SupervisedEstimator):
 
     Notes
     -----
-    `fit` takes text and whole numbers for classes (B is 1 where two are equal, else 0) and fractions for numbers (B is
-    their product). Label features of your own, ``y`` of shape (n, l), stand for B = y y^T. Cost: two passes over the
-    samples, and 32 p l bytes for l classes or numbers beside blocks. A kernel takes one more pass for its landmarks,
-    and the time of `streampca.KernelPCA` to map samples.
+    B is 1 for two samples of one class, else 0, and for numbers their product. Label features of your own, ``y`` of
+    shape (n, l), stand for B = y y^T. Cost: two passes over the samples, and 32 p l bytes for l classes or numbers
+    beside blocks. A kernel takes one more pass for its landmarks, and the time of `streampca.KernelPCA` to map samples.
 
     Examples
     --------
@@ -206,6 +212,7 @@ class SupervisedPCA(SupervisedEstimator):
         landmarks: int | None = None,
         random_features: int | None = None,
         landmark_choice: str = "uniform",
+        target_type: str = "auto",
         whiten: bool = False,
         memory: int | str | None = None,
         precision: str = "auto",
@@ -222,6 +229,7 @@ class SupervisedPCA(SupervisedEstimator):
         self.landmarks = landmarks
         self.random_features = random_features
         self.landmark_choice = landmark_choice
+        self.target_type = target_type
         self.whiten = whiten
         self.memory = memory
         self.precision = precision
@@ -263,6 +271,8 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator):  # typ
         features by cross-validation, each half as large again as the last, and takes that with the least squared error.
     n_folds : int, default=5
         Number of folds of the cross-validation.
+    target_type : {"auto", "numbers"}, default="auto"
+        What the target is taken for; classes are refused.
     whiten : bool, default=False
         Divide scores by the standard deviation along each component. Predictions are the same.
     memory, precision, preparation, missing, checkpoint
@@ -316,6 +326,7 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator):  # typ
         *,
         threshold: float | str = "auto",
         n_folds: int = 5,
+        target_type: str = "auto",
         whiten: bool = False,
         memory: int | str | None = None,
         precision: str = "auto",
@@ -327,6 +338,7 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator):  # typ
         self.n_components = n_components
         self.threshold = threshold
         self.n_folds = n_folds
+        self.target_type = target_type
         self.whiten = whiten
         self.memory = memory
         self.precision = precision
@@ -423,6 +435,9 @@ class FisherDiscriminant(DiscriminantEstimator):
     shrinkage : float, optional
         Share, from 0 to 1, by which the covariances within and between classes are moved towards multiples of the
         identity, as in scikit-learn. Needed where features are constant, follow from others, or outnumber samples.
+    target_type : {"auto", "classes"}, default="auto"
+        What the target is taken for; numbers are refused. "auto" takes text and whole numbers, "classes" also
+        fractions.
     whiten : bool, default=False
         Give all scores a variance of 1; by default it is 1 within classes.
     memory, precision, preparation, missing, checkpoint, random_state
@@ -466,6 +481,7 @@ class FisherDiscriminant(DiscriminantEstimator):
         n_components: int | float | None = None,
         *,
         shrinkage: float | None = None,
+        target_type: str = "auto",
         whiten: bool = False,
         memory: int | str | None = None,
         precision: str = "auto",
@@ -476,6 +492,7 @@ class FisherDiscriminant(DiscriminantEstimator):
     ) -> None:
         self.n_components = n_components
         self.shrinkage = shrinkage
+        self.target_type = target_type
         self.whiten = whiten
         self.memory = memory
         self.precision = precision
@@ -500,6 +517,8 @@ class SlicedInverseRegression(DiscriminantEstimator):
         A number of directions, fewer than slices; a fraction of the separation along all; or None for all.
     n_slices : int, default=10
         Number of slices, at least 2; equal numbers are of one slice, so that there may be fewer.
+    target_type : {"auto", "numbers"}, default="auto"
+        What the target is taken for; classes are refused.
     whiten : bool, default=False
         Scale scores to unit variance with divisor n - 1; by default the divisor is n.
     memory, precision, preparation, missing, checkpoint, random_state
@@ -540,6 +559,7 @@ class SlicedInverseRegression(DiscriminantEstimator):
         n_components: int | float | None = None,
         *,
         n_slices: int = 10,
+        target_type: str = "auto",
         whiten: bool = False,
         memory: int | str | None = None,
         precision: str = "auto",
@@ -550,6 +570,7 @@ class SlicedInverseRegression(DiscriminantEstimator):
     ) -> None:
         self.n_components = n_components
         self.n_slices = n_slices
+        self.target_type = target_type
         self.whiten = whiten
         self.memory = memory
         self.precision = precision
@@ -560,12 +581,6 @@ class SlicedInverseRegression(DiscriminantEstimator):
 
     def _request(self) -> Request:
         return replace(super()._request(), n_slices=self.n_slices)
-
-
-def _columns(raw: Collection, y: Any, sample_weight: Any, request: Request) -> tuple[Array | None, Target | None]:
-    """Return the weights and the target of a collection."""
-    weights = weights_of(sample_weight, raw)
-    return weights, target_of(_plain(y), raw, request.kind, weights, n_slices=request.n_slices)
 
 
 def _plain(y: Any) -> Any:

@@ -54,6 +54,7 @@ def fit(
     *,
     kind: str = "pca",
     target: Any = None,
+    target_type: str = "auto",
     shrinkage: float | None = None,
     n_slices: int = 10,
     threshold: float | str = "auto",
@@ -100,8 +101,13 @@ def fit(
         "supervised-components": principal components of the features that correlate with a number, which they predict.
     target : array, path or str, optional
         Label or number of each sample, which supervised kinds learn from: anything `open_column` takes, or label
-        features of shape (n, l). Text and whole numbers are classes, except that kinds "sliced-inverse-regression" and
-        "supervised-components" take whole numbers as numbers, and the latter text of two labels as 0 and 1.
+        features of shape (n, l).
+    target_type : {"auto", "classes", "numbers"}, default="auto"
+        What the target is taken for. Kind "discriminant" learns from classes, "sliced-inverse-regression" and
+        "supervised-components" from numbers (the latter takes text of two labels for 0 and 1), and they refuse the
+        other. For "supervised-pca", "auto" takes text, yes or no, and whole numbers of any dtype for classes, unless
+        more than half of the whole numbers are different; all else for numbers. It refuses what may be either, whole
+        numbers without gaps of which more than half are different and some are not, and a warning says what it took.
     shrinkage : float, optional
         Shrinkage of kind "discriminant", from 0 to 1, as in scikit-learn's LinearDiscriminantAnalysis: for few samples,
         or features that others determine.
@@ -247,6 +253,7 @@ def fit(
         half_life=half_life,
         missing=missing,
         kind=kind,
+        target_type=target_type,
         shrinkage=shrinkage,
         n_slices=n_slices,
         threshold=threshold,
@@ -262,7 +269,7 @@ def fit(
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
-    learned_from = target_of(target, raw, kind, weights, n_slices=request.n_slices)
+    learned_from = target_of(target, raw, request, weights, listener=listener)
     told = cluster is None or request.memory is not None or request.method == OF_KERNEL
     known = request if told else None  # else workers say what memory there is
     collection = prepared(
@@ -277,7 +284,7 @@ def fit(
     )
     if collection.n_dropped:
         weights = weights_of(sample_weight, collection.raw, request.half_life)
-        learned_from = target_of(target, collection.raw, kind, weights, n_slices=request.n_slices)
+        learned_from = target_of(target, collection.raw, request, weights, taken=learned_from)
     wanted = part_of(part)
     with executing(cluster, request.memory, listener=listener) as executor:
         return fit_collection(

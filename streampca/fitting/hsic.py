@@ -135,6 +135,7 @@ def hsic(
     y: Any = None,
     *,
     target: Any = None,
+    target_type: str = "auto",
     kernel: str | Kernel = "rbf",
     gamma: float | str | None = AUTO,
     y_kernel: str | Kernel | None = None,
@@ -166,15 +167,16 @@ def hsic(
     y : path, glob, list of paths, array or Collection, optional
         The n samples that belong to them, in the same order. An array of one axis is a `target`.
     target : array, path or str, optional
-        Label or number of each sample, instead of y; as `open_column` takes it: text, whole numbers and yes or no are
-        classes, fractions are numbers.
+        Label or number of each sample, instead of y; as `open_column` takes it.
+    target_type : {"auto", "classes", "numbers"}, default="auto"
+        What the target is taken for: as in `fit` for kind "supervised-pca", and numbers where `y_kernel` is given.
     kernel : str or Kernel, default="rbf"
         Kernel of x: a name, see `streampca.preprocessing.kernels.Kernel`, or a kernel with all parameters.
     gamma : float, "auto" or None, default="auto"
         Parameter of a kernel given by name. "auto" takes the median distance of a random sample of up to 1000 samples.
     y_kernel, y_gamma : optional
-        Kernel of y or the target, and its parameter: by default "rbf", and "delta" for classes, which is 1 for two
-        samples of one class and 0 else. Whole numbers are taken as numbers where another kernel than "delta" is given.
+        Kernel of y, or of a target of numbers, and its parameter: "rbf" by default. Classes have the kernel "delta",
+        which is 1 for two samples of one class and 0 else.
     method : {"auto", "exact", "landmarks", "fourier"}, default="auto"
         "exact" computes both kernel matrices, tile by tile; "landmarks" one pass with Nystroem features; "fourier" one
         pass with random features of kernels "rbf" and "laplacian". "auto" is exact up to 10000 samples, and takes
@@ -240,7 +242,17 @@ def hsic(
     True
     """
     check_listener(listener)
-    request = HsicRequest(method, estimator, landmarks, features, permutations, test_samples, seed, parse_bytes(memory))
+    request = HsicRequest(
+        method,
+        estimator,
+        landmarks,
+        features,
+        permutations,
+        test_samples,
+        seed,
+        parse_bytes(memory),
+        target_type=target_type,
+    )
     check_options(hsic, opening)
     first = KernelSide(
         prepared(
@@ -251,7 +263,7 @@ def hsic(
         ),
         kernel_of(kernel, gamma),
     )
-    second = _second(y, target, first.collection, y_kernel, y_gamma)
+    second = _second(y, target, first.collection, y_kernel, y_gamma, request, listener)
     how = checkpointing(checkpoint)
     with executing(cluster, request.memory, listener=listener) as executor, alone_in(how.folder if how else None):
         work = _Work((first, second), request, executor, listener)
@@ -259,7 +271,13 @@ def hsic(
 
 
 def _second(
-    y: Any, target: Any, collection: Collection, kernel: str | Kernel | None, gamma: float | str | None
+    y: Any,
+    target: Any,
+    collection: Collection,
+    kernel: str | Kernel | None,
+    gamma: float | str | None,
+    request: HsicRequest,
+    listener: Listener,
 ) -> KernelSide:
     """Return the side that a collection is compared with."""
     if (y is None) == (target is None):
@@ -268,10 +286,18 @@ def _second(
         )
     if getattr(y, "ndim", 0) == 1:
         y, target = None, y
-    if target is not None:
-        return target_side(target, collection, kernel, gamma)
     if kernel == DELTA:
-        raise RequestError("kernel 'delta' is of labels; give these as --target (target=), or leave the kernel out.")
+        raise RequestError(
+            "kernel 'delta' is of labels; give these as --target (target=) with --target-type classes "
+            "(target_type='classes'), and leave the kernel out."
+        )
+    if target is not None:
+        return target_side(target, collection, kernel, gamma, target_type=request.target_type, listener=listener)
+    if request.target_type != "auto":
+        raise RequestError(
+            f"target_type {request.target_type!r} is of a target, and a collection is given (y); leave it out, or give "
+            "--target (target=)."
+        )
     other = prepared(open_collection(y), None)
     if other.n_samples != collection.n_samples:
         raise RequestError(

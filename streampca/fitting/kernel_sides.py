@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..accumulators.finite import has_safe_squares, not_finite
 from ..errors import DataError, RequestError
+from ..events import Listener
 from ..planning.hsic import DELTA, HsicRequest, Side
 from ..preprocessing.exact_maps import ClassMap, IdentityMap
 from ..preprocessing.feature_map import FourierMap, KernelMap
@@ -18,6 +19,7 @@ from ..preprocessing.kernels import AUTO, Kernel
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, open_collection, open_column
 from ..readers.collection import digest
+from ..readers.target import as_labels, target_type_of
 from ..readers.views.chosen import Chosen, compact
 from .methods.data_checks import bad_sample
 
@@ -174,20 +176,33 @@ def kernel_of(given: str | Kernel, gamma: float | str | None) -> Kernel:
 
 
 def target_side(
-    target: Any, collection: Collection, kernel: str | Kernel | None, gamma: float | str | None
+    target: Any,
+    collection: Collection,
+    kernel: str | Kernel | None,
+    gamma: float | str | None,
+    *,
+    target_type: str,
+    listener: Listener,
 ) -> KernelSide:
-    """Return the side of labels or numbers of the samples of a collection.
+    """Return the side of labels or numbers of the samples of a collection; a kernel that is given is of numbers.
 
     Raises
     ------
     DataError
         If all labels are the same, or each is another.
     RequestError
-        If text is to be compared as numbers.
+        If text is to be compared as numbers, or classes by a kernel of numbers; or as `target_type_of`.
     """
     values = open_column(target, collection)
-    if kernel == DELTA or (kernel is None and values.dtype.kind != "f"):
-        classes, codes = np.unique(values, return_inverse=True)
+    if kernel is not None and values.dtype.kind == "U":
+        raise RequestError(
+            f"the target of {collection.source} is text, such as {str(values[0])!r}; leave its kernel out."
+        )
+    if kernel is not None and target_type == "classes":
+        raise RequestError(f"kernel {kernel} compares numbers, and target_type is 'classes'; leave one of the two out.")
+    wanted = "numbers" if kernel is not None else target_type
+    if target_type_of(values, collection, wanted, listener) == "classes":
+        classes, codes = np.unique(as_labels(values, collection), return_inverse=True)
         if len(classes) < 2:
             raise DataError(
                 f"the target of {collection.source} is {classes[0]} for every sample, and dependence needs two "
@@ -196,13 +211,10 @@ def target_side(
         if len(classes) == len(values):
             raise DataError(
                 f"the target of {collection.source} is another for each of its {len(values)} samples, which are no "
-                "classes; give --y-kernel rbf (y_kernel='rbf') to take them for numbers."
+                "classes; give labels that several samples share, or numbers with --target-type numbers "
+                "(target_type='numbers')."
             )
         return KernelSide(_as_collection(codes.astype(np.int64), target), Kernel("linear"), classes)
-    if values.dtype.kind == "U":
-        raise RequestError(
-            f"the target of {collection.source} is text, such as {str(values[0])!r}; leave its kernel out."
-        )
     return KernelSide(_as_collection(values, target), kernel_of(kernel or "rbf", gamma))
 
 

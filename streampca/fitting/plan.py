@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BudgetError, DataError, RequestError, SourceError, nearest
-from ..events import Listener, silent
+from ..events import Listener, logged, silent
 from ..models.pca import STATE_LIMIT
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
@@ -48,6 +48,7 @@ def plan(
     *,
     kind: str = "pca",
     target: Any = None,
+    target_type: str = "auto",
     shrinkage: float | None = None,
     n_slices: int = 10,
     threshold: float | str = "auto",
@@ -89,7 +90,8 @@ def plan(
         Dtype of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    kind, target, shrinkage, n_slices, threshold, n_folds, metric, n_components, method, memory, precision : optional
+    kind, target, target_type, shrinkage, n_slices, threshold, n_folds, metric, n_components, method : optional
+    memory, precision : optional
     tol, max_passes, half_life, preparation, missing, sample_weight, kernel, gamma, degree, coef0 : optional
     landmarks, random_features, landmark_choice, output, scratch, **opening
         As for `fit`.
@@ -126,6 +128,7 @@ def plan(
         half_life=half_life,
         missing=missing,
         kind=kind,
+        target_type=target_type,
         shrinkage=shrinkage,
         n_slices=n_slices,
         threshold=threshold,
@@ -140,9 +143,8 @@ def plan(
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=missing)
     samples = raw if shape else collection.raw
     weight = foreseen_weight(sample_weight, samples, request.half_life, shape)
-    return plan_collection(
-        collection, request, total_weight=weight, target=target_of(target, samples, kind, n_slices=n_slices)
-    )
+    learned_from = target_of(target, samples, request, listener=logged)
+    return plan_collection(collection, request, total_weight=weight, target=learned_from)
 
 
 def warn_of_disk(

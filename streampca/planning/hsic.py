@@ -11,6 +11,7 @@ from ..units import MIB, whole_number
 from .blocks import Span, block_rows, spans_of
 from .budget import BLOCK_SHARES, MOST_BLOCK, most_that_fits, span_count, too_small
 from .memory import MemoryEstimate, Phase, decoding_bytes, runtime
+from .registry import TARGET_TYPES
 from .request import Problem
 from .sizes import thread_count
 
@@ -42,9 +43,11 @@ class HsicRequest:
     seed: int = 0
     memory: int | None = None
     workers: int = 1
+    target_type: str = "auto"
 
     def __post_init__(self) -> None:
-        for name, known in (("method", ("auto", *METHODS)), ("estimator", ESTIMATORS)):
+        allowed = {"method": ("auto", *METHODS), "estimator": ESTIMATORS, "target_type": TARGET_TYPES}
+        for name, known in allowed.items():
             if getattr(self, name) not in known:
                 raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
         counts = {"landmarks": 2, "features": 2, "permutations": 0, "test_samples": LEAST_TEST, "seed": 0}

@@ -6,7 +6,7 @@ model that methods make; their classes have rows in `streampca.models.registry.M
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 # name -> module with the functions of `choose_method.Method`, imported on first use
 METHODS: dict[str, str] = {
@@ -24,6 +24,8 @@ OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where oth
 
 OF_KERNEL = "kernel-matrix"  # the method that compares all samples without having them in memory
 
+TargetType = Literal["auto", "classes", "numbers"]  # what the values of a target are taken for
+TARGET_TYPES: tuple[TargetType, ...] = get_args(TargetType)
 TargetRule = Literal["", "features", "classes", "slices", "number"]
 # kind of model -> how it reads its target: not at all, as label features (classes, or numbers as they are), as
 # classes, as slices of sorted numbers, or as one number a sample

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import RequestError, nearest
 from ..units import format_bytes, whole_number
-from .registry import KINDS, METHODS
+from .registry import KINDS, METHODS, TARGET_TYPES
 
 RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `streampca.eigensolvers.n_components`
 RULES: tuple[RuleName, ...] = get_args(RuleName)
@@ -23,7 +23,7 @@ MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
 # Options that plans are stored without where they have their defaults, as before these options existed.
-LATER = ("kind", "shrinkage", "n_slices", "threshold", "n_folds", "metric")
+LATER = ("kind", "target_type", "shrinkage", "n_slices", "threshold", "n_folds", "metric")
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -208,6 +208,8 @@ class Request:
         floating-point values.
     kind : str, default="pca"
         Kind of model, a key of ``streampca.planning.registry.KINDS``; only methods that make it are considered.
+    target_type : {"auto", "classes", "numbers"}
+        What the target of a supervised kind is taken for; see `streampca.readers.target.target_of`.
     shrinkage : float, optional
         Share, from 0 to 1, by which kind "discriminant" moves the covariances within and between classes to a multiple
         of the identity.
@@ -241,6 +243,7 @@ class Request:
     half_life: float | None = None
     missing: str = "error"
     kind: str = "pca"
+    target_type: str = "auto"
     shrinkage: float | None = None
     n_slices: int = 10
     threshold: float | str = "auto"
@@ -251,7 +254,7 @@ class Request:
         if self.scratch is not None:
             object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
         allowed = {"method": ("auto", *METHODS), "precision": PRECISIONS, "missing": MISSING, "kind": (*KINDS,)}
-        allowed["metric"] = METRICS
+        allowed |= {"metric": METRICS, "target_type": TARGET_TYPES}
         for name, known in allowed.items():
             value = getattr(self, name)
             if value not in known:
@@ -274,6 +277,7 @@ class Request:
 
     def _check_supervised(self) -> None:
         """Check the options of single kinds of model, and refuse them beside others."""
+        self._check_target_type()
         screening = "supervised-components"
         own: dict[str, tuple[str, object]] = {"threshold": (screening, "auto"), "n_folds": (screening, 5)}
         own |= {"shrinkage": ("discriminant", None), "n_slices": ("sliced-inverse-regression", 10)}
@@ -289,6 +293,22 @@ class Request:
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) <= 1:
             raise RequestError(f"shrinkage {share!r} is not a number from 0 to 1; use for example 0.1, or None.")
         object.__setattr__(self, "shrinkage", float(share))
+
+    def _check_target_type(self) -> None:
+        """Refuse a type of target that the kind of model does not learn from."""
+        rule, given = KINDS[self.kind], self.target_type
+        if given == "auto" or rule == "features":
+            return
+        if not rule:
+            raise RequestError(
+                f"target_type {given!r} is of a target, and kind {self.kind!r} learns from none; leave it out."
+            )
+        only = "classes" if rule == "classes" else "numbers"
+        if given != only:
+            raise RequestError(
+                f"kind {self.kind!r} learns from {only}, and target_type is {given!r}; leave it out, or use kind "
+                "'supervised-pca'."
+            )
 
     def _check_threshold(self) -> None:
         """Check the threshold of correlations with the target."""

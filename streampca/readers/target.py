@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, RequestError
+from ..events import Listener, Warned, silent
 from ..planning.registry import KINDS
+from ..planning.request import Request
 from . import open_column
 from .collection import Collection, digest
 
@@ -32,6 +34,11 @@ class Target:
 
     values: Array
     classes: Array | None = None
+
+    @property
+    def type(self) -> str:
+        """What the values were taken for, "classes" or "numbers"."""
+        return "numbers" if self.classes is None else "classes"
 
     @property
     def width(self) -> int:
@@ -81,57 +88,173 @@ def check_target(target: Any, kind: str) -> None:
 
 
 def target_of(
-    column: Any, collection: Collection, kind: str, weights: Float64 | None = None, *, n_slices: int = 10
+    column: Any,
+    collection: Collection,
+    request: Request,
+    weights: Float64 | None = None,
+    *,
+    taken: Target | None = None,
+    listener: Listener = silent,
 ) -> Target | None:
     """Return the target of a collection as a kind of model takes it; None where it takes none.
 
     Parameters
     ----------
     column
-        Column, see `open_column`, or numbers of shape (n, l). Text, whole numbers and yes or no are classes; fractions
-        are numbers, or classes for a kind that takes these, where all are whole. For a kind that takes one number a
-        sample, all numbers are numbers, and text of two labels is 0 and 1.
+        Column, see `open_column`, or numbers of shape (n, l).
     collection : Collection
         The samples.
-    kind : str
-        Kind of model; a key of `streampca.planning.registry.KINDS`.
+    request : Request
+        Its `kind`, a key of `streampca.planning.registry.KINDS`, `target_type` and `n_slices`. A kind that learns from
+        classes takes text, whole numbers and yes or no for these; one that learns from one number a sample takes all
+        numbers for numbers, and text of two labels for 0 and 1. For a kind that learns from either, see
+        `target_type_of`.
     weights : ndarray of shape (n,), optional
         Weight of each sample; nothing is learned from samples of weight 0, whose values must be valid too.
-    n_slices : int, default=10
-        Parts that sorted numbers are cut into, for a kind that takes slices.
+    taken : Target, optional
+        Target of more samples, whose type is also that of these.
+    listener : callable
+        Told what the values are taken for, where that is a guess.
 
     Raises
     ------
     RequestError
-        If a target is missing or not wanted, or it has another number of values than there are samples.
+        If a target is missing or not wanted, has another number of values than there are samples, or may be either of
+        the two types.
     DataError
         If all samples are of one class, or have the same numbers, or a number is NaN or infinite.
     """
+    kind, rule = request.kind, KINDS[request.kind]
     check_target(column, kind)
     if column is None:
         return None
-    values = open_column(column, collection, wide=KINDS[kind] == "features")
+    values = open_column(column, collection, wide=rule == "features")
     counted = np.ones(len(values), bool) if weights is None else weights > 0
-    if KINDS[kind] == "slices":
-        return _slices(values, counted, collection, n_slices)
-    if KINDS[kind] == "number":
-        return _one_number(values, counted, collection, kind)
-    if values.ndim == 1 and (values.dtype.kind != "f" or KINDS[kind] == "classes"):
+    if rule == "slices":
+        return _slices(values, counted, collection, request.n_slices)
+    if rule == "number":
+        return _one_number(values, counted, collection, request)
+    wanted = request.target_type if taken is None else taken.type
+    if rule == "classes":
+        _check_labels(values, collection, request)
+        return _classes(values, counted, collection, kind)
+    if target_type_of(values, collection, wanted, listener) == "classes":
         return _classes(values, counted, collection, kind)
     return _numbers(values, counted, collection)
 
 
-def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, kind: str) -> Target:
-    """Return a target of classes."""
-    if values.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(values) | (values != np.rint(values)))
+def target_type_of(values: Array, collection: Collection, wanted: str = "auto", listener: Listener = silent) -> str:
+    """Return whether the values of a target are classes or numbers, as wanted or as they look.
+
+    Text and yes or no are classes, and so are whole numbers in any dtype, unless more than half of the values are
+    different; other numbers are numbers, and so are several numbers a sample.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,) or (n, l)
+        Numbers or text.
+    collection : Collection
+        The samples.
+    wanted : {"auto", "classes", "numbers"}
+    listener : callable
+        Told what was taken, where values are repeated, or whole numbers.
+
+    Returns
+    -------
+    {"classes", "numbers"}
+
+    Raises
+    ------
+    RequestError
+        If the values cannot be what is wanted, or may be either: whole numbers without gaps, as classes are numbered,
+        more than half of which are different, but not all.
+    """
+    subject = f"the target of {collection.source}"
+    if values.ndim > 1 and wanted == "classes":
+        raise RequestError(
+            f"{subject} has {values.shape[1]} numbers a sample, which are no class; give one label a sample, or leave "
+            "--target-type (target_type=) out."
+        )
+    if values.dtype.kind == "U" and wanted == "numbers":
+        raise RequestError(
+            f"{subject} holds text such as {str(values[0])!r}, which is no number; give --target-type classes "
+            "(target_type='classes'), or numbers."
+        )
+    if wanted != "auto":
+        return wanted
+    if values.ndim > 1 or values.dtype.kind in "bU":
+        return "numbers" if values.ndim > 1 else "classes"
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return "numbers"  # which are refused by sample
+    return _guessed(values, subject, listener)
+
+
+def _guessed(values: Array, subject: str, listener: Listener) -> str:
+    """Return what finite numbers, one a sample, are taken for, and say it; see `target_type_of`."""
+    count, n = len(np.unique(values)), len(values)
+    is_whole, is_repeated = _are_whole(values), 2 * count <= n
+    least, most = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    if is_whole and not is_repeated and count < n and most - least + 1 == count:
+        raise RequestError(
+            f"{subject} holds the whole numbers from {least:.0f} to {most:.0f} in {n} samples, which may be classes of "
+            "few samples, or numbers; give --target-type classes or numbers (target_type=)."
+        )
+    if is_whole and is_repeated:
+        listener(
+            Warned(
+                f"{subject} is taken for {count} classes, as it holds whole numbers; give --target-type classes or "
+                "numbers (target_type=) to settle it."
+            )
+        )
+        return "classes"
+    if is_whole or is_repeated:
+        why = f"{count} of {n} values are different" if is_whole else "not all are whole"
+        listener(
+            Warned(
+                f"{subject} is taken for numbers, as {why}; give --target-type classes or numbers (target_type=) to "
+                "settle it."
+            )
+        )
+    return "numbers"
+
+
+def _are_whole(values: Array) -> bool:
+    """Return whether all numbers are whole, in whatever dtype."""
+    return values.dtype.kind != "f" or bool((values == np.rint(values)).all())
+
+
+def as_labels(values: Array, collection: Collection) -> Array:
+    """Return one label for each sample: whole numbers in floating point as integers, everything else as it is.
+
+    Raises
+    ------
+    DataError
+        If one is NaN or infinite.
+    """
+    if values.dtype.kind != "f":
+        return values
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise _not_finite(collection, int(bad[0]), values[bad[:1]])
+    is_exact = _are_whole(values) and float(np.abs(values).max(initial=0)) < 2**53
+    return values.astype(np.int64) if is_exact else values
+
+
+def _check_labels(values: Array, collection: Collection, request: Request) -> None:
+    """Refuse fractions for a kind that learns from classes, unless they are said to be classes."""
+    if request.target_type == "auto" and values.dtype.kind == "f" and np.isfinite(values).all():
+        bad = np.flatnonzero(values != np.rint(values))
         if len(bad):
             raise RequestError(
-                f"the target of {collection.named(int(bad[0]))} is {values[bad[0]]}, and kind {kind!r} learns from "
-                "classes; give text or whole numbers, or use another kind, such as 'supervised-pca'."
+                f"the target of {collection.named(int(bad[0]))} is {values[bad[0]]}, and kind {request.kind!r} learns "
+                "from classes; give text or whole numbers, or --target-type classes (target_type='classes'), or use "
+                "another kind, such as 'supervised-pca'."
             )
-        values = values.astype(np.int64)
-    classes, codes = np.unique(values, return_inverse=True)
+
+
+def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, kind: str) -> Target:
+    """Return a target of classes."""
+    classes, codes = np.unique(as_labels(values, collection), return_inverse=True)
     present = np.bincount(codes[counted], minlength=len(classes)) > 0
     if present.sum() < 2:
         raise DataError(
@@ -157,11 +280,11 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
     return Target(np.searchsorted(edges, numbers[:, 0], side="right"), np.concatenate([seen[:1], edges]))
 
 
-def _one_number(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, kind: str) -> Target:
+def _one_number(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, request: Request) -> Target:
     """Return a target of one number a sample, or of two labels that stand for 0 and 1."""
-    if values.dtype.kind in "biuf":
+    if values.dtype.kind in "biuf" or target_type_of(values, collection, request.target_type) == "numbers":
         return _numbers(values, counted, collection)
-    found = _classes(values, counted, collection, kind)
+    found, kind = _classes(values, counted, collection, request.kind), request.kind
     if found.width > 2:
         raise RequestError(
             f"the target of {collection.source} has {found.width} labels, and kind {kind!r} learns from a number or "
@@ -176,10 +299,7 @@ def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
     numbers = values.astype(np.float64).reshape(len(values), -1)
     bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     if len(bad):
-        raise DataError(
-            f"the target of {collection.named(int(bad[0]))} is {numbers[bad[0]].tolist()}; give finite numbers, or "
-            "leave samples without one out (samples=, where=)."
-        )
+        raise _not_finite(collection, int(bad[0]), numbers[bad[0]])
     seen = numbers[counted]
     if (seen == seen[:1]).all():
         raise DataError(
@@ -187,3 +307,11 @@ def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
             "learned; give another target."
         )
     return Target(numbers)
+
+
+def _not_finite(collection: Collection, at: int, value: Array) -> DataError:
+    """Return the error about a target that is NaN or infinite."""
+    return DataError(
+        f"the target of {collection.named(at)} is {value.tolist()}; give finite numbers, or leave samples without one "
+        "out (samples=, where=)."
+    )
