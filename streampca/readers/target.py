@@ -193,29 +193,24 @@ def _guessed(values: Array, subject: str, listener: Listener) -> str:
     """Return what finite numbers, one a sample, are taken for, and say it; see `target_type_of`."""
     count, n = len(np.unique(values)), len(values)
     is_whole, is_repeated = _are_whole(values), 2 * count <= n
-    least, most = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    if not (is_whole or is_repeated):
+        return "numbers"  # as measurements are: nothing to be said
+    least, most = float(values.min()), float(values.max())
     if is_whole and not is_repeated and count < n and most - least + 1 == count:
         raise RequestError(
             f"{subject} holds the whole numbers from {least:.0f} to {most:.0f} in {n} samples, which may be classes of "
             "few samples, or numbers; give --target-type classes or numbers (target_type=)."
         )
-    if is_whole and is_repeated:
-        listener(
-            Warned(
-                f"{subject} is taken for {count} classes, as it holds whole numbers; give --target-type classes or "
-                "numbers (target_type=) to settle it."
-            )
+    is_class = is_whole and is_repeated
+    why = f"{count} of {n} values are different" if is_whole else "not all are whole"
+    listener(
+        Warned(
+            f"{subject} is taken for {f'{count} classes' if is_class else 'numbers'}, as "
+            f"{'it holds whole numbers' if is_class else why}; give --target-type classes or numbers (target_type=) to "
+            "settle it."
         )
-        return "classes"
-    if is_whole or is_repeated:
-        why = f"{count} of {n} values are different" if is_whole else "not all are whole"
-        listener(
-            Warned(
-                f"{subject} is taken for numbers, as {why}; give --target-type classes or numbers (target_type=) to "
-                "settle it."
-            )
-        )
-    return "numbers"
+    )
+    return "classes" if is_class else "numbers"
 
 
 def _are_whole(values: Array) -> bool:
