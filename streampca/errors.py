@@ -61,6 +61,10 @@ class EmptySelectionError(RequestError):
     """A range of values that no entry of an axis lies in; of files that are joined, those without any are left out."""
 
 
+class DuplicatesError(RequestError):
+    """Samples that are there twice: files that are one file, or dates that several files of one series have."""
+
+
 class ConfigError(RequestError):
     """A run file that cannot be understood: unknown or doubled keys, a value of the wrong type."""
 

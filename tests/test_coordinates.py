@@ -386,8 +386,9 @@ def test_the_command_line_has_one_option(x, tmp_path):
     np.testing.assert_array_equal(np.load(s), streampca.load_model(m).transform(x))
     several = run("fit", path, shifted, "-k", 2, "-o", tmp_path / "n.zarr")
     assert isinstance(several.exception, SourceError)
-    done = run("fit", path, shifted, "-k", 2, "-o", tmp_path / "n.zarr", "--ignore-coordinates", "-q")
-    assert "shifted.nc --ignore-coordinates -o scores.zarr" in done.output.replace("\n", "")
+    both = ("--ignore-coordinates", "--duplicates", "all")  # their dates are the same
+    done = run("fit", path, shifted, "-k", 2, "-o", tmp_path / "n.zarr", *both, "-q")
+    assert "shifted.nc --ignore-coordinates --duplicates all -o scores.zarr" in done.output.replace("\n", "")
     shown = run("fit", path, "-o", "n.zarr", "--ignore-coordinates", "--print-config").output
     assert "coordinates: ignore" in shown
     other = tmp_path / "o.zarr"

@@ -212,6 +212,11 @@ class CollectionConfig(Section):
             flag="ignore",
         ),
     )
+    duplicates: Literal["error", "first", "all"] = option(
+        "error",
+        "stop at a file that is there twice and at a date that two files of one series have, take the first, "
+        "or take all",
+    )
     allow_remote: bool = option(False, "fetch URLs that a list of paths, a table, a run file or a model names")
 
 

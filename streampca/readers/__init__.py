@@ -27,6 +27,7 @@ from .array_objects import refuse_several
 from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
 from .detect import is_dataset
+from .duplicates import ERROR, check_duplicates, log_repeats, times_of
 from .opening_record import Opened, given_of, record_of
 from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
@@ -72,6 +73,7 @@ class Opening(TypedDict, total=False):
     on_bad_file: str
     keep_orientation: bool
     coordinates: str
+    duplicates: str
     allow_remote: bool
     listing: str | os.PathLike[str] | None
 
@@ -91,6 +93,7 @@ def open_collection(
     on_bad_file: str = "error",
     keep_orientation: bool = False,
     coordinates: str = CHECK,
+    duplicates: str = ERROR,
     allow_remote: bool = False,
     listing: str | os.PathLike[str] | None = None,
     like: Any = None,
@@ -141,6 +144,11 @@ def open_collection(
         files that are joined with the first file's, and later those of the collection with a model's: samples that
         have the same coordinates in another order are put in order, samples on another grid are refused. With
         "ignore", pixels correspond by their places.
+    duplicates : {"error", "first", "all"}
+        Whether to stop where samples are there twice, take the first of each, or all of them. A file is there twice by
+        two paths, links included; a sample, where two files have its date, unless the files say that they are of
+        several series (a coordinate ``member``, ``realization``, ``step`` ..., or CMIP's attributes). Dates that a file
+        repeats itself all count, and are told of in the log.
     allow_remote : bool, default=False
         Fetch the URLs that a text file of paths or a table names. A URL that is given as the source itself, or in a
         list, is always fetched.
@@ -163,6 +171,8 @@ def open_collection(
         If the source is missing, broken, ambiguous or of an unknown format.
     RequestError
         If an axis or key does not exist, or an option makes no sense for this source.
+    DuplicatesError
+        If samples are there twice, and `duplicates` does not say what to do with them; a RequestError.
 
     Examples
     --------
@@ -190,6 +200,7 @@ def open_collection(
         "on_bad_file": on_bad_file,
         "keep_orientation": keep_orientation,
         "coordinates": coordinates,
+        "duplicates": check_duplicates(duplicates),
         "allow_remote": allow_remote,
     }
     checked = is_checked(coordinates)
@@ -206,6 +217,8 @@ def open_collection(
         None if like is None or options["key"] is not None else variables_fitted(like.sample_dims, like.coordinates)
     )
     collection = _opened(source, options) if fitted is None else _opened_as_fitted(source, options, fitted)
+    if collection is not source and isinstance(collection, (ArrayCollection, Variables)) and not collection.grows:
+        log_repeats(collection.source, [times_of(collection)])
     if not checked and collection.compares_coordinates:
         collection = copy.copy(collection)  # it may be the caller's own
         collection.compares_coordinates = False

@@ -271,6 +271,16 @@ class Collection(abc.ABC):
         """Name of the one axis that counts samples (time ...), where the source has one with a name."""
         return None
 
+    @property
+    def counting_axes(self) -> tuple[str, ...]:
+        """Names of all axes that count samples, where the source has such."""
+        return () if self.sample_axis is None else (self.sample_axis,)
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """What tells the series that all samples are of from others: member, model ..., where the source says."""
+        return {}
+
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the samples (time ...), n values each, by name, where the source has them."""
         return {}

@@ -38,6 +38,20 @@ _NO_DEGREES = ("rad", "radian", "radians", "m", "metre", "metres", "meter", "met
 # Values count as equal within what writing them as float32 changes, and never beyond this share of a typical step.
 _STEP_SHARE = 1 / 8
 
+# Coordinates that tell samples of one date apart: members of an ensemble, and forecasts begun at several times.
+_SERIES = frozenset(
+    (
+        "member", "realization", "ensemble", "ens", "number", "run", "step", "lead", "lead_time", "forecast_period",
+        "reference_time", "forecast_reference_time",
+    )
+)  # fmt: skip
+_SERIES_STANDARD = frozenset(("realization", "forecast_period", "forecast_reference_time"))
+# Attributes of whole files that say of which model, experiment and member they are: of CMIP 5 and 6, and of CORDEX.
+SERIES_ATTRIBUTES = (
+    "source_id", "experiment_id", "variant_label", "member_id", "model_id", "realization", "physics_version",
+    "initialization_method", "driving_model_id", "driving_experiment_name", "driving_model_ensemble_member",
+)  # fmt: skip
+
 LEVEL = "multi_index_level"  # attribute of the levels of a `pandas.MultiIndex`: their number, from 1
 
 _SECONDS = {
@@ -344,6 +358,11 @@ def is_longitude(name: str, coordinate: Coordinate) -> bool:
     about = coordinate.attributes
     named = name.lower() in LONGITUDES or about.get("standard_name") == "longitude"
     return about.get("units") in DEGREES_EAST or (named and about.get("units") in _DEGREES)
+
+
+def tells_series(name: str, attributes: Mapping[str, Any]) -> bool:
+    """Return whether a coordinate says of which of several series of the same dates samples are."""
+    return name.lower() in _SERIES or attributes.get("standard_name") in _SERIES_STANDARD
 
 
 # -- plain values

@@ -138,6 +138,20 @@ class Hdf5Array(Reopening, StoredArray):
         """Values of the dimension scales by the axis's name, and datasets beside this one that its attributes name."""
         return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
 
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """What attributes of the file and datasets of one value beside this one say."""
+        dataset = self._open()
+
+        def single(name: str) -> tuple[Any, Mapping[str, Any]] | None:
+            found = dataset.parent.get(name)
+            if not isinstance(found, h5py.Dataset) or found.shape != () or found.dtype.kind not in "iufSO":
+                return None
+            return found[()], attributes_of(found)
+
+        with reading(f"{self._label}, its coordinates of no axis"):
+            return cf.series_of(attributes_of(dataset.file), self.attributes, single)
+
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         dataset, dims, label = self._open(), self.dims or (), f"{self._label}, coordinate {name!r}"
 

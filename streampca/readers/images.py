@@ -17,6 +17,7 @@ from ..events import Listener, silent
 from ..units import MIB, format_shape
 from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
 from .coordinates import CHECK, is_checked
+from .duplicates import ERROR, repeats_to_leave_out
 from .image_files.census import (
     Census,
     kind_bytes,
@@ -47,6 +48,7 @@ def open_images(
     key: str | None = None,
     on_bad_file: str = "error",
     coordinates: str = CHECK,
+    duplicates: str = ERROR,
     sel: Mapping[str, Any] | None = None,
     listing: str | None = None,
     listener: Listener = silent,
@@ -72,14 +74,16 @@ def open_images(
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
-        return joined(
-            files, label, {"key": key, "sel": sel, **axes}, opened, reading, skip=skip, checked=is_checked(coordinates)
-        )
+        checked, options = is_checked(coordinates), {"key": key, "sel": sel, **axes}
+        return joined(files, label, options, opened, reading, skip=skip, checked=checked, duplicates=duplicates)
     if sel:
         raise RequestError(
             f"{label} are images without values along their axes to take by; give select in place of sel."
         )
     refuse_key(key, label)
+    repeats, every = repeats_to_leave_out(files, label, duplicates), len(files)
+    once = np.setdiff1d(np.arange(every), [*repeats])
+    files, listing = files.taken(once), None if repeats else listing  # a table holds all files of its folder
     census = take_census(files, table, listener) if skip else look_at(files, label)
     if listing and (known is None or (skip and census.fresh)):
         write_table(listing, files, **(census.arrays() if skip else {}))
@@ -96,8 +100,8 @@ def open_images(
         log_skipped(fitting.skipped_since(census), len(files), label)
         census = fitting
         collection = _collection_of(census, census.places, label, skip=skip, axes=axes)
-    if census.reasons and len(census.places) == collection.n_samples:
-        collection.kept = np.isin(np.arange(len(files)), census.places)
+    if (census.reasons or repeats) and len(census.places) == collection.n_samples:
+        collection.kept = np.isin(np.arange(every), once[census.places])
     return collection
 
 

@@ -18,6 +18,7 @@ from ..errors import SourceError
 from ..storage.coordinate import Coordinate
 from . import remote
 from .collection import Array, Collection, check_dtype, check_shape
+from .coordinates import SERIES_ATTRIBUTES
 from .stored import cf
 from .stored.array import ArrayCollection
 from .stored.files import PlainFile
@@ -48,9 +49,13 @@ class HeaderVariable(NamedTuple):
 
 
 class ClassicHeader(NamedTuple):
-    """Variables by name, and the bytes from one record to the next: records hold a piece of every such variable."""
+    """Variables by name, attributes of the file, and the bytes from one record to the next.
+
+    Records hold a piece of every variable that has records.
+    """
 
     variables: Mapping[str, HeaderVariable]
+    attributes: Mapping[str, Any]
     record_stride: int
 
 
@@ -86,11 +91,24 @@ class ClassicVariable(FlatArray):
         others = str(self.attributes.get("coordinates", "")).split()
         self._path, self._record_stride = path, header.record_stride
         self._beside = {key: header.variables[key] for key in (*self.dims, *others) if key in header.variables}
+        self._whole = {key: header.attributes[key] for key in SERIES_ATTRIBUTES if key in header.attributes}
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Values of the coordinate variables, by the axis's name."""
         return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """What attributes of the file and variables of no dimension say."""
+
+        def single(name: str) -> tuple[Any, Mapping[str, Any]] | None:
+            found = self._beside.get(name)
+            if found is None or found.shape or found.dtype.kind not in "iuf":
+                return None
+            return self._values(found._replace(shape=(1,)), f"{self._path}, variable {name!r}"), found.attributes
+
+        return cf.series_of(self._whole, self.attributes, single)
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         found = self._beside.get(name)
@@ -149,7 +167,7 @@ class _Parser:
         records = self._number(self._count)
         streamed = records == np.iinfo(self._count[1:]).max
         dimensions = self._list(_DIMENSIONS, lambda: (self._text(), self._number(self._count)))
-        self._list(_ATTRIBUTES, self._attribute)
+        attributes = dict(self._list(_ATTRIBUTES, self._attribute))
         found = dict(self._list(_VARIABLES, lambda: self._variable(dimensions)))
         stride = _stride(found.values())
         if streamed:  # the writer did not come back to say how many
@@ -160,6 +178,7 @@ class _Parser:
                 name: each._replace(shape=(records, *each.shape[1:])) if each.by_record else each
                 for name, each in found.items()
             },
+            attributes,
             stride,
         )
 

@@ -13,7 +13,8 @@ import numpy as np
 from ..errors import without_secrets
 
 MOST_KEPT = 1_000  # entries of a list, of paths or of places, that are kept: attributes of a model are small
-DEFAULTS = {"on_bad_file": "error", "keep_orientation": False, "coordinates": "check"}  # as good as not given
+# As good as not given.
+DEFAULTS = {"on_bad_file": "error", "keep_orientation": False, "coordinates": "check", "duplicates": "error"}
 ELSEWHERE = frozenset({"listing", "allow_remote"})  # of a run, and say nothing of its samples
 COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # done one after another, each to what is there
 

@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, product
 from typing import Any, Unpack
 
@@ -31,7 +32,17 @@ from .stored.array_boxes import Box, largest_piece, pieces_of
 from .stored.kept_chunk import KeptChunk, chunk_of
 from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
-from .zarr_groups import ArrayPath, broken, check_codecs, choose, is_model, member, text_array, variables_called
+from .zarr_groups import (
+    ArrayPath,
+    broken,
+    check_codecs,
+    choose,
+    is_model,
+    member,
+    single_value,
+    text_array,
+    variables_called,
+)
 from .zarr_threads import OneChunkReader
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
@@ -124,6 +135,14 @@ class ZarrArray(StoredArray):
             return variables_called(name, root, folders if name in axes else folders[:1])
 
         return cf.coordinates_of(axes, self.shape, self.attributes, variables)
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """What attributes of the group and arrays of one value beside this one say."""
+        if not self._choice.name:
+            return {}
+        root, folder = _open_node(self._path), self._choice.name.rpartition("/")[0]
+        return cf.series_of(dict(root.attrs), self.attributes, partial(single_value, root, folder))
 
     def names(self, axis: str) -> Sequence[str] | None:
         """The array of texts beside this one that is called as the axis, or sample as in outputs of ours."""

@@ -76,6 +76,15 @@ def variables_called(name: str, root: zarr.Group, folders: Iterable[str]) -> Ite
             yield cf.Variable(axes, array.shape, text, dict(array.attrs), label, read)
 
 
+def single_value(root: zarr.Group, folder: str, name: str) -> tuple[Any, Mapping[str, Any]] | None:
+    """Return the value of an array of no axis in a group, and its attributes; None where there is none."""
+    label = f"coordinate {_joined(folder, name)!r}"
+    array = member(root, _joined(folder, name), label)
+    if not isinstance(array, zarr.Array) or array.shape or array.dtype.kind not in "iufTUO":
+        return None
+    return _decoded(array, (), label), dict(array.attrs)
+
+
 class TextArray(Sequence[str]):
     """Texts in a stored array, a chunk of which is in memory at a time: there may be one for each of 10^8 samples."""
 
@@ -113,12 +122,12 @@ def text_array(root: zarr.Group, path: str, length: int, axis: str) -> TextArray
     return TextArray(array, f"names {path!r}")
 
 
-def _decoded(array: Any, key: slice, subject: str) -> Any:
+def _decoded(array: Any, key: slice | tuple[()], subject: str) -> Any:
     """Read part of a small array that stands beside another."""
     check_codecs(array, subject)
     try:
         if array.dtype.kind in "TUO":
-            return np.array([str(text) for text in bounded(array)[key]], np.str_)
+            return np.array([str(text) for text in np.atleast_1d(bounded(array)[key])], np.str_)
         return np.asarray(bounded(array)[key])
     except Exception as error:  # see reason_of
         raise broken(subject, error) from error

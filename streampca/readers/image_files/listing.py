@@ -31,6 +31,8 @@ _FORMAT = "streampca listing 1"
 # and its time would not tell.
 _SETTLED_NS = 2 * 10**9
 
+_MOST_INODE, _UNKNOWN = 2**63 - 1, -1
+
 
 class ListedFolders(NamedTuple):
     """Folders that were listed: the topmost, their names below it, and when each last changed (ns, 0: unknown)."""
@@ -67,7 +69,7 @@ class Listing:
         self.root, self.names, self.folders = root, names, folders
         self.again: Callable[[], Listing] | None = None
         self.reading = TagRules()
-        self._states = states
+        self._known = states
         self._groups: list[State] | None = None
 
     @classmethod
@@ -99,9 +101,32 @@ class Listing:
     @property
     def states(self) -> Array:
         """Sizes and times of change, int64, shape (2, n), as they were when this was opened or first asked."""
-        if self._states is None:
-            self._states = states_of(self.root, self.names)
-        return self._states
+        return self._asked[:2]
+
+    @property
+    def identities(self) -> Array:
+        """Devices and inodes, int64, shape (2, n), which all paths of one file share; -1 for what is not there.
+
+        Behind URLs a file is told from others by its URL alone.
+        """
+        if len(self) and remote.is_url(self.path(0)):
+            return np.array([(0, hash(name)) for name in self.names], np.int64).T
+        return self._asked[2:]
+
+    @property
+    def _asked(self) -> Array:
+        if self._known is None:
+            self._known = states_of(self.root, self.names)
+        return self._known
+
+    def repeats(self) -> dict[int, int]:
+        """Return the places of files that stand at an earlier place, too, by the same path or another, with that."""
+        devices, inodes = self.identities
+        order = np.lexsort((inodes, devices))  # stable: the first of each comes first
+        same = (np.diff(devices[order]) == 0) & (np.diff(inodes[order]) == 0) & (inodes[order][1:] != _UNKNOWN)
+        first = np.maximum.accumulate(np.where(np.append(False, same), 0, np.arange(len(order))))
+        again = np.flatnonzero(np.append(False, same))
+        return dict(sorted(zip(order[again].tolist(), order[first[again]].tolist(), strict=True)))
 
     def taken(self, places: Array) -> Listing:
         """Only the files at some ascending places; itself where these are all."""
@@ -109,7 +134,7 @@ class Listing:
             return self
         kept = np.zeros(len(self), np.bool_)
         kept[places] = True
-        some = Listing(self.root, self.names.taken(kept), None if self._states is None else self._states[:, kept])
+        some = Listing(self.root, self.names.taken(kept), None if self._known is None else self._known[:, kept])
         some.reading = self.reading
         return some
 
@@ -151,11 +176,14 @@ class Listing:
 
     def __getstate__(self) -> dict[str, Any]:
         # What was found is for the process that opened it; whoever needs more asks the system again.
-        return self.__dict__ | {"_states": None, "folders": None}
+        return self.__dict__ | {"_known": None, "folders": None}
 
 
 def states_of(root: str, names: FileNames) -> Array:
-    """Sizes in bytes and times of last change in nanoseconds, shape (2, n); -1 for a file that is not there."""
+    """Sizes in bytes, times of last change in nanoseconds, devices and inodes, shape (4, n); -1 for what is not there.
+
+    Behind URLs there are the first two, shape (2, n).
+    """
     paths = (os.path.join(root, name) for name in names)
     if len(names) and remote.is_url(os.path.join(root, names[0])):
         return np.array(remote.state_numbers(list(paths)), np.int64).T
@@ -163,10 +191,12 @@ def states_of(root: str, names: FileNames) -> Array:
     for path in paths:
         try:
             state = os.stat(path)
-            states.extend((state.st_size, state.st_mtime_ns))
+            # Some file systems number files by all of 64 bits, and some, by no number but 0, not at all.
+            inode = state.st_ino & _MOST_INODE or _UNKNOWN
+            states.extend((state.st_size, state.st_mtime_ns, state.st_dev & _MOST_INODE, inode))
         except OSError:
-            states.extend((-1, -1))
-    return np.frombuffer(states, np.int64).reshape(-1, 2).T
+            states.extend((-1, -1, -1, _UNKNOWN))
+    return np.frombuffer(states, np.int64).reshape(-1, 4).T
 
 
 def settled(time_ns: int) -> int:

@@ -31,7 +31,7 @@ from ..collection import (
     with_ends,
     with_nan,
 )  # fmt: skip
-from ..coordinates import LEVEL, MOST_VALUES, named_coordinates, over_axes, plain
+from ..coordinates import LEVEL, MOST_VALUES, named_coordinates, over_axes, plain, tells_series
 from .array_boxes import Box, boxes_of, covering_box, lengths
 from .files import FileStates
 from .layout import Axis, Layout, SampleAxes, layout_of
@@ -92,6 +92,11 @@ class StoredArray(abc.ABC):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates along one or several of its axes, by name, one value an entry; read when asked for."""
+        return {}
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """See `Collection`; read when asked for."""
         return {}
 
     def names(self, axis: str) -> Sequence[str] | None:
@@ -163,10 +168,23 @@ class ObjectArray(StoredArray):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates that an `xarray.DataArray` has along its axes; none for other objects."""
-        if not hasattr(getattr(self.array, "coords", None), "items") or not hasattr(self.array, "indexes"):
+        if not self._has_names:
             return {}
         found = {name: plain(*each) for name, each in named_coordinates(self.array).items()}
         return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
+
+    @property
+    def _has_names(self) -> bool:
+        """True for an `xarray.DataArray`."""
+        return hasattr(getattr(self.array, "coords", None), "items") and hasattr(self.array, "indexes")
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """Coordinates of no axis of an `xarray.DataArray` that name the series it is of."""
+        if not self._has_names:
+            return {}
+        own = {str(name): each for name, each in self.array.coords.items() if not each.dims}
+        return {name: each.values[()] for name, each in own.items() if tells_series(name, each.attrs)}
 
     def read(self, box: Box) -> Array:
         """Return a slice of the array; a view where it gives one."""
@@ -288,12 +306,22 @@ class ArrayCollection(Collection):
         name = self.dims[outer[0]] if len(outer) == 1 and self.dims else None
         return None if name == f"axis_{outer[0] if outer else 0}" else name
 
+    @property
+    def counting_axes(self) -> tuple[str, ...]:
+        """Names of the axes flattened into samples."""
+        return tuple(self.dims[axis] for axis in self.layout.outer) if self.dims else ()
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """What the format says of the series that the array is of."""
+        return self.array.series
+
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the axes flattened into samples, n values each, repeated over the others."""
         shape, found = self.layout.outer_shape, {}
         if not self.dims or self.n_samples > MOST_VALUES:
             return {}
-        outer = [self.dims[axis] for axis in self.layout.outer]
+        outer = self.counting_axes
         for name, each in self._along(outer).items():
             lengths_of = zip(outer, shape, strict=True)
             values = each.values.reshape([length if dim in each.along(name) else 1 for dim, length in lengths_of])

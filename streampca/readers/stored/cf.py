@@ -22,7 +22,7 @@ from ...errors import SourceError
 from ...storage.coordinate import PACKING, Coordinate
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
-from ..coordinates import MOST_TEXTS, MOST_VALUES
+from ..coordinates import MOST_TEXTS, MOST_VALUES, SERIES_ATTRIBUTES, tells_series
 from .array import StoredArray
 from .array_boxes import Box, largest_piece, lengths, pieces_of
 
@@ -102,6 +102,11 @@ class Unpacked(StoredArray):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Return those of the stored array."""
         return self._stored.coordinates
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """Return that of the stored array."""
+        return self._stored.series
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return those of the stored array."""
@@ -211,6 +216,30 @@ def coordinates_of(
                 found[name] = decoded(each.read(), each.attributes, each.label)._replace(axes=each.axes)
                 break
     return found
+
+
+def series_of(
+    whole: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    single: Callable[[str], tuple[Any, Mapping[str, Any]] | None],
+) -> dict[str, Any]:
+    """Return what tells the series that an array is of from others, as plain values by name.
+
+    Parameters
+    ----------
+    whole : mapping
+        Attributes of the file, of which some name a model and member.
+    attributes : mapping
+        Attributes of the array; ``coordinates`` names coordinates, of which those of no axis hold for all of it.
+    single : callable
+        Returns the one value of a coordinate of no axis, and its attributes; None where there is none by that name.
+    """
+    found = {name: whole[name] for name in SERIES_ATTRIBUTES if name in whole}
+    for name in str(attributes.get("coordinates", "")).split():
+        each = single(name)
+        if each is not None and tells_series(name, each[1]):
+            found[name] = each[0]
+    return {name: plain_value(value) for name, value in found.items()}
 
 
 def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:

@@ -9,27 +9,41 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ... import machine
-from ...errors import EmptySelectionError, SourceError, StreampcaError, without_secrets
+from ...errors import DuplicatesError, EmptySelectionError, SourceError, StreampcaError, without_secrets
 from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, Filled, Skipped, State, digest, encoded_states, group_size, span_of
 from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
-from ..detect import array_files_in
+from ..detect import array_files_in, is_zarr
+from ..duplicates import (
+    ALL,
+    ERROR,
+    SampleTimes,
+    dates_are_shared,
+    first_files,
+    log_repeats,
+    repeats_to_leave_out,
+    times_of,
+)
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
+from ..remote import is_url
 from ..stored.files import Reopening, state_of
 from ..stored.layout import SampleAxes
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
+from .chosen import Chosen, Places, compact
 from .reordered import Reordered
 
 T = TypeVar("T")
@@ -48,6 +62,7 @@ def open_joined(
     key: str | None = None,
     on_bad_file: str = "error",
     coordinates: str = CHECK,
+    duplicates: str = ERROR,
     sel: Mapping[str, Any] | None = None,
     opened: Callable[..., Collection],
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
@@ -58,7 +73,8 @@ def open_joined(
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
     options = {"key": key, "sel": sel, **axes}
     checked = is_checked(coordinates)
-    return joined(files, label, options, opened, reading, skip=on_bad_file == "skip", checked=checked)
+    skip = on_bad_file == "skip"
+    return joined(files, label, options, opened, reading, skip=skip, checked=checked, duplicates=duplicates)
 
 
 def joined(
@@ -69,7 +85,8 @@ def joined(
     reading: TagRules,
     *,
     skip: bool,
-    checked: bool = True,
+    checked: bool,
+    duplicates: str,
 ) -> Joined:
     """Open every file of a listing, by `opened` with `options`, and put them one after another; see `open_joined`."""
     if not len(files):
@@ -77,9 +94,9 @@ def joined(
     how = repr((options, tuple(reading)))
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
-    further |= {"coordinates": CHECK if checked else IGNORE, "allow_remote": False}
+    further |= {"coordinates": CHECK if checked else IGNORE, "duplicates": duplicates, "allow_remote": False}
     opener = partial(opened, options={"sample_axes": None, "select": None, **options, **further})
-    return Joined(files, opener, source=label, how=how, skip=skip, checked=checked)
+    return Joined(files, opener, source=label, how=how, skip=skip, checked=checked, duplicates=duplicates)
 
 
 # Kind that the parts of one collection share: the shape of a sample, its dtype and the names of its axes.
@@ -97,6 +114,7 @@ class _Part(NamedTuple):
     reading: Mapping[str, str] | None
     sample_axis: str | None
     coordinates: Mapping[str, Coordinate]
+    times: SampleTimes | None
 
 
 class _Group:
@@ -142,9 +160,18 @@ class Joined(Reopening, Filled):
 
     _open: OrderedDict[int, Collection]
     _lock: threading.Lock
+    _taken: dict[int, tuple[int, Places]]
 
     def __init__(
-        self, files: Listing, opener: Callable[[str], Collection], *, source: str, how: str, skip: bool, checked: bool
+        self,
+        files: Listing,
+        opener: Callable[[str], Collection],
+        *,
+        source: str,
+        how: str,
+        skip: bool,
+        checked: bool,
+        duplicates: str,
     ) -> None:
         self.source, self._opener, self._how, self.compares_coordinates = source, opener, how, checked
         counts, numbers = np.zeros(len(files), np.int64), np.full(len(files), -1, np.int32)
@@ -153,12 +180,17 @@ class Joined(Reopening, Filled):
         orders: dict[int, dict[int, Order]] = {}
         problems: dict[int, StreampcaError] = {}
         outside: EmptySelectionError | None = None
-        for at, found in enumerate(_each(len(files), partial(_described, files, opener))):
+        times: dict[int, SampleTimes] = {}
+        repeats = repeats_to_leave_out(files, source, duplicates)
+        for at, found in enumerate(_each(len(files), partial(_described, files, opener, repeats))):
+            if found is None:
+                counts[at] = counts[repeats[at]]
+                continue
             if isinstance(found, EmptySelectionError):
                 outside = outside or found
                 continue
             if isinstance(found, StreampcaError):
-                if not skip:
+                if not skip or isinstance(found, DuplicatesError):
                     raise found
                 problems[at] = found
                 continue
@@ -168,6 +200,8 @@ class Joined(Reopening, Filled):
                 unlike = groups[-1].error or with_remedy(_unlike(path, found.kind, groups[0].kind, source), files)
                 raise unlike
             counts[at], states[at], several[at] = found.n_samples, found.state, found.several
+            if found.times is not None:
+                times[at] = found.times
             self.reading = self.reading or found.reading
             if not orders[at]:
                 del orders[at]
@@ -188,6 +222,15 @@ class Joined(Reopening, Filled):
             )
         self.skipped = tuple(Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems))
         log_skipped(self.skipped, len(files), source)
+        times = {at: each for at, each in times.items() if kept[at]}
+        log_repeats(source, times.values())
+        first = {} if duplicates == ALL else _of_first_files(files, times, source, refused=duplicates == ERROR)
+        if (repeats or first) and not problems and outside is None:
+            self.kept = np.concatenate([first.get(at, np.full(counts[at], kept[at])) for at in range(len(files))])
+        counts_of_parts = counts.copy()
+        for at, mask in first.items():
+            counts[at] = np.count_nonzero(mask)
+        kept &= counts > 0
         self.files = files.taken(np.flatnonzero(kept))
         self._states, self._several = states[kept], several[kept]
         self._ends = np.concatenate([[0], np.cumsum(counts[kept])])
@@ -196,9 +239,15 @@ class Joined(Reopening, Filled):
         self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
-        for number in self._orders:
-            self._states[number] = self._with_order(number, int(self._states[number]))
+        self._taken = {
+            int(places[at]): (int(counts_of_parts[at]), compact(np.flatnonzero(mask), len(mask)))
+            for at, mask in first.items()
+            if kept[at]
+        }
+        for number in self._orders.keys() | self._taken.keys():
+            self._states[number] = self._as_read(number, int(self._states[number]))
         samples, features, decode, piece = map(int, common.sizes)
+        decode += piece if self._taken else 0
         self._chunks = Chunks(samples, features)
         self._most_open = max(1, min(_OPEN, _HELD // decode, len(self.files)))
         self._decode_bytes = self._most_open * decode + (piece if len(self.files) > 1 else 0)
@@ -296,7 +345,8 @@ class Joined(Reopening, Filled):
             if number in self._open:
                 self._open.move_to_end(number)
                 return self._open[number]
-        path, count = self.files.path(number), int(self._ends[number + 1] - self._ends[number])
+        path = self.files.path(number)
+        count, taken = self._taken.get(number, (int(self._ends[number + 1] - self._ends[number]), None))
         part = self._opener(path)
         if part.shape != (count, *self.sample_shape) or part.dtype != self.dtype:
             raise SourceError(
@@ -305,6 +355,8 @@ class Joined(Reopening, Filled):
             )
         if number in self._orders:
             part = Reordered(part, self._orders[number])
+        if taken is not None:
+            part = Chosen(part, taken)
         with self._lock:
             self._open[number] = part
             while len(self._open) > self._most_open:
@@ -328,7 +380,7 @@ class Joined(Reopening, Filled):
         files, states = self.files.first(count), self._states[:count]
         if now:
             found = ((at, _number(state_of(files.path(at)))) for at in range(count))
-            states = np.array([self._with_order(at, own) for at, own in found], np.uint64)
+            states = np.array([self._as_read(at, own) for at, own in found], np.uint64)
         return self._grouped_states(files, states, group_size(count))
 
     def _grouped_states(self, files: Listing, states: Array, size: int) -> list[State]:
@@ -349,14 +401,16 @@ class Joined(Reopening, Filled):
                 return _number(path)
             several = self._several[at]
             own = encoded_states(self._opener(path).states(now=True)) if several else state_of(path)
-            return self._with_order(at, _number(own))
+            return self._as_read(at, _number(own))
 
         return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
 
-    def _with_order(self, number: int, state: int) -> int:
-        """Return the state of a part, with the order in which it is read."""
+    def _as_read(self, number: int, state: int) -> int:
+        """Return the state of a part, with the order in which it is read, and which of its samples are."""
         orders = self._orders.get(number, {})
-        own = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
+        own: list[Any] = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
+        if number in self._taken:
+            own.append(digest(np.asarray(self._taken[number][1]).tobytes()))
         return _number((state, own)) if own else state
 
     def _place(self, index: int) -> tuple[int, int]:
@@ -378,20 +432,58 @@ class Joined(Reopening, Filled):
         self._open, self._lock = OrderedDict(), threading.Lock()
 
 
-def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> _Part | StreampcaError:
-    """Open a file and keep what its header says, or what is wrong with it."""
+def _described(
+    files: Listing, opener: Callable[[str], Collection], left_out: Container[int], at: int
+) -> _Part | StreampcaError | None:
+    """Open a file, unless it is left out, and keep what its header says, or what is wrong with it."""
+    if at in left_out:
+        return None
     path = files.path(at)
     try:
         before = None if os.path.isdir(path) else state_of(path)
         part = opener(path)
-        states = part.states()
+        states, times = part.states(), times_of(part)
     except StreampcaError as error:
         return error
     several = before is None or len(states) > 1
     kind = part.sample_shape, part.dtype, part.axes
     sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
     own = _number(encoded_states(states) if several else before)
-    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.coordinates)
+    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.coordinates, times)
+
+
+def _of_first_files(
+    files: Listing, times: Mapping[int, SampleTimes], source: str, *, refused: bool
+) -> dict[int, npt.NDArray[np.bool_]]:
+    """Return which samples of files have dates that no earlier file has, by the places of files where some do not.
+
+    Raises
+    ------
+    DuplicatesError
+        If there are such files, and they are `refused`.
+    """
+    if len(times) < 2:
+        return {}
+    known, masks = list(times), {}
+    owners, ends = (
+        first_files([each.keys for each in times.values()]),
+        np.cumsum([len(each.dates.days) for each in times.values()]),
+    )
+    for number, own in enumerate(np.split(owners, ends[:-1])):
+        again = np.flatnonzero(own < number)
+        if not len(again):
+            continue
+        path, at = files.path(known[number]), known[number]
+        if refused:
+            raise dates_are_shared(path, files.path(known[own[again[0]]]), times[at].dates, again)
+        masks[at] = own == number
+    if masks:
+        count = sum(int(np.count_nonzero(~mask)) for mask in masks.values())
+        _log.warning(
+            "left out %d samples of %s whose dates earlier files have, of %s first.",
+            count, without_secrets(source), without_secrets(files.path(min(masks))),
+        )  # fmt: skip
+    return masks
 
 
 def _number(state: object) -> int:
@@ -422,7 +514,14 @@ def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
 
 def _listing(source: str | Sequence[str]) -> Listing:
     """Return the paths of a source held as a common folder, where they have one, and names below it."""
-    paths = list(source) if not isinstance(source, str) else array_files_in(source)
-    listing = Listing.of(paths)
+    # Of a list also the files of its folders and globs, so that none is there twice unseen.
+    listing = Listing.of(array_files_in(source) if isinstance(source, str) else [*chain(*map(_files_of, source))])
     listing.again = partial(_listing, source) if isinstance(source, str) else None
     return listing
+
+
+def _files_of(item: str) -> list[str]:
+    """Return the files that a folder or glob of a list stands for; any other item, and what is empty, as it is."""
+    if is_url(item) or is_zarr(item) or os.path.isfile(item):
+        return [item]
+    return array_files_in(item) or [item]

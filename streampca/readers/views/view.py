@@ -58,6 +58,16 @@ class View(Collection):
         """Return that of the base."""
         return self.base.sample_axis
 
+    @property
+    def counting_axes(self) -> tuple[str, ...]:
+        """Return that of the base."""
+        return self.base.counting_axes
+
+    @property
+    def series(self) -> Mapping[str, Any]:
+        """Return that of the base."""
+        return self.base.series
+
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return that of the base."""
         return self.base.sample_coordinates()
