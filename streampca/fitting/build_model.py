@@ -27,6 +27,7 @@ from ..readers.collection import State, encoded_states, fingerprint_of, growth_s
 from ..readers.target import Target
 from ..readers.weights import weights_digest
 from .methods import Decomposition
+from .seen import noted
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -125,6 +126,7 @@ def data_of(
         "place": place_of(collection.raw),
         "fingerprint": fingerprint_of(collection, states),
         "states": encoded_states(states),
+        **noted(collection.raw),
         "dtype": collection.raw.dtype.str,
         "nbytes": original_bytes(collection.raw),
         "units": units if isinstance(units, str) else None,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from ..errors import ChangedError, DataError, ModelError, RequestError, SourceError, Stopped
+from ..errors import ChangedError, DataError, DuplicatesError, ModelError, RequestError, SourceError, Stopped
 from ..events import Finished, Listener, Planned, Stored, Warned, check_listener, logged, one_at_a_time
 from ..machine import hand_back
 from ..models.pca import PCAModel, load_but_components
@@ -33,7 +33,8 @@ from ..units import parse_bytes, parse_seconds, whole_number
 from .build_model import data_of
 from .incremental import IncrementalFit, Running
 from .plan import check_options
-from .update import Seen, provenance_of_sources, seen_by, updating_request
+from .seen import Seen, provenance_of_sources, seen_by
+from .update import updating_request
 
 PathLike = str | os.PathLike[str]
 
@@ -104,6 +105,8 @@ def follow(
     SourceError, DataError
         If a sample is unreadable although others follow it, or holds NaN or infinity. The model of the samples added
         before is stored first; those that came together with it are not among them.
+    DuplicatesError
+        If a file comes that is there already, or has dates that earlier ones have; as with a bad sample.
     BudgetError, OutputError
         As `fit`.
 
@@ -177,7 +180,7 @@ def follow_source(
         except (KeyboardInterrupt, Stopped):
             heed_stop()
             following.end()
-        except (SourceError, DataError):
+        except (SourceError, DataError, DuplicatesError):
             following.store()  # the model of the samples before
             raise
     if following.model is None:
@@ -266,7 +269,7 @@ class _Following:
         if not os.path.lexists(self.path):
             return
         self.model = model = load_but_components(self.path, statistic=True, memory=self.request.memory)
-        seen = seen_by(model)
+        seen = [each for each in seen_by(model.provenance) if each.place is not None]
         if len(seen) != 1:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")
         mine = updating_request(model)

@@ -399,7 +399,8 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     reading = known[0] if known else None
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
-        data |= {name: first.about.get(name) for name in ("states", "dtype", "nbytes", "units", "opened")}
+        named = ("states", "dtype", "nbytes", "units", "opened", "place", "files", "dates")
+        data |= {name: first.about.get(name) for name in named}
         data |= {"reading": reading}
         data |= {"skipped": skipped, "parts": first.part.of}
         return data, replace(problem, n_samples=first.about["n_samples"]), request

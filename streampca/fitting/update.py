@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ChangedError, RequestError
+from ..errors import RequestError
 from ..events import Finished, Listener, Planned, Warned, check_listener, logged, one_at_a_time
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
@@ -28,7 +27,6 @@ from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
 from ..readers import Collection, Opening, check_apart, column_paths, open_collection, paths_of
-from ..readers.collection import encoded_states, first_change, growth_states, place_of
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
 from ..signals import stopping_on_signals
@@ -42,11 +40,10 @@ from .identity import check_adds, check_beside, decisive_fields, identity_of
 from .incremental import IncrementalFit, Running
 from .methods import sketch_of_model
 from .plan import check_options
+from .seen import Seen, places_to_add, provenance_of_sources, seen_by
 
 Float64 = npt.NDArray[np.float64]
 PathLike = str | os.PathLike[str]
-
-SEEN = "seen"  # in provenance: what a model was fitted on, an entry a source
 
 
 @stopping_on_signals()
@@ -112,6 +109,9 @@ def update(
         If the source is one that the model has seen, and what was seen of it has changed.
     RequestError
         If the source is one that the model has seen, has grown, and cannot be compared with itself before.
+    DuplicatesError
+        If it has files, or dates, of other sources that the model has seen; ``duplicates="first"`` leaves out samples
+        of such dates, "all" adds all.
     DataError, BudgetError, OutputError
         As `fit`.
 
@@ -193,7 +193,7 @@ def update_model(
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)
-    known = seen_by(earlier)
+    known = seen_by(earlier.provenance)
     before = next((each for each in known if each.is_of(raw)), None)
     if before is not None:
         if "dropped" in earlier.provenance:
@@ -202,16 +202,16 @@ def update_model(
                 "has seen cannot be counted; give the new ones alone: --samples START: (samples=slice(START, None))."
             )
         before.check(whole, earlier.name)
-    first, now = 0 if before is None else before.n_samples, Seen.of(whole)
+    places, now = places_to_add(whole, known, before, earlier.name, listener), Seen.of(whole)
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     with ExitStack() as stack:
         stack.enter_context(alone_at(None if place is None else place.path))
         stack.enter_context(alone_in(None if checkpoint is None else checkpoint.folder))
-        if first < whole.n_samples:
-            new = Chosen(raw, range(first, raw.n_samples)) if first else raw
+        if len(places):
+            new = Chosen(raw, places) if len(places) < raw.n_samples else raw
             weights = weights_of_batch(sample_weight, raw)
-            weights = None if weights is None else weights[first:]
+            weights = None if weights is None else weights[np.asarray(places)]
             runner, saved = executor or LocalExecutor(), None
             if checkpoint is not None:
                 saved = _checkpoint(checkpoint, earlier, earlier.prepared(new), request, weights, place, listener)
@@ -253,95 +253,3 @@ def _checkpoint(
     model = {f"{name} of the model": earlier.provenance.get(name) for name in ("created", "fingerprint")}
     overwrite = place is not None and place.overwrite and not is_in_place(place.path, earlier)
     return CheckpointFolder(how, identity | model, overwrite=overwrite, listener=listener)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Source as a model has seen it; plain data.
-
-    Attributes
-    ----------
-    place : str or None
-        Its place; None where that is not known.
-    options : mapping or None
-        Options that it was opened with.
-    n_samples : int
-        Number of samples it had.
-    states : str
-        Their states (`streampca.readers.collection.encoded_states`).
-    """
-
-    place: str | None
-    options: Mapping[str, Any] | None
-    n_samples: int
-    states: str
-
-    @classmethod
-    def of(cls, collection: Prepared) -> Self:
-        """Return a source as it is now."""
-        opened = collection.raw.opened
-        options = None if opened is None else {**opened.to_json(), "source": None}
-        return cls(place_of(collection.raw), options, collection.n_samples, encoded_states(growth_states(collection)))
-
-    def is_of(self, raw: Collection) -> bool:
-        """Return whether a collection is this source, perhaps after samples were added to it."""
-        opened, place = raw.opened, place_of(raw)
-        return place is not None and (self.place, self.options) == (place, {**opened.to_json(), "source": None})
-
-    def check(self, whole: Prepared, model: str) -> None:
-        """Refuse a source of whose samples that were seen some have changed.
-
-        A storage chunk that they did not fill is not compared: it is written anew when samples are added.
-
-        Raises
-        ------
-        ChangedError, RequestError
-            If one has changed, or if nobody can tell.
-        """
-        first, n = self.n_samples, whole.n_samples
-        if n < first:
-            raise ChangedError(
-                f"{whole.source} has {n} samples now, and {model} was fitted to {first}; fit a new model to them."
-            )
-        states = growth_states(whole) if n == first else whole.states_of_first(first)
-        if states is None:
-            raise RequestError(
-                f"{whole.source} does not show whether the {first} samples that {model} was fitted to are unchanged; "
-                f"give the new ones alone: --samples {first}:{n} (samples=slice({first}, {n}))."
-            )
-        known, full = self.states.split(), first // whole.chunks.samples * whole.chunks.samples
-        if n > first and full < first and states[-1].first == full:
-            known, states = known[:-1], states[:-1]
-        if (changed := first_change(" ".join(known), states)) is not None:
-            raise ChangedError(f"{changed} has changed since {model} was fitted; fit a new model to all samples.")
-
-
-def seen_by(model: PCAModel) -> list[Seen]:
-    """Return what a model was fitted on, as far as it was noted."""
-    about = model.provenance
-    if SEEN in about:
-        return [Seen(**entry) for entry in about[SEEN]]
-    if about.get("place") is None or about.get("states") is None:
-        return []
-    options = None if about.get("opened") is None else {**about["opened"], "source": None}
-    states = about.get("states_of_parts", about["states"])
-    return [Seen(about["place"], options, about["plan"]["problem"]["n_samples"], states)]
-
-
-def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance of a model of all sources seen.
-
-    Parameters
-    ----------
-    seen : sequence of Seen
-        The sources, in order.
-    last : mapping
-        Provenance of the data of the last source, see `data_of`; that of the model where it is the only one.
-    fitted : mapping
-        Provenance of the fit.
-    """
-    entries = {SEEN: [vars(each) for each in seen]}
-    if len(seen) > 1:
-        return {**fitted, **entries}
-    weights = fitted.get("sample_weight")
-    return {**fitted, **last, **entries, "sample_weight": weights}

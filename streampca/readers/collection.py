@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import glob
 import hashlib
 import math
 import os
@@ -285,6 +286,13 @@ class Collection(abc.ABC):
         """Return the coordinates along the samples (time ...), n values each, by name, where the source has them."""
         return {}
 
+    def sample_keys(self) -> npt.NDArray[np.int64] | None:
+        """Return numbers, (n,), that are equal for samples of one date of one series; None of samples without dates."""
+        from .duplicates import times_of
+
+        times = times_of(self)
+        return None if times is None else times.keys
+
     @abc.abstractmethod
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples ``rows.start`` to ``rows.stop`` (step 1, within range).
@@ -450,6 +458,9 @@ def place_of(collection: Collection) -> str | None:
     if collection.opened is None or collection.opened.source is None:
         return None
     path, key = file_and_key(collection.source)
+    if not os.path.exists(path) and not glob.has_magic(path) and "://" not in path:  # it says how many files there are
+        given = collection.opened.source
+        return f"list {digest(*map(os.path.abspath, [given] if isinstance(given, str) else given))}"
     place = path if "://" in path else os.path.abspath(path)
     return place if key is None else f"{place}, {key}"
 

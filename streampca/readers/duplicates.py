@@ -7,6 +7,7 @@ coordinates and attributes of the files say which series each is of.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,14 +17,16 @@ import numpy.typing as npt
 from ..errors import DuplicatesError, RequestError, without_secrets
 from ..storage.coordinate import Coordinate
 from ..units import counted
-from .collection import Array, Collection, digest
+from .collection import Array, Collection, digest, file_and_key
 from .coordinates import tells_series
 from .dates import DAY, Dates, dates_in, dates_of
 from .image_files.listing import Listing
+from .remote import is_url
 
 ERROR, FIRST, ALL = "error", "first", "all"
 KEEP_FIRST = "keep the first of each with --duplicates first (duplicates='first')"
 KEEP_ALL = "keep all with --duplicates all (duplicates='all')"
+SERIES = "where they are of several series, such as members of an ensemble,"
 
 _log = logging.getLogger("streampca")
 
@@ -110,9 +113,19 @@ def dates_are_shared(path: str, other: str, dates: Dates, places: Array) -> Dupl
     """Return the refusal of a file, samples of which at some places have dates that another file has."""
     return DuplicatesError(
         f"{path} has {counted(len(places), 'date')} that {other} has, too, {dates.text_of(int(places[0]))} first, and "
-        f"these samples would count twice; {KEEP_FIRST}, or where the files are of several series, such as members of an "
-        f"ensemble, {KEEP_ALL}."
+        f"these samples would count twice; {KEEP_FIRST}, or {SERIES} {KEEP_ALL}."
     )
+
+
+def files_of(collection: Collection) -> list[str]:
+    """Return every file and store that samples are read from; none of what lies in memory."""
+    while (base := getattr(collection, "base", None)) is not None:
+        collection = base
+    for listing in (getattr(collection, "files", None), getattr(getattr(collection, "array", None), "listing", None)):
+        if isinstance(listing, Listing):
+            return [listing.path(at) for at in range(len(listing))]
+    path, _ = file_and_key(collection.source)
+    return [path] if is_url(path) or os.path.exists(path) else []
 
 
 def log_repeats(source: str, files: Iterable[SampleTimes | None]) -> None:

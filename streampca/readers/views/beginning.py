@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from ...errors import RequestError
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Collection, State
@@ -39,6 +42,11 @@ class Beginning(View):
         """Return the coordinates of the first samples."""
         found = self.base.sample_coordinates()
         return {name: each._replace(values=each.values[: self.n_samples]) for name, each in found.items()}
+
+    def sample_keys(self) -> npt.NDArray[np.int64] | None:
+        """Return those of the first samples."""
+        keys = self.base.sample_keys()
+        return None if keys is None else keys[: self.n_samples]
 
     def sample_names(self) -> Sequence[str] | None:
         """Return the first names of the base."""

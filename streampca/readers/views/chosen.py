@@ -9,6 +9,7 @@ from operator import index as as_index
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...errors import RequestError
 from ...storage.coordinate import Coordinate
@@ -66,6 +67,11 @@ class Chosen(View):
         """Return the coordinates of the chosen samples."""
         key = _key(self.places)
         return {name: each._replace(values=each.values[key]) for name, each in self.base.sample_coordinates().items()}
+
+    def sample_keys(self) -> npt.NDArray[np.int64] | None:
+        """Return those of the chosen samples."""
+        keys = self.base.sample_keys()
+        return None if keys is None else keys[_key(self.places)]
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read runs of the base, each storage chunk once if one fits a piece; see `Collection.read`."""

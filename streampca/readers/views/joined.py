@@ -227,10 +227,12 @@ class Joined(Reopening, Filled):
         first = {} if duplicates == ALL else _of_first_files(files, times, source, refused=duplicates == ERROR)
         if (repeats or first) and not problems and outside is None:
             self.kept = np.concatenate([first.get(at, np.full(counts[at], kept[at])) for at in range(len(files))])
+        dated = [each.keys[first.get(at, slice(None))] for at, each in times.items()]
         counts_of_parts = counts.copy()
         for at, mask in first.items():
             counts[at] = np.count_nonzero(mask)
         kept &= counts > 0
+        self._keys = np.concatenate(dated) if sum(map(len, dated)) == counts[kept].sum() else None
         self.files = files.taken(np.flatnonzero(kept))
         self._states, self._several = states[kept], several[kept]
         self._ends = np.concatenate([[0], np.cumsum(counts[kept])])
@@ -299,6 +301,10 @@ class Joined(Reopening, Filled):
                     name, self.source,
                 )  # fmt: skip
         return {name: whole for name, whole in joined.items() if whole is not None}
+
+    def sample_keys(self) -> npt.NDArray[np.int64] | None:
+        """Return those of all parts; None where one has none."""
+        return self._keys
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read part by part; see `Collection.read`."""

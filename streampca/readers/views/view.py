@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ...storage.coordinate import Coordinate
 from ..collection import Chunks, Collection
 
@@ -87,3 +90,7 @@ class View(Collection):
     def sample_names(self) -> Sequence[str] | None:
         """Return that of the base."""
         return self.base.sample_names()
+
+    def sample_keys(self) -> npt.NDArray[np.int64] | None:
+        """Return that of the base."""
+        return self.base.sample_keys()
