@@ -83,7 +83,7 @@ def test_an_update_has_the_bits_of_one_fit(large, monkeypatch):
     same(streampca.load_model("both.zarr"), whole())
     same(streampca.update(whole(X[:500]), X[500:], n_components=4), whole())
     assert updated.provenance["passes"] == 1
-    assert [entry["n_samples"] for entry in updated.provenance["seen"]] == [200]  # the array has no place
+    assert [entry["n_samples"] for entry in updated.provenance["seen"]] == [500, 200]
     three = streampca.update(updated, X[:50], n_components=3)
     assert (three.n_components, three.n_samples) == (3, 750)
 

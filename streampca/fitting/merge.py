@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,12 @@ from ..signals import safe_point, stopping_on_signals
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..storage.locks import alone_at
-from ..units import parse_bytes
+from ..units import counted, parse_bytes
 from .build_model import numbers_of, provenance_of
 from .identity import check_adds, described
 from .methods import Decomposition, check_variance, decompose, decompose_sketch, sketch_of_model
 from .plan import warn_of_disk
+from .seen import SEEN, seen_by
 
 PathLike = str | os.PathLike[str]
 
@@ -140,6 +142,7 @@ def merge(
         if not approximate:
             _check_kinds(pieces)
         along = _common_coordinates(pieces, checked=checked)
+        _check_apart(pieces, listener)
         data, problem, request = _whole(pieces)
         wanted = request.n_components if n_components is None else None if n_components == "all" else n_components
         how: dict[str, Any] = {"memory": budget, "output": path is not None, "scratch": None}
@@ -404,8 +407,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         data |= {"reading": reading}
         data |= {"skipped": skipped, "parts": first.part.of}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
-    merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]
-    _check_apart(merged)
+    merged = [entry for piece in pieces for entry in _entries(piece)]
     weights = [entry["sample_weight"] for entry in merged]
     dtypes, sizes = {piece.about.get("dtype") for piece in pieces}, [piece.about.get("nbytes") for piece in pieces]
     data = {
@@ -418,22 +420,44 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         "reading": reading,
         "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
         "merged": merged,
+        SEEN: [vars(each) for piece in pieces for each in seen_by(piece.about)],
     }
     n_samples = sum(piece.about["plan"]["problem"]["n_samples"] for piece in pieces)
     return data, replace(problem, n_samples=n_samples), request
 
 
-def _check_apart(merged: list[Mapping[str, Any]]) -> None:
-    """Refuse to count the samples of one collection twice."""
+def _entries(piece: _Piece) -> list[Mapping[str, Any]]:
+    """Return what a model says of each collection that it is of."""
+    entries: list[Mapping[str, Any]] = piece.about.get("merged", [piece.data])
+    return entries
+
+
+def _check_apart(pieces: list[_Piece], listener: Listener) -> None:
+    """Refuse to count samples twice: of one collection, or of one file; say so of dates that models share."""
+    if pieces[0].part is not None:
+        return
     seen: set[tuple[Any, ...]] = set()
     kinds: dict[tuple[Any, ...], int] = {}
-    for entry in merged:
+    for entry in (entry for piece in pieces for entry in _entries(piece)):
         identity, kind = (entry["fingerprint"], entry["mean"]), entry.get(KIND, 1)
         # Where fingerprints are of two kinds, the same samples have different ones.
         known = kinds.setdefault((entry["source"], entry["n_samples"], entry["mean"]), kind)
         if identity in seen or known != kind:
             raise ModelError(f"{entry['source']} is in two of the models to merge; leave one of them out.")
         seen.add(identity)
+    sources = [(piece.name, seen_by(piece.about)) for piece in pieces]
+    for (name, own), (other, others) in combinations(sources, 2):
+        if any(one.shares_samples(another) for one in own for another in others):
+            raise ModelError(f"{name} and {other} were fitted to samples of the same files; leave one of them out.")
+    dates = [np.unique(np.concatenate([each.keys for each in own])) for _, own in sources if own]
+    common = int(np.count_nonzero(np.unique(np.concatenate(dates), return_counts=True)[1] > 1)) if dates else 0
+    if common:
+        listener(
+            Warned(
+                f"the models to merge share {counted(common, 'date')}; where their samples of one date are the same, "
+                "these count twice."
+            )
+        )
 
 
 def _of_fields(kind: Any, data: Mapping[str, Any]) -> Any:

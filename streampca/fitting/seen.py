@@ -116,6 +116,13 @@ class Seen:
         return bool(np.isin(one, another).any())
 
     @property
+    def keys(self) -> Keys:
+        """Keys of the samples (`Collection.sample_keys`) in ascending order, as far as they are noted."""
+        if not self.dates:
+            return np.empty(0, np.int64)
+        return np.cumsum(np.frombuffer(zlib.decompress(base64.b85decode(self.dates)), "<i8"))
+
+    @property
     def _is_whole(self) -> bool:
         return "samples" not in (self.options or {}).get("options", {})
 
@@ -148,11 +155,6 @@ def noted(collection: Collection) -> dict[str, str]:
 
 def _differences(keys: Keys) -> Keys:
     return np.diff(np.unique(keys).astype("<i8"), prepend=np.zeros(1, "<i8"))
-
-
-def _keys(dates: str) -> Keys:
-    """Return the keys that a text notes, in ascending order."""
-    return np.cumsum(np.frombuffer(zlib.decompress(base64.b85decode(dates)), "<i8")) if dates else np.empty(0, np.int64)
 
 
 def _file_digests(path: str) -> str:
@@ -202,7 +204,7 @@ def places_to_add(
         _check_files(whole, others, model, listener)
     again = np.zeros(len(places), np.bool_)
     if keys is not None:
-        again = np.isin(keys[first:], np.concatenate([_keys(each.dates) for each in others]))
+        again = np.isin(keys[first:], np.concatenate([each.keys for each in others]))
     if again.any() and wish == ERROR:
         raise DuplicatesError(
             f"{raw.source} has {counted(int(np.count_nonzero(again)), 'sample')} of dates that {model} was fitted to, "

@@ -220,9 +220,9 @@ def _check_header(header: FlatHeader, subject: str, most: int) -> None:
 
 
 def _most_values(collection: Collection) -> int:
-    """Return the number of samples, or of those that they were taken from."""
-    base = _base(collection)
-    return max(collection.n_samples, 0 if base is None else _most_values(base[0]))
+    """Return the number of samples, or of those that they were taken from, of files that are left out, too."""
+    base, kept = _base(collection), () if collection.kept is None else collection.kept
+    return max(collection.n_samples, len(kept), 0 if base is None else _most_values(base[0]))
 
 
 def _array(given: Any, subject: str) -> Array:
