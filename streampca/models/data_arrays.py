@@ -192,7 +192,7 @@ class NamedSamples:
         found = {}
         for name, each in named_coordinates(self.array).items():
             own = over_axes(each, name, self.outer)
-            if own is not None:
+            if own is not None and own.along(name):
                 sides = zip(self.outer, self.outer_shape, strict=True)
                 values = own.values.reshape([length if dim in own.along(name) else 1 for dim, length in sides])
                 found[name] = Coordinate(np.broadcast_to(values, self.outer_shape).reshape(-1), each.attributes)

@@ -17,7 +17,7 @@ from ..storage.disk import expanded
 from ..storage.free_space import check_free_space
 from ..storage.locks import alone_at
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
-from ..storage.pixel_sizes import channel_names, is_colour
+from ..storage.pixel_sizes import channel_names, holds_channels
 from ..storage.tiff_pages import ENDINGS as TIFF
 from ..storage.tiff_pages import PageLayout, is_another_tiff, is_large, is_named_ome, scaled
 from ..storage.writers import OutputArray
@@ -136,7 +136,7 @@ class _Pictures:
         self.model, self.first, self.mean = model, first, mean
         inside = list(model.sample_shape)
         self.shape = (first + mean, *inside)
-        named = [axis for axis, dim in enumerate(model.sample_dims) if is_colour(dim)]
+        named = [axis for axis, dim in enumerate(model.sample_dims) if holds_channels(dim)]
         self._colour = named[-1] if named and len(inside) > 2 else None
         colours = inside.pop(self._colour) if self._colour is not None else 1
         y, x = (1, *inside)[-2:]

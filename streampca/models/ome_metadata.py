@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..storage.components import NAME as COMPONENTS
-from ..storage.pixel_sizes import LENGTHS, AxisScaling, channel_names, is_colour, pixel_sizes
+from ..storage.pixel_sizes import LENGTHS, AxisScaling, channel_names, holds_channels, is_colour, pixel_sizes
 
 if TYPE_CHECKING:
     from .pca import PCAModel
@@ -33,7 +33,7 @@ def ome_attribute(model: PCAModel) -> dict[str, Any] | None:
     mapped features have no place in it.
     """
     dims = model.sample_dims
-    if model.preparation.maps or len(dims) not in (2, 3) or any(map(is_colour, dims[1:])):
+    if model.preparation.maps or len(dims) not in (2, 3) or any(map(holds_channels, dims[1:])):
         return None
     has_channels = is_colour(dims[0])
     sizes = pixel_sizes(dims, model.coordinates)

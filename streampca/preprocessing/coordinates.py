@@ -11,6 +11,7 @@ from ..errors import ModelError, RequestError
 from ..readers.collection import Array, Collection
 from ..readers.coordinates import CommonGrid, Grid, Order, in_orders, is_longitude, is_straight, order_of, over_axes
 from ..storage.coordinate import Coordinate
+from ..storage.georeference import SIDES, SPATIAL_REF, moved
 from .preparation import Preparation
 from .resize import resampled
 
@@ -26,6 +27,9 @@ def prepared_coordinates(
         each = over_axes(known[name], name, dims)
         if each is None:
             continue
+        if name == SPATIAL_REF:
+            made[name] = _prepared_reference(preparation, each, dims, raw_shape)
+            continue
         values: Array | None = np.asarray(each.values)
         around = is_longitude(name, each)
         for at, axis in enumerate(each.along(name)):
@@ -33,6 +37,25 @@ def prepared_coordinates(
         if values is not None:
             made[name] = each._replace(values=values)
     return made
+
+
+def _prepared_reference(
+    preparation: Preparation, reference: Coordinate, dims: Sequence[str], raw_shape: tuple[int, ...]
+) -> Coordinate:
+    """Return a reference with its map of rotated pixels as these are cut and merged."""
+    ranges = preparation.ranges(raw_shape)
+    for side, name in enumerate(SIDES):
+        if name not in dims:
+            continue
+        axis = dims.index(name)
+        start, stop = ranges[axis] if axis < len(ranges) else (0, raw_shape[axis])
+        step = 1.0
+        if axis < 2:
+            step = (
+                (stop - start) / preparation.resize[axis] if preparation.resize is not None else 1
+            ) * preparation.bin
+        reference = moved(reference, side, start, step)
+    return reference
 
 
 def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..errors import RequestError, StreampcaError
 from ..storage.coordinate import Coordinate
+from ..storage.georeference import is_reference, reference_difference
 from .collection import Array
 
 Float64 = npt.NDArray[np.float64]
@@ -98,7 +99,7 @@ def named_coordinates(array: Any) -> dict[str, Coordinate]:
         if getattr(index, "nlevels", 1) > 1:
             levels |= {str(name): number for number, name in enumerate(index.names, 1)} | {str(dim): 0}
     for name, each in array.coords.items():
-        if each.dims and each.size <= MOST_VALUES and levels.get(str(name)) != 0:
+        if (each.dims or is_reference(each.attrs)) and each.size <= MOST_VALUES and levels.get(str(name)) != 0:
             mark = {LEVEL: levels[str(name)]} if str(name) in levels else {}
             found[str(name)] = Coordinate(each.values, {**each.attrs, **mark}, tuple(map(str, each.dims)))
     return found
@@ -214,6 +215,15 @@ class CommonGrid:
         agreeing = {}
         for name, (wanted, other) in self._others.items():
             each = given.get(name)
+            if each is not None and np.ndim(each.values) == np.ndim(wanted.values) == 0:
+                differ = reference_difference(each.attributes, wanted.attributes) if self._checked else None
+                if differ is not None:
+                    raise self._error(
+                        f"{name} of {source} is {differ[0]} and that of {other} {differ[1]}; give samples of one "
+                        f"place, or {OVERRIDE}."
+                    )
+                agreeing[name] = wanted, other
+                continue
             compared = None if each is None else _comparable_places(each, wanted, name)
             if compared is not None and np.all(_agree(*compared)):
                 agreeing[name] = wanted, other

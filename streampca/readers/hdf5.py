@@ -136,21 +136,21 @@ class Hdf5Array(Reopening, StoredArray):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Values of the dimension scales by the axis's name, and datasets beside this one that its attributes name."""
-        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
+        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables, self._single)
 
     @property
     def series(self) -> Mapping[str, Any]:
         """What attributes of the file and datasets of one value beside this one say."""
-        dataset = self._open()
+        with reading(f"{self._label}, attributes of its file"):
+            whole = attributes_of(self._open().file)
+        return cf.series_of(whole, self.attributes, self._single)
 
-        def single(name: str) -> tuple[Any, Mapping[str, Any]] | None:
-            found = dataset.parent.get(name)
+    def _single(self, name: str) -> tuple[Any, Mapping[str, Any]] | None:
+        with reading(f"{self._label}, coordinate {name!r}"):
+            found = self._open().parent.get(name)
             if not isinstance(found, h5py.Dataset) or found.shape != () or found.dtype.kind not in "iufSO":
                 return None
             return found[()], attributes_of(found)
-
-        with reading(f"{self._label}, its coordinates of no axis"):
-            return cf.series_of(attributes_of(dataset.file), self.attributes, single)
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         dataset, dims, label = self._open(), self.dims or (), f"{self._label}, coordinate {name!r}"

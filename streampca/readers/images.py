@@ -14,12 +14,15 @@ import numpy as np
 from .. import machine
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
+from ..storage.coordinate import Coordinate
+from ..storage.georeference import BAND, Georeference
 from ..units import MIB, format_shape
 from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
 from .coordinates import CHECK, is_checked
 from .duplicates import ERROR, repeats_to_leave_out
 from .image_files.census import (
     Census,
+    common_place,
     kind_bytes,
     log_skipped,
     look_at,
@@ -38,6 +41,7 @@ from .stored.array_boxes import Box
 from .stored.layout import SampleAxes, layout_of
 from .tags import TagRules
 from .threads import for_each
+from .tiff_axes import check_place
 from .views.compose import choose
 from .views.joined import joined
 
@@ -89,9 +93,11 @@ def open_images(
         write_table(listing, files, **(census.arrays() if skip else {}))
     if skip:
         census = census.usable(label)
+    census, place = common_place(census, label, skip=skip, checked=is_checked(coordinates))
+    if skip:
         log_skipped(census.skipped, len(files), label)
     try:
-        collection = _collection_of(census, census.places, label, skip=skip, axes=axes)
+        collection = _collection_of(census, census.places, label, place, skip=skip, axes=axes)
     except RequestError:
         if not skip:
             raise
@@ -99,19 +105,21 @@ def open_images(
         fitting = census.fitting(census.places, lambda shape: shape, label)
         log_skipped(fitting.skipped_since(census), len(files), label)
         census = fitting
-        collection = _collection_of(census, census.places, label, skip=skip, axes=axes)
+        collection = _collection_of(census, census.places, label, place, skip=skip, axes=axes)
     if (census.reasons or repeats) and len(census.places) == collection.n_samples:
         collection.kept = np.isin(np.arange(every), once[census.places])
     return collection
 
 
-def _collection_of(census: Census, places: Array, label: str, *, skip: bool, axes: SampleAxes) -> Collection:
+def _collection_of(
+    census: Census, places: Array, label: str, place: Georeference | None, *, skip: bool, axes: SampleAxes
+) -> Collection:
     """Files at some places of a table as a collection; whether others than fit may be left out later."""
     sorts = census.counts(places)
     collection: Collection
     if len(sorts) == 1:
-        array = ImageFiles(census.files.taken(places), label, sorts[0].kind)
-        dims = ("sample", "y", "x", "channel")[: len(array.shape)]
+        array = ImageFiles(census.files.taken(places), label, sorts[0].kind, place)
+        dims = ("sample", "y", "x", "channel" if place is None else BAND)[: len(array.shape)]
         collection = ImageCollection(array, source=label, dims=dims, **axes)
     else:
         collection = MixedImages(census, places, label, skip=skip, **axes)
@@ -164,7 +172,7 @@ class ImageCollection(ArrayCollection):
         every = np.zeros(len(files.listing), np.bool_)
         every[run] = kept
         other = copy.copy(self)
-        other.array = ImageFiles(files.listing.taken(np.flatnonzero(every)), files.label, files.kind)
+        other.array = ImageFiles(files.listing.taken(np.flatnonzero(every)), files.label, files.kind, files.place)
         count = int(np.count_nonzero(kept))
         return other.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
 
@@ -173,10 +181,10 @@ class ImageCollection(ArrayCollection):
 
 
 class ImageFiles(StoredArray):
-    """Image files as one array of shape (files, height, width[, channels])."""
+    """Image files as one array of shape (files, height, width[, channels]), all at one place where they say it."""
 
-    def __init__(self, listing: Listing, label: str, kind: Kind) -> None:
-        self.listing = listing
+    def __init__(self, listing: Listing, label: str, kind: Kind, place: Georeference | None = None) -> None:
+        self.listing, self.place = listing, place
         self.label, self.kind = label, kind
         self.shape, self.dtype = (len(listing), *kind[0]), kind[1]
         self.chunk_shape = (1, *kind[0])
@@ -192,7 +200,15 @@ class ImageFiles(StoredArray):
 
     def picture(self, index: int) -> Array:
         """Decode a file, shape (height, width[, channels])."""
-        return _picture(self.listing, index, self._check)
+        return _picture(self.listing, index, self._check, self._check_place)
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates of the pixels where the images are georeferenced."""
+        return {} if self.place is None else self.place.coordinates(*self.kind[0][:2])
+
+    def _check_place(self, place: Georeference | None, path: str) -> None:
+        check_place(place, path, self.place, f"other images of {self.label}", self.kind[0])
 
     def _check(self, kind: Kind, path: str) -> None:
         if kind != self.kind:
@@ -310,7 +326,7 @@ class MixedImages(Collection):
         """Only the files of which `kept`, n bools, is True."""
         places = self._places[kept]
         if self._census is not None and len(places):
-            return _collection_of(self._census, places, self.source, skip=self._skip, axes={})
+            return _collection_of(self._census, places, self.source, None, skip=self._skip, axes={})
         other = copy.copy(self)
         other._places, other.shape = places, (len(places), *self.sample_shape)
         return other
@@ -349,10 +365,16 @@ class MixedImages(Collection):
         return self.files.taken(self._places).groups(now=now)
 
 
-def _picture(files: Listing, index: int, check: Callable[[Kind, str], None]) -> Array:
+def _picture(
+    files: Listing,
+    index: int,
+    check: Callable[[Kind, str], None],
+    check_place: Callable[[Georeference | None, str], None] | None = None,
+) -> Array:
     """Decode a file, shape (height, width[, channels])."""
     path = files.path(index)
     try:
-        return read_picture(path, lambda kind: check(kind, path), files.reading)
+        where = None if check_place is None else lambda place: check_place(place, path)
+        return read_picture(path, lambda kind: check(kind, path), files.reading, where)
     except SourceError as error:
         raise with_remedy(error, files) from error

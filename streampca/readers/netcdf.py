@@ -88,7 +88,7 @@ class ClassicVariable(FlatArray):
         super().__init__(PlainFile(path, variable.begin, label), variable.shape, variable.dtype, stride=stride)
         self.dims = _unlike(variable.dims)
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
-        others = str(self.attributes.get("coordinates", "")).split()
+        others = f"{self.attributes.get('coordinates', '')} {self.attributes.get('grid_mapping', '')}".split()
         self._path, self._record_stride = path, header.record_stride
         self._beside = {key: header.variables[key] for key in (*self.dims, *others) if key in header.variables}
         self._whole = {key: header.attributes[key] for key in SERIES_ATTRIBUTES if key in header.attributes}
@@ -96,19 +96,20 @@ class ClassicVariable(FlatArray):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Values of the coordinate variables, by the axis's name."""
-        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
+        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables, self._single)
 
     @property
     def series(self) -> Mapping[str, Any]:
         """What attributes of the file and variables of no dimension say."""
+        return cf.series_of(self._whole, self.attributes, self._single)
 
-        def single(name: str) -> tuple[Any, Mapping[str, Any]] | None:
-            found = self._beside.get(name)
-            if found is None or found.shape or found.dtype.kind not in "iuf":
-                return None
-            return self._values(found._replace(shape=(1,)), f"{self._path}, variable {name!r}"), found.attributes
-
-        return cf.series_of(self._whole, self.attributes, single)
+    def _single(self, name: str) -> tuple[Any, Mapping[str, Any]] | None:
+        found = self._beside.get(name)
+        if found is None or found.shape:
+            return None
+        is_number = found.dtype.kind in "iuf"
+        label = f"{self._path}, variable {name!r}"
+        return self._values(found._replace(shape=(1,)), label) if is_number else 0, found.attributes
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         found = self._beside.get(name)

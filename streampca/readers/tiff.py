@@ -20,9 +20,11 @@ import tifffile
 from .. import machine
 from ..errors import SourceError
 from ..storage.coordinate import Coordinate
+from ..storage.georeference import BAND, SIDES, georeference_of
 from ..units import MIB, format_shape
 from . import remote
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
+from .coordinates import CHECK, is_checked
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
@@ -30,10 +32,10 @@ from .stored.array_boxes import Box
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.files import FileStates, Reopening, positioned, size_of
 from .stored.flat import FlatArray
-from .stored.layout import SampleAxes
+from .stored.layout import Layout, SampleAxes
 from .tags import TagRules
 from .threads import for_each
-from .tiff_axes import coordinates_of
+from .tiff_axes import check_place, coordinates_of
 
 # Pages looked at on opening; the others are checked when they are decoded.
 _LOOKED_AT = 64
@@ -54,6 +56,7 @@ def open_tiff(
     source: str,
     *,
     key: str | None = None,
+    coordinates: str = CHECK,
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
     **axes: Unpack[SampleAxes],
 ) -> Collection:
@@ -64,6 +67,9 @@ def open_tiff(
         page = tiff.pages[stack.page(0)].aspage()
         no_data = _no_data_tag(page) if reading.values else ""
         first = _picture(page, source, reading)
+        place = first.place
+        if not is_checked(coordinates):
+            first = first._replace(place=None)  # with which that of other pages is compared
         array: StoredArray
         flat = _flat(tiff, first, leading, source, reading) if order is None else None
         if flat is None:
@@ -73,8 +79,10 @@ def open_tiff(
             array = TiffPages(source, leading, first, len(tiff.pages), order, reading, no_data)
         else:
             array = flat
-        dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
+        dims = (*names, "y", "x", "channel" if place is None else BAND)[: len(names) + len(first.shape)]
         known = coordinates_of(tiff, dims, array.shape)
+        if place is not None:
+            known |= place.coordinates(*first.shape[:2])
     collection = TiffCollection(array, known, source=source, dims=dims, **axes)
     collection.reading = reading.record()
     return collection
@@ -94,6 +102,15 @@ class TiffCollection(ArrayCollection):
     ) -> None:
         self._known = known
         super().__init__(array, source=source, **about)
+
+    def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
+        """Lay out pages as samples; bands, which count none, belong to them."""
+        if BAND in self.dims and axes.get("sample_axes") is None:
+            dropped = {axis for axis, taken in (axes.get("select") or {}).items() if not isinstance(taken, slice)}
+            numbers = {axis % len(shape) if isinstance(axis, int) else axis for axis in dropped}
+            sides = [name for at, name in enumerate(self.dims) if name in (*SIDES, BAND) and not {at, name} & numbers]
+            axes = {**axes, "sample_axes": sides}
+        return super()._layout_of(shape, axes)
 
     @property
     def stored_coordinates(self) -> Mapping[str, Coordinate]:
@@ -381,8 +398,9 @@ def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> Open
         pixels[(values[..., 0] if paletted and values.ndim == 3 else values) == packing.missing[0]] = np.nan
         return pixels
 
-    picture = OpenedImage(shape, shown, load, page.tags.valueof(TAG, default=1) if reading.orientation else 1)
-    return upright(picture)
+    turned = page.tags.valueof(TAG, default=1) if reading.orientation else 1
+    place = georeference_of(page.tags.valueof) if turned == 1 else None  # of pixels as they are stored
+    return upright(OpenedImage(shape, shown, load, turned, place))
 
 
 def _no_data_tag(page: Any) -> str:
@@ -497,3 +515,4 @@ def _check_alike(page: OpenedImage, first: OpenedImage, path: str, number: int) 
             f"{path}, page {number + 1} is {format_shape(page.shape)} {page.dtype}, unlike its first page "
             f"({format_shape(first.shape)} {first.dtype}); split the file, so that all images have one size."
         )
+    check_place(page.place, f"{path}, page {number + 1}", first.place, "its first page", first.shape)

@@ -1,4 +1,4 @@
-"""Positions along the axes of a TIFF file, and names of its channels, as ImageJ and OME keep them.
+"""Positions along the axes of a TIFF file, and names of its channels, as ImageJ, OME and GeoTIFF keep them.
 
 References: https://docs.openmicroscopy.org/ome-model (Pixels, Channel) and https://imagej.net/ij/docs/guide (section
 26, properties). Resolution tags of other files are those of printers, and are left alone.
@@ -12,8 +12,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from ..errors import SourceError
 from ..storage.coordinate import Coordinate
+from ..storage.georeference import SIDES, Georeference
 from ..storage.pixel_sizes import AxisScaling, distinct, unit_name
+from .coordinates import CommonGrid, Grid
 
 _X_RESOLUTION, _Y_RESOLUTION = 282, 283
 
@@ -32,6 +35,23 @@ def coordinates_of(tiff: Any, dims: Sequence[str], shape: Sequence[int]) -> dict
         elif name == "c" and len(channels) == length:
             found[name] = Coordinate(np.array(channels, np.str_))
     return found
+
+
+def check_place(
+    place: Georeference | None, name: str, common: Georeference | None, other: str, shape: Sequence[int]
+) -> None:
+    """Refuse an image that lies elsewhere than another one of the same shape; one that does not say where lies there.
+
+    Raises
+    ------
+    SourceError
+        Names both.
+    """
+    if place is None or common is None or place == common:
+        return
+    grids = CommonGrid(SourceError, fixed=(0, 1))
+    grids.add(Grid(SIDES, common.coordinates(*shape[:2])), other)
+    grids.add(Grid(SIDES, place.coordinates(*shape[:2])), name)
 
 
 def _scaling(size: object, unit: str | None, offset: object = 0.0) -> AxisScaling:

@@ -134,7 +134,7 @@ class ZarrArray(StoredArray):
         def variables(name: str) -> Iterator[cf.Variable]:
             return variables_called(name, root, folders if name in axes else folders[:1])
 
-        return cf.coordinates_of(axes, self.shape, self.attributes, variables)
+        return cf.coordinates_of(axes, self.shape, self.attributes, variables, partial(single_value, root, folders[0]))
 
     @property
     def series(self) -> Mapping[str, Any]:

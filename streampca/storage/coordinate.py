@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -21,7 +22,8 @@ PACKING = frozenset(
 class Coordinate(NamedTuple):
     """Values along one or several axes, one an entry, and their attributes in the source (``units`` and the like).
 
-    `axes` names its axes in order; it is empty where the coordinate is named as its only axis.
+    `axes` names its axes in order; it is empty where the coordinate is named as its only axis. One value without an
+    axis holds for everything.
     """
 
     values: Array
@@ -30,4 +32,4 @@ class Coordinate(NamedTuple):
 
     def along(self, name: str) -> tuple[str, ...]:
         """Return the names of the axes, given the name of the coordinate."""
-        return self.axes or (name,)
+        return self.axes or ((name,) if np.ndim(self.values) else ())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .coordinate import Coordinate
+from .georeference import BAND
 
 LENGTHS = {
     "picometer": "pm",
@@ -67,6 +68,11 @@ class AxisScaling(NamedTuple):
 def is_colour(name: str) -> bool:
     """Return whether formats call an axis of colours so."""
     return name.lower() in _COLOUR
+
+
+def holds_channels(name: str) -> bool:
+    """Return whether values along an axis lie beside one another in a pixel: colours, or bands of a scene."""
+    return is_colour(name) or name == BAND
 
 
 def unit_name(text: str) -> str | None:

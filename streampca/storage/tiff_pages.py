@@ -15,7 +15,8 @@ import numpy as np
 
 from ..units import GIB, MIB
 from .coordinate import Coordinate
-from .pixel_sizes import channel_names, imagej_sizes, is_colour, ome_sizes, pixel_sizes
+from .georeference import geotiff_tags
+from .pixel_sizes import channel_names, holds_channels, imagej_sizes, is_colour, ome_sizes, pixel_sizes
 
 MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF have 32 bits
 ENDINGS = (".tif", ".tiff")
@@ -35,7 +36,7 @@ def page_layout(shape: tuple[int, ...], dims: Sequence[str]) -> PageLayout:
     inner, names = list(shape[1:]), list(dims[1:])
     if len(inner) == 1:  # rows of features are pictures of one line
         inner, names = [1, *inner], ["", *names]
-    last = "S" if len(inner) > 2 and is_colour(names[-1]) else ""
+    last = "S" if len(inner) > 2 and holds_channels(names[-1]) else ""
     sides = len(inner) - 2 - len(last)
     letters = ["C" if is_colour(name) else "Z" for name in names[:sides]]
     if len(set(letters)) < len(letters):
@@ -62,14 +63,19 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def scaled(layout: PageLayout, known: Mapping[str, Coordinate], *, ome: bool) -> dict[str, Any]:
-    """Return what `tifffile.TiffWriter.write` takes to keep the sizes of pixels and names of channels."""
+    """Return what `tifffile.TiffWriter.write` takes to keep the sizes, places and reference of pixels, and channels.
+
+    NaN is said to stand for no value.
+    """
+    tags = geotiff_tags(known)
     found = pixel_sizes([*layout.dims.values()], known)
     sizes = {letter: found[name] for letter, name in layout.dims.items() if name in found}
     if ome:
         names = channel_names(layout.dims.get("C", ""), known)
-        return {"metadata": {"axes": layout.axes, **ome_sizes(sizes)} | ({"Channel": {"Name": names}} if names else {})}
+        own = {"axes": layout.axes, **ome_sizes(sizes)} | ({"Channel": {"Name": names}} if names else {})
+        return {"metadata": own, "extratags": tags}
     about, resolution = imagej_sizes(sizes)
-    return {"metadata": {"axes": layout.axes, **about}, "resolution": resolution}
+    return {"metadata": {"axes": layout.axes, **about}, "resolution": resolution, "extratags": tags}
 
 
 def write_empty(path: str, final: str, layout: PageLayout, known: Mapping[str, Coordinate]) -> None:

@@ -364,6 +364,8 @@ class ZarrWriter:
         named = [SAMPLE] if table.names is not None else []
         names = [name for name in (*named, *table.coordinates, *table.sample_coordinates) if name not in table.dims]
         about = {SAMPLE_AXIS: table.dims[0]} if table.counts and table.dims[0] != SAMPLE else {}
+        references = [name for name, each in table.coordinates.items() if not each.along(name)]
+        about |= {"grid_mapping": references[0]} if references else {}
         return about | ({"coordinates": " ".join(names)} if names else {})
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
@@ -407,8 +409,8 @@ class ZarrWriter:
         self, dims: tuple[str, ...], name: str, values: Sequence[str] | Array, attributes: Mapping[str, Any]
     ) -> None:
         """Write values along dimensions; text, along one dimension, in parts."""
-        how: dict[str, Any] = {"dtype": "string", "chunks": (min(len(values), NAMES_AT_A_TIME),)}
         is_text = not isinstance(values, np.ndarray) or values.dtype.kind in "OSUT"
+        how: dict[str, Any] = {"chunks": (min(len(values), NAMES_AT_A_TIME),), "dtype": "string"} if is_text else {}
         if isinstance(values, np.ndarray) and not is_text:
             if values.dtype.kind == "M":  # stored as xarray stores times: Zarr has no settled type for them
                 attributes = {**attributes, "units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}

@@ -17,12 +17,14 @@ import numpy as np
 from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassStarted, reported
 from ...signals import safe_point
+from ...storage.georeference import Georeference
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
 from ..silence_decoders import quiet
 from ..tags import TagRules
 from ..threads import map_decoding
-from .decode import Kind, format_kind, holds_several, read_kind, read_picture
+from ..tiff_axes import check_place
+from .decode import Kind, format_kind, holds_several, read_header, read_picture
 from .listing import Listing
 from .names import FileNames
 
@@ -75,6 +77,8 @@ class Census:
         What is wrong with those that cannot be decoded or are left out, in one line.
     fresh : bool
         Whether any file was decoded for it, rather than all taken over from a table.
+    located : dict of int to Georeference
+        Where images of files lie, of those whose header was read and says so.
     """
 
     files: Listing
@@ -82,6 +86,7 @@ class Census:
     numbers: Array
     reasons: dict[int, str] = field(default_factory=dict)
     fresh: bool = True
+    located: dict[int, Georeference] = field(default_factory=dict)
 
     @classmethod
     def unseen(cls, files: Listing) -> Census:
@@ -228,13 +233,58 @@ def look_at(files: Listing, label: str) -> Census:
 def _look(census: Census, places: Sequence[int]) -> None:
     """Read headers."""
 
-    def kind_of(path: str) -> Kind:
+    def header_of(path: str) -> tuple[Kind, Georeference | None]:
         try:
-            return read_kind(path, census.files.reading)
+            return read_header(path, census.files.reading)
         except SourceError as error:
             raise with_remedy(error, census.files) from error
 
-    census.enter(places, _each(census.files, places, kind_of, _HEADER))
+    found = _each(census.files, places, header_of, _HEADER)
+    census.enter(places, (kind for kind, _ in found))
+    census.located.update({at: place for at, (_, place) in zip(places, found, strict=True) if place is not None})
+
+
+def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tuple[Census, Georeference | None]:
+    """Return where the images of files lie, and refuse or leave out files elsewhere.
+
+    Without `skip` it is where the first lies, and others are refused here as far as their headers are known; with it,
+    where most lie. Where it is not `checked`, it is a place only if all files are known to be there.
+
+    Raises
+    ------
+    SourceError
+        If an image lies elsewhere, and is not to be left out.
+    """
+    if skip and not census.located:  # those decoded or taken over from a table: the first tells if there is any
+        _locate(census, census.places[:1].tolist())
+        _locate(census, census.places[1:].tolist() if census.located else ())
+    known = {at: place for at, place in census.located.items() if at not in census.reasons}
+    if not known:
+        return census, None
+    counts = Counter(known.values())
+    if not checked and not census.complete:
+        return census, None
+    common = counts.most_common(1)[0][0] if skip else known[min(known)]
+    example = next(at for at in sorted(known) if known[at] == common)
+    left: dict[int, str] = {}
+    for place in counts:
+        at = next(at for at, each in known.items() if each == place)
+        shape = list(census.kinds)[census.numbers[at]][0]
+        try:
+            check_place(place, census.files.path(at), common, census.files.path(example), shape)
+        except SourceError as error:
+            if not checked:
+                return census, None
+            if not skip:
+                raise with_remedy(error, census.files) from error
+            left |= {each: f"lies elsewhere: {first_line(error)}" for each, where in known.items() if where == place}
+    return replace(census, reasons=census.reasons | left), common
+
+
+def _locate(census: Census, places: Sequence[int]) -> None:
+    """Read where images of some files lie."""
+    found = _each(census.files, places, lambda path: read_header(path, census.files.reading)[1], _HEADER)
+    census.located.update({at: place for at, place in zip(places, found, strict=True) if place is not None})
 
 
 def mostly_stacks(files: Listing) -> bool:
@@ -314,7 +364,7 @@ def _decoded(path: str, reading: TagRules, most: int) -> Kind | str:
 def _header_bytes(path: str) -> int:
     """Bytes of an image by its header; 0 where that cannot be read."""
     try:
-        return kind_bytes(read_kind(path))
+        return kind_bytes(read_header(path)[0])
     except SourceError:
         return 0
 

@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import SourceError
+from ...storage.georeference import Georeference
 from ...units import format_shape
 from .. import remote
 from ..collection import Array
@@ -29,21 +30,27 @@ from .pnm import open_pnm
 Kind = tuple[tuple[int, ...], np.dtype[Any]]
 
 
-def read_kind(path: str, reading: TagRules = TagRules()) -> Kind:  # noqa: B008 - frozen
-    """Shape and dtype of an image, from its header."""
+def read_header(path: str, reading: TagRules = TagRules()) -> tuple[Kind, Georeference | None]:  # noqa: B008 - frozen
+    """Return shape and dtype of an image, and where it lies if it says so."""
     with _opened(path, reading) as picture:
-        return picture.shape, picture.dtype
+        return (picture.shape, picture.dtype), picture.place
 
 
 def read_picture(
     path: str,
     check: Callable[[Kind], None] | None = None,
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
+    check_place: Callable[[Georeference | None], None] | None = None,
 ) -> Array:
-    """Decode an image, shape (height, width[, channels]); `check` sees shape and dtype before memory is allocated."""
+    """Decode an image, shape (height, width[, channels]).
+
+    Before memory is allocated, `check` sees shape and dtype, and `check_place` where the image lies.
+    """
     with _opened(path, reading) as picture:
         if check is not None:
             check((picture.shape, picture.dtype))
+        if check_place is not None:
+            check_place(picture.place)
         pixels = picture.load()
     if pixels.shape != picture.shape or pixels.dtype != picture.dtype:
         raise SourceError(

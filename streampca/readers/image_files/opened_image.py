@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import SourceError
+from ...storage.georeference import Georeference
 from ...units import MIB, format_bytes, format_shape
 from ..collection import Array
 from ..silence_decoders import quiet
@@ -26,12 +27,13 @@ _SMALL = 16 * MIB
 
 
 class OpenedImage(NamedTuple):
-    """An opened image file: `load` decodes it as it is stored, `orientation` is its tag's value."""
+    """An opened image file: `load` decodes it as stored, `orientation` is its tag's value, `place` where it lies."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     load: Callable[[], Array]
     orientation: int = 1
+    place: Georeference | None = None
 
 
 def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

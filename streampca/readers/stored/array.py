@@ -19,6 +19,7 @@ import numpy as np
 
 from ...errors import RequestError, SourceError, StreampcaError, first_line
 from ...storage.coordinate import Coordinate
+from ...storage.georeference import SIDES, SPATIAL_REF, moved
 from ..collection import (
     Array,
     Chunks,
@@ -283,6 +284,10 @@ class ArrayCollection(Collection):
             return {}
         inner = [self.dims[axis] for axis in self.layout.inner]
         found = self._along(inner)
+        for axis, side in enumerate(SIDES):  # what a reference says of rotated pixels, as they are cut
+            if SPATIAL_REF in found and side in inner:
+                start = self.layout.taken(self.dims.index(side)).start
+                found[SPATIAL_REF] = moved(found[SPATIAL_REF], axis, start, 1)
         return {name: found[name] for name in (*inner, *found) if name in found}
 
     @property
@@ -323,6 +328,8 @@ class ArrayCollection(Collection):
             return {}
         outer = self.counting_axes
         for name, each in self._along(outer).items():
+            if not each.along(name):
+                continue
             lengths_of = zip(outer, shape, strict=True)
             values = each.values.reshape([length if dim in each.along(name) else 1 for dim, length in lengths_of])
             about = {key: value for key, value in each.attributes.items() if key != LEVEL or len(outer) == 1}

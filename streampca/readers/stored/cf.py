@@ -20,6 +20,7 @@ import numpy as np
 
 from ...errors import SourceError
 from ...storage.coordinate import PACKING, Coordinate
+from ...storage.georeference import is_reference
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from ..coordinates import MOST_TEXTS, MOST_VALUES, SERIES_ATTRIBUTES, tells_series
@@ -183,6 +184,10 @@ def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordin
     return Coordinate(out, plain)
 
 
+# Function that returns the value of a variable of no axis, and its attributes; None where there is none by that name.
+Single = Callable[[str], tuple[Any, Mapping[str, Any]] | None]
+
+
 class Variable(NamedTuple):
     """A small array beside another one: its axes, their lengths, if it holds texts, and the function that reads it."""
 
@@ -199,11 +204,13 @@ def coordinates_of(
     shape: tuple[int, ...],
     attributes: Mapping[str, Any],
     variables: Callable[[str], Iterable[Variable]],
+    single: Single,
 ) -> dict[str, Coordinate]:
     """Return the coordinates along the axes of an array, of those `variables` that have a name.
 
     They are the first that fits of those called as an axis, and of those along one or several that the array's
-    attribute ``coordinates`` names (CF conventions, section 5).
+    attribute ``coordinates`` names (CF conventions, section 5); and of no axis, as `single` returns them, the reference
+    system that its attribute ``grid_mapping`` names.
     """
     found: dict[str, Coordinate] = {}
     lengths_of = dict(zip(dims, shape, strict=False))
@@ -215,14 +222,15 @@ def coordinates_of(
             if each.shape == tuple(lengths_of.get(axis) for axis in each.axes):
                 found[name] = decoded(each.read(), each.attributes, each.label)._replace(axes=each.axes)
                 break
+    for name in str(attributes.get("grid_mapping", "")).replace(":", " ").split()[:1]:
+        reference = None if name in found else single(name)
+        about = {} if reference is None else {key: plain_value(value) for key, value in reference[1].items()}
+        if is_reference(about):
+            found[name] = Coordinate(np.array(0), about)
     return found
 
 
-def series_of(
-    whole: Mapping[str, Any],
-    attributes: Mapping[str, Any],
-    single: Callable[[str], tuple[Any, Mapping[str, Any]] | None],
-) -> dict[str, Any]:
+def series_of(whole: Mapping[str, Any], attributes: Mapping[str, Any], single: Single) -> dict[str, Any]:
     """Return what tells the series that an array is of from others, as plain values by name.
 
     Parameters
@@ -232,7 +240,7 @@ def series_of(
     attributes : mapping
         Attributes of the array; ``coordinates`` names coordinates, of which those of no axis hold for all of it.
     single : callable
-        Returns the one value of a coordinate of no axis, and its attributes; None where there is none by that name.
+        See `Single`.
     """
     found = {name: whole[name] for name in SERIES_ATTRIBUTES if name in whole}
     for name in str(attributes.get("coordinates", "")).split():

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import RequestError
 from ...planning.blocks import Span, block_rows, blocks_of
 from ...storage.coordinate import Coordinate
-from ...storage.pixel_sizes import is_colour
+from ...storage.pixel_sizes import holds_channels
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, State, digest
 from ..coordinates import MOST_VALUES
@@ -183,7 +183,7 @@ def _check_axes(base: Collection, size: tuple[int, ...]) -> None:
     image = base.sample_shape
     if len(image) == len(size):
         return
-    if len(image) == len(size) + 1 and (is_colour(base.axes[-1]) if base.axes else image[-1] in _COLOURS):
+    if len(image) == len(size) + 1 and (holds_channels(base.axes[-1]) if base.axes else image[-1] in _COLOURS):
         return
     axes = f" ({', '.join(base.axes)})" if base.axes else ""
     raise RequestError(
