@@ -183,6 +183,15 @@ def test_most_scenes_say_where_they_are_when_others_are_skipped():
     assert streampca.load_model("../m.zarr").n_samples == 12
 
 
+def test_scenes_of_several_sizes_have_no_place_in_common():
+    source = [*scenes(), scene("large.tif", np.zeros((12, 16), "f4"), x=700_000.0)]
+    assert streampca.fit(source, n_components=2, preparation=Preparation(resize=(6, 8))).n_samples == 13
+    skipped = open_collection([*source, scene("far.tif", x=505_000.0)], on_bad_file="skip")
+    assert [item.path for item in skipped.skipped] == ["far.tif"]
+    model = streampca.fit([*source, "far.tif"], n_components=2, on_bad_file="skip")
+    assert (model.n_samples, model.coordinates["x"].values[0]) == (12, 500_005.0)
+
+
 def test_pages_of_a_file_lie_at_one_place():
     scene("a.tif")
     for image in X[1:]:

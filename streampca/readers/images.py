@@ -122,7 +122,7 @@ def _collection_of(
         dims = ("sample", "y", "x", "channel" if place is None else BAND)[: len(array.shape)]
         collection = ImageCollection(array, source=label, dims=dims, **axes)
     else:
-        collection = MixedImages(census, places, label, skip=skip, **axes)
+        collection = MixedImages(census, places, label, place, skip=skip, **axes)
     collection.skipped, collection.reading = census.skipped if skip else (), census.files.reading.record()
     return collection
 
@@ -242,7 +242,16 @@ class MixedImages(Collection):
     mixed = True
     _told = 0  # files whose leaving out was logged last: a collection is made to fit again whenever it is prepared
 
-    def __init__(self, census: Census, places: Array, label: str, *, skip: bool, **axes: Unpack[SampleAxes]) -> None:
+    def __init__(
+        self,
+        census: Census,
+        places: Array,
+        label: str,
+        place: Georeference | None,
+        *,
+        skip: bool,
+        **axes: Unpack[SampleAxes],
+    ) -> None:
         sorts = census.counts(places)
         largest = max((sort.kind for sort in sorts), key=lambda kind: (kind[0][0] * kind[0][1], kind_bytes(kind)))
         channels = max((sort.kind[0][2:] for sort in sorts), default=())
@@ -250,7 +259,7 @@ class MixedImages(Collection):
         self.dtype = check_dtype(largest[1], label)
         self._examples = tuple((self.files.path(sort.first), sort.kind[0]) for sort in sorts[:2])
         self._offers = not skip and sorts[0].files * 2 > sum(sort.files for sort in sorts)
-        self._skip = skip
+        self._skip, self._place = skip, place
         self.one_size = len({sort.kind[0][:2] for sort in sorts}) == 1
         self._census = census if census.complete else None
         self._most = max(kind_bytes(sort.kind) for sort in sorts) * (1 if census.complete else 2)
@@ -326,7 +335,7 @@ class MixedImages(Collection):
         """Only the files of which `kept`, n bools, is True."""
         places = self._places[kept]
         if self._census is not None and len(places):
-            return _collection_of(self._census, places, self.source, None, skip=self._skip, axes={})
+            return _collection_of(self._census, places, self.source, self._place, skip=self._skip, axes={})
         other = copy.copy(self)
         other._places, other.shape = places, (len(places), *self.sample_shape)
         return other

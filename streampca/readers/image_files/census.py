@@ -248,7 +248,8 @@ def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tu
     """Return where the images of files lie, and refuse or leave out files elsewhere.
 
     Without `skip` it is where the first lies, and others are refused here as far as their headers are known; with it,
-    where most lie. Where it is not `checked`, it is a place only if all files are known to be there.
+    where most lie. Where it is not `checked`, it is a place only if all files are known to be there. Images of several
+    kinds have no place in common, but those of the commonest kind where others may be left out.
 
     Raises
     ------
@@ -258,8 +259,11 @@ def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tu
     if skip and not census.located:  # those decoded or taken over from a table: the first tells if there is any
         _locate(census, census.places[:1].tolist())
         _locate(census, census.places[1:].tolist() if census.located else ())
-    known = {at: place for at, place in census.located.items() if at not in census.reasons}
-    if not known:
+    sorts = census.counts(census.places)
+    common_kind = census.kinds[sorts[0].kind]
+    known = {at: place for at, place in census.located.items() if census.numbers[at] == common_kind}
+    known = {at: place for at, place in known.items() if at not in census.reasons}
+    if not known or (len(sorts) > 1 and not skip):
         return census, None
     counts = Counter(known.values())
     if not checked and not census.complete:
@@ -269,9 +273,8 @@ def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tu
     left: dict[int, str] = {}
     for place in counts:
         at = next(at for at, each in known.items() if each == place)
-        shape = list(census.kinds)[census.numbers[at]][0]
         try:
-            check_place(place, census.files.path(at), common, census.files.path(example), shape)
+            check_place(place, census.files.path(at), common, census.files.path(example), sorts[0].kind[0])
         except SourceError as error:
             if not checked:
                 return census, None
