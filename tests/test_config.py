@@ -81,6 +81,7 @@ FULL = {
         "sel": {"level": 500, "time": (1990, 2000)},
         "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
         "where": "label!=on", "on_bad_file": "skip", "keep_orientation": True, "coordinates": "ignore",
+        "duplicates": "first",
     },
     "model": "m.zarr",
     "prepare": {

@@ -19,7 +19,7 @@ from PIL import Image
 from sources import SOURCES
 
 from streampca import fit
-from streampca.errors import RequestError, SourceError, without_secrets
+from streampca.errors import DuplicatesError, RequestError, SourceError, without_secrets
 from streampca.readers import open_collection, remote
 
 fsspec = pytest.importorskip("fsspec", reason="URLs are read with fsspec")
@@ -175,9 +175,9 @@ def written(path, x, **options):
     return path
 
 
-def refused_text(source):
-    with pytest.raises(SourceError) as caught:
-        open_collection(source)
+def refused_text(source, **options):
+    with pytest.raises((SourceError, DuplicatesError)) as caught:
+        open_collection(source, **options)
     return said(caught)
 
 
@@ -294,10 +294,12 @@ def test_secrets_in_urls_are_not_shown(tmp_path, web):
     assert found.source == shown
     np.testing.assert_array_equal(found.read(slice(0, 23)), values().reshape(23, -1))
     assert fit(found, n_components=2).provenance["source"] == shown
-    assert open_collection([secret, secret]).where(30).startswith("sample 7 of http://***@")
+    with pytest.raises(DuplicatesError, match="is there twice"):
+        open_collection([secret, secret])
+    assert open_collection([secret, secret], duplicates="all").where(30).startswith("sample 7 of http://***@")
     (tmp_path / "x.npy").write_bytes(npy_bytes(values())[:-1])
-    for source in (secret, [secret, secret]):
-        message = refused_text(source)
+    for source, options in ((secret, {}), ([secret, secret], {"duplicates": "all"}), ([secret, secret], {})):
+        message = refused_text(source, **options)
         assert shown in message
         assert "word" not in message
         assert "hidden" not in message
@@ -307,7 +309,7 @@ def test_signed_urls_are_known_by_what_comes_before_the_query(tmp_path, web):
     (tmp_path / "x.png").write_bytes(png_bytes(values((6, 5), "u1")))
     np.savez(tmp_path / "x.npz", values())
     assert open_collection(web[1] + "/x.npz?signature=1").shape == (23, 6, 5)
-    assert open_collection([web[1] + "/x.png?signature=1"] * 2).shape == (2, 6, 5)
+    assert open_collection([web[1] + "/x.png?signature=1"] * 2, duplicates="all").shape == (2, 6, 5)
 
 
 @pytest.mark.parametrize(

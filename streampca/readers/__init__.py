@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypedDict
 
 from ..errors import ChangedError, RequestError, SourceError, without_secrets
@@ -218,7 +219,8 @@ def open_collection(
     )
     collection = _opened(source, options) if fitted is None else _opened_as_fitted(source, options, fitted)
     if collection is not source and isinstance(collection, (ArrayCollection, Variables)) and not collection.grows:
-        log_repeats(collection.source, [times_of(collection)])
+        with suppress(SourceError):  # coordinates that cannot be read are refused where they are needed
+            log_repeats(collection.source, [times_of(collection)])
     if not checked and collection.compares_coordinates:
         collection = copy.copy(collection)  # it may be the caller's own
         collection.compares_coordinates = False
