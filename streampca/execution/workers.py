@@ -89,7 +89,11 @@ class Workers:
 
     def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
         """See `DaskExecutor.check`."""
-        reading = packed(read)
+        try:
+            reading = packed(read)
+        except Exception as error:  # whatever is raised by an object that holds a lock, a connection or an open file
+            problem = f"the collection cannot be sent to workers ({type(error).__name__}: {first_line(error)})"
+            raise ClusterError(f"{problem}; save it where they can read it, and give the path.") from error
         if reading.nbytes > MOST_SENT:
             raise ClusterError(
                 f"the collection is {format_bytes(reading.nbytes)} in this process's memory and workers are sent at "
