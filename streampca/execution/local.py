@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 
 from ..errors import Stopped
 from ..events import Listener, one_at_a_time
@@ -72,7 +73,7 @@ class LocalExecutor:
                 else:
                     with ThreadPoolExecutor(threads) as pool, _setting(over):
                         for partial in partials:
-                            waiting.append((partial, pool.submit(folded, partial)))
+                            waiting.append((partial, pool.submit(copy_context().run, folded, partial)))
                             if len(waiting) == threads:
                                 add_next()
                         while waiting:

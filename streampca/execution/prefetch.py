@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from ..planning.blocks import Span
@@ -21,7 +22,8 @@ def prefetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, A
     with ThreadPoolExecutor(1, initializer=keep_in_thread) as reader:
         waiting: deque[tuple[Span, Future[Any]]] = deque()
         for block in task.blocks(span):
-            waiting.append((block, reader.submit(task.fetch, block)))
+            # In the caller's context, by which dask knows on whose behalf it computes.
+            waiting.append((block, reader.submit(copy_context().run, task.fetch, block)))
             if len(waiting) > ahead:
                 yield _taken(waiting)
         while waiting:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from functools import lru_cache
 from typing import TypeVar
 
@@ -124,7 +125,7 @@ def ordered_in_threads(
         try:
             while True:
                 while len(pending) < (taken or count) and (each := next(left, None)) is not None:
-                    pending.append(pool.submit(function, each))
+                    pending.append(pool.submit(copy_context().run, function, each))
                 if not pending:
                     return
                 safe_point()

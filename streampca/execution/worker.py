@@ -19,6 +19,7 @@ from ..errors import first_line
 from ..events import silent
 from ..machine import hand_back, limit_cores
 from ..planning.blocks import Span
+from .compute import held, leave_thread
 from .fold import Partial, fold_partial
 from .packing import Packed, unpacked
 
@@ -61,8 +62,8 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
     """
     worker = get_worker()
     threads, left = worker.state.nthreads, Span(*span)
-    with _ALONE, limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
-        task = unpacked(work)
+    with held(_ALONE), limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
+        task = _opened(work)
         partial = Partial(0, 0, left.start, task.start() if kept is None else task.restore(_copied(unpacked(kept))))
         try:
             tell = _teller(worker, partial, address)
@@ -71,6 +72,13 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
         finally:
             del partial, task, tell
             hand_back()
+
+
+def _opened(work: Packed) -> Any:
+    """Unpack what this task uses; what holds futures waits for other tasks, to which this one leaves its thread."""
+    if work.waits:
+        leave_thread()
+    return unpacked(work)
 
 
 def _copied(state: State) -> State:
@@ -112,7 +120,7 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
 def try_to_read(read: Packed) -> str:
     """Read some of the data; return what is wrong, or nothing."""
     try:
-        unpacked(read)()
+        _opened(read)()
     except Exception as error:  # whatever it is, the one line that names the worker says it
         return f"{type(error).__name__}: {first_line(error)}"
     return ""

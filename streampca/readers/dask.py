@@ -2,8 +2,8 @@
 
 And the other way round: collections as arrays that are computed when they are asked for.
 
-Whoever wrote the graph says where it is computed: slices go through the array's own conversion to numpy, and so to the
-scheduler that is set there. Of data frames one partition is computed at a time, and the last one is kept.
+Whoever wrote the graph says where it is computed, by the scheduler that is set in dask; only a task of a cluster
+computes what it reads itself. Of data frames one partition is computed at a time, and the last one is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from .. import machine
 from ..errors import ChangedError, RequestError, SourceError
+from ..execution.compute import client_of, compute, held
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key
 from .stored.array import ArrayCollection, ObjectArray, StoredArray
@@ -39,14 +41,19 @@ class LazyArray(ObjectArray):
 
     def __init__(self, array: Any, source: str) -> None:
         # Only what dask keeps of an array without values, its meta, says before computing whether it may be masked.
-        masked = isinstance(getattr(_computable(array), "_meta", None), np.ma.MaskedArray)
-        super().__init__(array, source, masked=masked)
+        lazy = _computable(array)
+        super().__init__(array, source, masked=isinstance(getattr(lazy, "_meta", None), np.ma.MaskedArray))
+        with _held_by_a_cluster(source):
+            self._client = client_of(lazy)
         self.chunk_shape = tuple(side or 1 for side in self.chunk_shape)
         self._most = _PIECE // self.dtype.itemsize
         piece = largest_piece(self.shape, self.chunk_shape, self._most) * self.dtype.itemsize
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
         # The piece, the slices it is made of, and for each thread a chunk and what that is computed from.
         self.decode_bytes = 2 * piece + 2 * machine.cores() * chunk
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_client": None}  # where it is read then, workers have clients of their own
 
     def read_into(self, box: Box, out: Array) -> None:
         """Compute the box piece by piece, cut at chunk edges."""
@@ -55,7 +62,8 @@ class LazyArray(ObjectArray):
 
     def _sliced(self, box: Box) -> Array:
         lazy = _computable(self.array[box])
-        return np.asanyarray(lazy.compute() if hasattr(lazy, "compute") else lazy)
+        with _held_by_a_cluster(self._source):
+            return np.asanyarray(compute(lazy, client=self._client) if hasattr(lazy, "compute") else lazy)
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return the name of the graph's result, which dask derives from what it is made of when it is made."""
@@ -169,9 +177,10 @@ class LazyFrame(StoredArray):
 
     def __init__(self, frame: Any, source: str) -> None:
         self._frame, self._source = frame, source
+        with _held_by_a_cluster(source):
+            self._client = client_of(frame)
         self.dtype = _dtype_of(frame, source)
-        with _one_thread():
-            counts = [len(frame.partitions[number]) for number in range(frame.npartitions)]
+        counts = [int(count) for count in self._computed(frame.map_partitions(len))]
         self._edges = np.cumsum([0, *counts])
         self.shape = (int(self._edges[-1]), len(frame.columns))
         self.chunk_shape = (max(counts, default=1) or 1, self.shape[1])
@@ -181,10 +190,10 @@ class LazyFrame(StoredArray):
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_last", "_lock")}
+        return {name: value for name, value in vars(self).items() if name not in ("_last", "_lock", "_client")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _last=None, _lock=threading.Lock())
+        self.__dict__.update(state, _last=None, _lock=threading.Lock(), _client=None)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Copy rows of one partition after another."""
@@ -201,11 +210,10 @@ class LazyFrame(StoredArray):
 
     def _partition(self, number: int) -> Array:
         """Return the values of a partition, which is computed unless it was read last."""
-        with self._lock:
+        with held(self._lock):
             if self._last is None or self._last[0] != number:
                 self._last = None  # before the next is there
-                with _one_thread():
-                    frame = self._frame.partitions[number].compute()
+                frame = self._computed(self._frame.partitions[number])
                 values = np.asarray(frame.to_numpy(dtype=self.dtype))
                 count = int(self._edges[number + 1] - self._edges[number])
                 if values.shape != (count, self.shape[1]):
@@ -216,18 +224,23 @@ class LazyFrame(StoredArray):
                 self._last = number, values
             return self._last[1]
 
+    def _computed(self, part: Any) -> Any:
+        """Compute here, unless a scheduler was chosen: each of dask's threads keeps memory of what it freed."""
+        with _held_by_a_cluster(self._source):
+            return compute(part, client=self._client, default="synchronous")
+
     def states(self, *, now: bool = False) -> list[State]:
         """Return the name of the graph's result, which dask derives from what it is made of."""
         return [State(0, self._source, digest(str(getattr(self._frame, "_name", ""))))]
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in this thread, unless a scheduler was chosen: each of dask's threads keeps memory of what it freed."""
-    import dask
-
-    with nullcontext() if dask.base.get_scheduler() else dask.config.set(scheduler="synchronous"):
+def _held_by_a_cluster(source: str) -> Iterator[None]:
+    """Say that a cluster has forgotten what an array or a frame is made of, where that is so."""
+    try:
         yield
+    except CancelledError as error:
+        raise SourceError(f"{source} has lost what a cluster held of it, as by a restart; persist it again.") from error
 
 
 def _dtype_of(frame: Any, source: str) -> np.dtype[Any]:
