@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from streampca.errors import Stopped
-from streampca.events import BlockDone, Resumed, silent
+from streampca.events import BlockDone, Resumed, Warned, silent
 from streampca.execution import LocalExecutor, SavedPartial
 from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
 from streampca.execution.threads import blas_threads_for, one_blas_thread, share_blas_threads
@@ -232,6 +233,45 @@ def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
     assert sorted(fed) == sorted(set(fed))
     assert len(fed) == 30
     assert not (tmp_path / "ck").exists()
+
+
+class Held(Task):
+    """Fetches or feeds no block after the first before it is let go on."""
+
+    def hold(self, block):
+        if block.start > 0:
+            assert self.go.wait(60)
+
+    def fetch(self, block):
+        if self.held == "read":
+            self.hold(block)
+        return super().fetch(block)
+
+    def feed(self, accumulator, block, fetched):
+        if self.held == "absorbed":
+            self.hold(block)
+        super().feed(accumulator, block, fetched)
+
+
+@pytest.mark.parametrize("held", ["read", "absorbed"])
+@pytest.mark.parametrize(("threads", "ahead"), [(1, 0), (1, 1), (2, 1)])
+def test_a_fold_that_finishes_no_block_says_once_what_it_waits_for(held, threads, ahead):
+    task, heard = Held(2), []
+    task.held, task.go = held, threading.Event()
+
+    def listener(event):
+        heard.append(event)
+        if isinstance(event, Warned) and "from 2 on" in event.message:
+            task.go.set()
+
+    spans = [Span(0, 6), Span(6, 10)]
+    fold = LocalExecutor(stalled=0.3).fold
+    fold(task, spans, Words.absorb, threads=threads, ahead=ahead, listener=listener)
+    (told,) = (event.message for event in heard if isinstance(event, Warned) and "from 2 on" in event.message)
+    second = rf"(?: and the block from 6 on to be {held})?" if threads > 1 else ""  # it may begin late
+    waits = rf"the block from 2 on to be {held}{second} \(of 10\)"
+    assert re.fullmatch(rf"no block was finished for \d\.\d s; waiting for {waits}\.", told)
+    assert [event.samples for event in heard if isinstance(event, BlockDone)] == [2] * 5
 
 
 # -- threads of BLAS

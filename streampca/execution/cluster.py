@@ -24,10 +24,11 @@ from ..errors import ClusterError, ClusterLostError
 from ..events import Listener
 from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
-from ..units import format_seconds
+from ..units import counted, format_seconds
 from .cluster_options import TIMEOUT
 from .fold import Merged, Partial, partials_of
 from .packing import Packed, packed
+from .stalls import STALLED, stalls_told
 from .task import A, Checkpointer, Task
 from .worker import fold_span, given
 from .workers import Workers, budget_within
@@ -47,10 +48,14 @@ class DaskExecutor:
         How many to plan for; those there by default.
     timeout : float, default=600
         Seconds that a run waits when all workers are gone.
+    stalled : float, default=60
+        Seconds without a finished block after which listeners are warned.
     """
 
-    def __init__(self, client: Client, *, workers: int | None = None, timeout: float = TIMEOUT) -> None:
-        self._client, self._planned_workers, self._timeout = client, workers, timeout
+    def __init__(
+        self, client: Client, *, workers: int | None = None, timeout: float = TIMEOUT, stalled: float = STALLED
+    ) -> None:
+        self._client, self._planned_workers, self._timeout, self._stalled = client, workers, timeout, stalled
         self._workers = Workers(client)
 
     @property
@@ -110,14 +115,15 @@ class DaskExecutor:
         checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`; a worker works on one span at a time, with the threads it has."""
-        fold = _Fold(self._client, self._workers, task, spans, ahead, listener, checkpoint, self._timeout)
         merged = Merged(merge, checkpoint)
-        try:
-            with fold.listening(), self._workers.watched():
-                fold.run(merged)
-        except ClusterError:  # more memory or another cluster may go on from there
-            fold.save_if_due(merged, now=True)
-            raise
+        with stalls_told(listener, lambda: fold.waits_for(), self._stalled) as tell:
+            fold = _Fold(self._client, self._workers, task, spans, ahead, tell, checkpoint, self._timeout)
+            try:
+                with fold.listening(), self._workers.watched():
+                    fold.run(merged)
+            except ClusterError:  # more memory or another cluster may go on from there
+                fold.save_if_due(merged, now=True)
+                raise
         return task.start() if merged.value is None else merged.value
 
 
@@ -198,6 +204,20 @@ class _Fold(Generic[A]):
         sent.partial.at = self._spans[sent.partial.last].stop
         self._tell(sent, sent.partial.at)
         merged.add(sent.partial, done)
+
+    def waits_for(self) -> str:
+        """Say where the spans are that are not done, and what else their workers have to do; for any thread."""
+        spans = {str(sent.future.key): sent for sent in list(self._waiting) if sent.future is not None}
+        keys = [key for key, sent in spans.items() if sent.status != "finished"]
+        if not keys:
+            held = [f"the result of span {sent.partial.last + 1} on worker {sent.worker}" for sent in spans.values()]
+            return held[0] if held else "a worker"
+        doing = {worker: {str(key) for key in tasks} for worker, tasks in self._client.processing().items()}
+        by_span = [(spans[key].partial.last + 1, next((w for w in doing if key in doing[w]), "")) for key in keys]
+        named = [f"span {number} ({f'worker {worker}' if worker else 'on no worker'})" for number, worker in by_span]
+        others = sum(len(doing[worker] - spans.keys()) for worker in {worker for _, worker in by_span} & doing.keys())
+        more = f", which have {counted(others, 'other task')} to do" if others else ""
+        return f"{', '.join(named)} of {len(self._spans)}{more}"
 
     # -- sending
 

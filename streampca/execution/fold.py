@@ -18,12 +18,16 @@ from .task import A, Checkpointer, Task
 
 @dataclass
 class Partial(Generic[A]):
-    """An accumulator of the spans from `first` up to `last`, and of that one up to `at`."""
+    """An accumulator of the spans from `first` up to `last`, and of that one up to `at`.
+
+    `is_fed` is True while it absorbs the block from `at` on, and False while that is read.
+    """
 
     first: int
     last: int
     at: int
     accumulator: A
+    is_fed: bool = False
 
 
 class Merged(Generic[A]):
@@ -121,9 +125,10 @@ def fold_partial(
     left = Span(partial.at, spans[partial.last].stop)
     with keeping(), closing(prefetched(task, left, ahead)) as blocks:
         for block, fetched in blocks:
+            partial.is_fed = True
             task.feed(partial.accumulator, block, fetched)
             del fetched  # before the next is taken
-            partial.at = block.stop
+            partial.at, partial.is_fed = block.stop, False
             _offer(partial, checkpoint)
             safe_point()
             listener(task.counts(block))

@@ -10,11 +10,12 @@ from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 
 from ..errors import Stopped
-from ..events import Listener, one_at_a_time
+from ..events import Listener
 from ..planning.blocks import Span
 from ..signals import stops_delayed
 from .decoded_chunks import keeping
 from .fold import Merged, Partial, fold_partial, partials_of
+from .stalls import STALLED, stalls_told
 from .task import A, Checkpointer, Task
 from .threads import share_blas_threads
 
@@ -23,11 +24,19 @@ class LocalExecutor:
     """Runs as many spans at a time as the plan has threads; blocks are read ahead in further threads.
 
     With one thread, spans are run in order in the caller's: the specification of all executors.
+
+    Parameters
+    ----------
+    stalled : float, default=60
+        Seconds without a finished block after which listeners are warned.
     """
 
     workers = 1
     memory: int | None = None
     cores: int | None = None
+
+    def __init__(self, *, stalled: float = STALLED) -> None:
+        self._stalled = stalled
 
     def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
         """Refuse nothing: what this process has, a plan knows."""
@@ -44,7 +53,8 @@ class LocalExecutor:
         checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`."""
-        tell, over, merged = one_at_a_time(listener), threading.Event(), Merged(merge, checkpoint)
+        at_work: dict[int, Partial[A]] = {}
+        over, merged = threading.Event(), Merged(merge, checkpoint)
         waiting: deque[tuple[Partial[A], Future[A]]] = deque()
 
         def go_on() -> None:
@@ -52,10 +62,13 @@ class LocalExecutor:
                 raise _EndedError
 
         def folded(partial: Partial[A]) -> A:
+            at_work[partial.first] = partial
             with _setting(over):
-                return fold_partial(
+                done = fold_partial(
                     task, partial, spans, ahead=ahead, listener=tell, checkpoint=checkpoint, go_on=go_on
                 )
+            del at_work[partial.first]
+            return done
 
         def add_next() -> None:
             partial, future = waiting[0]
@@ -63,29 +76,36 @@ class LocalExecutor:
             waiting.popleft()  # one that ended before its time stays
             merged.add(partial, done)
 
-        partials = partials_of(task, spans, checkpoint, tell)
-        try:
-            with nullcontext() if checkpoint is None else stops_delayed(), share_blas_threads(threads):
-                if min(threads, len(spans)) < 2:
-                    with keeping():  # from span to span
-                        for partial in partials:
-                            merged.add(partial, folded(partial))
-                else:
-                    with ThreadPoolExecutor(threads) as pool, _setting(over):
-                        for partial in partials:
-                            waiting.append((partial, pool.submit(copy_context().run, folded, partial)))
-                            if len(waiting) == threads:
+        with stalls_told(listener, lambda: _doing(list(at_work.values()), spans), self._stalled) as tell:
+            partials = partials_of(task, spans, checkpoint, tell)
+            try:
+                with nullcontext() if checkpoint is None else stops_delayed(), share_blas_threads(threads):
+                    if min(threads, len(spans)) < 2:
+                        with keeping():  # from span to span
+                            for partial in partials:
+                                merged.add(partial, folded(partial))
+                    else:
+                        with ThreadPoolExecutor(threads) as pool, _setting(over):
+                            for partial in partials:
+                                waiting.append((partial, pool.submit(copy_context().run, folded, partial)))
+                                if len(waiting) == threads:
+                                    add_next()
+                            while waiting:
                                 add_next()
-                        while waiting:
-                            add_next()
-        except BaseException as error:
-            first = _first_error(error, [future for _, future in waiting])
-            if isinstance(first, Stopped):
-                merged.save_stopped(partial for partial, _ in waiting)
-            if first is error:
-                raise
-            raise first from None
+            except BaseException as error:
+                first = _first_error(error, [future for _, future in waiting])
+                if isinstance(first, Stopped):
+                    merged.save_stopped(partial for partial, _ in waiting)
+                if first is error:
+                    raise
+                raise first from None
         return task.start() if merged.value is None else merged.value
+
+
+def _doing(partials: Sequence[Partial[A]], spans: Sequence[Span]) -> str:
+    """Say what partials that are folded now wait for."""
+    doing = [f"the block from {each.at} on to be {'absorbed' if each.is_fed else 'read'}" for each in partials]
+    return f"{' and '.join(doing)} (of {spans[-1].stop})" if doing else "results to be merged or saved"
 
 
 class _EndedError(Exception):
