@@ -163,7 +163,7 @@ class _Fold(Generic[A]):
         self._waiting: deque[_Sent[A]] = deque()
         self._heard: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._work: Future | None = None
-        self._seen = time.monotonic()
+        self._seen, self._generation = time.monotonic(), client.generation
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -223,6 +223,8 @@ class _Fold(Generic[A]):
 
     def _send(self) -> bool:
         """Give idle workers something to do; say whether there is more."""
+        if self._client.generation != self._generation:
+            raise self._ended()
         with self._explained():
             while self._partials is not None and (worker := self._idle()) is not None:
                 partial = next(self._partials, None)
@@ -302,7 +304,7 @@ class _Fold(Generic[A]):
     def _raise_errors(self) -> None:
         """Raise what went wrong with a span, the first by position, or with the cluster."""
         if self._client.status != "running":
-            raise self._lost()
+            raise self._ended()
         with self._explained():
             for sent in self._waiting:
                 if sent.future is not None and sent.status in ("error", "cancelled"):
@@ -330,13 +332,20 @@ class _Fold(Generic[A]):
                 "mostly that is for want of memory: give workers more (--worker-memory), or the fit less (--memory)."
             ) from None
         except (asyncio.CancelledError, CancelledError) as error:
-            raise self._lost() from error
+            raise self._ended() from error
         except OSError as error:
             if self._client.status == "running":
                 raise
-            raise self._lost() from error
+            raise self._ended() from error
 
-    def _lost(self) -> ClusterLostError:
-        return ClusterLostError(
-            "the connection to the cluster's scheduler was lost; when it is there again, give the same command again."
-        )
+    def _ended(self) -> ClusterLostError:
+        """Say why spans are not folded any more: dask cancels all futures for each of these reasons."""
+        if self._client.status != "running":
+            what = "the connection to the cluster's scheduler was lost; when it is there again, give"
+        elif self._client.generation != self._generation:
+            what = (
+                "the cluster was restarted, which drops what workers had and were doing; persist arrays again, and give"
+            )
+        else:
+            what = "somebody cancelled what workers were doing; give"
+        return ClusterLostError(f"{what} the same command again.")
