@@ -59,6 +59,20 @@ class Slow(Chosen):
         return super().read(rows, features)
 
 
+class Held(Chosen):
+    """Reads several samples no sooner than there is a file."""
+
+    def __init__(self, base, path):
+        super().__init__(base, range(base.n_samples))
+        self.path = str(path)
+
+    def read(self, rows, features=None):
+        until = time.monotonic() + 60
+        while rows.stop - rows.start > 1 and not os.path.exists(self.path) and time.monotonic() < until:
+            time.sleep(0.02)
+        return super().read(rows, features)
+
+
 class Hungry(Chosen):
     """Takes so many bytes a second, up to 2 GiB, where another process reads several samples, from some sample on."""
 
