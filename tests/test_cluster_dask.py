@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from faulty import Held, Killing, Slow
+from faulty import Held, Killing, Slow, read_never
 
 import streampca
 from streampca.errors import RESUMABLE, ClusterError, ClusterLostError, SourceError
@@ -225,3 +225,15 @@ def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(clu
     model = fitted(source, heard.append)
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) > 0
     np.testing.assert_array_equal(model.components, fitted(source, heard.append).components)
+
+
+def test_a_restart_while_workers_are_checked_ends_the_fit_in_one_line(cluster, client, folder):
+    asked = folder / "asked"
+    with ThreadPoolExecutor(1) as thread, distributed.Client(cluster, set_as_default=False) as other:
+        checking = thread.submit(DaskExecutor(client).check, partial(read_never, str(asked)), 16 * MIB, lambda _: None)
+        wait_until(asked.exists)
+        other.restart()
+        with pytest.raises(
+            ClusterLostError, match=r"^the cluster was restarted while its workers were being checked; "
+        ):
+            checking.result()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -14,7 +16,7 @@ from urllib.parse import urlsplit
 from distributed import Client
 
 from .. import __version__
-from ..errors import ClusterError, first_line
+from ..errors import ClusterError, ClusterLostError, first_line
 from ..events import Listener, Warned, silent
 from ..units import MIB, budget_size, format_bytes
 from .packing import packed
@@ -117,6 +119,10 @@ class Workers:
             message = wrong(workers)
         except OSError as error:
             raise ClusterError(f"a worker does not answer ({first_line(error)}); see its log.") from error
+        except (asyncio.CancelledError, CancelledError) as error:  # which is all that dask says of a restart
+            raise ClusterLostError(
+                "the cluster was restarted while its workers were being checked; give the same command again."
+            ) from error
         if message:
             raise ClusterError(message)
         return set(workers)
@@ -171,8 +177,8 @@ class Workers:
             return
         try:
             message = self._wrong({address: about})
-        except OSError:  # it died while it was asked; if another comes at its address, that is asked
-            return
+        except (OSError, asyncio.CancelledError, CancelledError):
+            return  # it died or was restarted while it was asked; if another comes at its address, that is asked
         (self._unfit if message else self._fit).add(address)
         if message:
             self._listener(Warned(f"a worker is left out: {message}"))
