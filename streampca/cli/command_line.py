@@ -10,12 +10,9 @@ import click
 from pydantic.fields import FieldInfo
 
 from .help import PATH, SECTION_MARK
-from .options import CommandLine, Run, command_line_of, field_of, names_of, section_of
+from .options import PATHS, CommandLine, Run, command_line_of, field_of, names_of, section_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-# Placeholders of options that take paths.
-PATHS = ("MODEL", "SCORES", "IMAGES", "GRAPH", "FILE", "FOLDER", "COLUMN", "SOURCE")
 
 
 class Decorator(Protocol):

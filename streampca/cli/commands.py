@@ -606,6 +606,12 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
 @click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
 @click.option("--allow-remote", is_flag=True, help="Fetch URLs that the run file names.")
 @click.option(
+    "--allow-env",
+    metavar="NAME",
+    multiple=True,
+    help="Replace this environment variable in any text of the run file, URLs among them.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="Print the plan and what would be written, reading headers only, and stop."
 )
 @_quiet
@@ -615,18 +621,19 @@ def run_command(
     overrides: tuple[str, ...],
     overwrite: bool,
     allow_remote: bool,
+    allow_env: tuple[str, ...],
     dry_run: bool,
     quiet: bool,
     print_config: bool,
 ) -> None:
     """Carry out a run file: model, scores, pictures in a directory.
 
-    Texts of the file may hold environment variables, as ${NAME}.
+    Paths and numbers in the file may hold environment variables, as ${NAME}.
     """
     from .config import load_run
 
     changes = [*overrides, *(["output.overwrite=true"] if overwrite else [])]
-    run = load_run(config, changes, allow_remote=allow_remote)
+    run = load_run(config, changes, allow_remote=allow_remote, allow_env=allow_env)
     if dry_run:
         from .pipeline import foresee
 

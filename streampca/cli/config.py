@@ -1,16 +1,15 @@
 """Run files: YAML read by the safe loader only, and checked against the declarations of `options`.
 
-Unknown and doubled keys are refused, with the nearest known name. Environment variables, ``${NAME}``, are replaced.
+Unknown and doubled keys are refused, with the nearest known name. A run file may be somebody else's: it chooses neither
+what is run nor what this machine connects to, see also `variables`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import reprlib
-from collections.abc import Hashable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -18,14 +17,14 @@ from pydantic import ValidationError
 from ..errors import ConfigError, first_line, nearest
 from ..execution.cluster_options import COMMAND_OPTIONS
 from ..readers.paths import check_not_remote
-from ..storage.disk import expanded
+from ..storage.disk import expanded, open_regular
 from ..units import format_bytes
-from .options import Run, field_of, names_of, section_in, section_of
+from .options import PATHS, Run, command_line_of, field_of, names_of, section_in, section_of
+from .variables import VARIABLE, Place, replaced
 
 LONGEST = 256 * 2**10  # bytes of a run file: PyYAML reads about 100 KiB a second
 MOST_VALUES = 100_000  # of a run file, with aliases written out
 COMMAND = "the command"  # the subject of runs that are made of a command's options
-VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")  # $${ stands for a ${ that is no variable
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
 
@@ -37,7 +36,9 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": about, **schema, "title": "streampca run file"}
 
 
-def load_run(path: str, overrides: Iterable[str] = (), *, allow_remote: bool = False) -> Run:
+def load_run(
+    path: str, overrides: Iterable[str] = (), *, allow_remote: bool = False, allow_env: Collection[str] = ()
+) -> Run:
     """Read a run file.
 
     Parameters
@@ -48,21 +49,57 @@ def load_run(path: str, overrides: Iterable[str] = (), *, allow_remote: bool = F
         ``"fit.n_components=20"``: a dotted key and a YAML value, applied in order.
     allow_remote : bool, default=False
         Let the file name URLs to be read, itself or in lists.
+    allow_env : collection of str
+        Names of environment variables that are replaced in all of its texts, URLs and options of clusters among them;
+        others are in local paths and numbers only.
 
     Raises
     ------
     ConfigError
-        If it is missing, not YAML, or has unknown or doubled keys or wrong values.
+        If it is missing, not YAML, or has unknown or doubled keys or wrong values; names a scheduler's address, or what
+        a cluster runs; or a variable that is not set, or not allowed where it stands.
     RequestError
         If it names a URL to be read, which is not allowed.
     """
+    subject, data = f"run file {path}", _read(path)
+    _refuse_commands(data, subject)
+    _refuse_address(data, subject)
+    from_file, _ = replaced(data, subject, _takes_variables, allow_env)
+    _refuse_address(from_file, subject)
+    _check_remote(from_file, subject, allowed=allow_remote)
+    if allow_remote and isinstance(data.get("collection"), dict):
+        data["collection"]["allow_remote"] = True
+    for override in overrides:
+        _apply_override(data, override)
+    data, written = replaced(data, subject, _takes_variables, allow_env)
+    run = make_run(data, subject)
+    run._written = written
+    return run
+
+
+def is_run_file(path: str) -> bool:
+    """Return True of a run file, whatever its environment variables stand for."""
     try:
-        if (size := os.path.getsize(expanded(path))) > LONGEST:
+        Run.model_validate(_read(path))
+    except ConfigError:
+        return False
+    except ValidationError as error:
+        inputs = [item["input"] for item in error.errors(include_url=False)]
+        return all(isinstance(text, str) and VARIABLE.search(text) for text in inputs)
+    return True
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Return the contents of a run file as plain data."""
+    try:
+        with open_regular(expanded(path)) as file:
+            size, content = os.fstat(file.fileno()).st_size, file.read(LONGEST + 1)
+        if max(size, len(content)) > LONGEST:
             raise ConfigError(
                 f"run file {path} has {format_bytes(size)}, and run files have at most {format_bytes(LONGEST)}; put "
                 "long lists of paths in a text file, and give it as '@list.txt'."
             )
-        text = Path(expanded(path)).read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except FileNotFoundError:
         raise ConfigError(f"run file {path} does not exist; check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -70,27 +107,37 @@ def load_run(path: str, overrides: Iterable[str] = (), *, allow_remote: bool = F
     data = _parsed(text, f"run file {path}")
     if not isinstance(data, dict):
         raise ConfigError(f"run file {path} holds no keys; it needs at least 'collection: {{source: PATH}}'.")
-    _refuse_commands(data, f"run file {path}")
-    _check_remote(_with_variables(data, f"run file {path}"), f"run file {path}", allowed=allow_remote)
-    if allow_remote and isinstance(data.get("collection"), dict):
-        data["collection"]["allow_remote"] = True
-    for override in overrides:
-        _apply_override(data, override)
-    return make_run(_with_variables(data, f"run file {path}"), f"run file {path}")
+    return data
+
+
+def _takes_variables(place: Place) -> bool:
+    """Return whether the key at a place takes a path or a number; an unknown key does, and is refused by its name."""
+    key = _place(place)
+    try:
+        field = field_of(".".join(key))
+    except KeyError:
+        return True
+    return command_line_of(field).metavar in PATHS or bool({int, float} & set(_types_in(field.annotation)))
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation is made of."""
+    parts = get_args(annotation)
+    yield from (each for part in parts for each in _types_in(part))
+    if not parts:
+        yield annotation
 
 
 def _check_remote(data: dict[str, Any], subject: str, *, allowed: bool) -> None:
     """Refuse URLs that a run file names to be read, unless they are allowed, which the file itself cannot do."""
-    sections = {name: data[name] for name in ("collection", "prepare") if isinstance(data.get(name), dict)}
-    collection = sections.get("collection", {})
-    if "allow_remote" in collection:
+    if isinstance(collection := data.get("collection"), dict) and "allow_remote" in collection:
         raise ConfigError(f"{subject}: collection.allow_remote is for the command line; give --allow-remote there.")
-    if allowed:
-        return
-    check_not_remote(collection.get("source"), subject)
-    for name in ("mask", "scale", "weights"):
-        value = sections.get("prepare", {}).get(name)
-        check_not_remote(value if isinstance(value, str) else None, subject)
+    for section, values in data.items() if not allowed else ():
+        if section == "model":
+            check_not_remote(values, subject)
+        elif section != "output" and isinstance(values, dict):  # outputs at URLs are refused whoever names them
+            for value in values.values():
+                check_not_remote(value, subject)
 
 
 def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
@@ -113,31 +160,15 @@ def _refuse_commands(data: dict[str, Any], subject: str) -> None:
             )
 
 
-def _with_variables(data: Any, subject: str, place: tuple[str, ...] = ()) -> Any:
-    """Return plain data with the environment variables in its texts replaced by their values: ``${NAME}``.
-
-    Raises
-    ------
-    ConfigError
-        If one is not set.
-    """
-    if isinstance(data, dict):
-        return {key: _with_variables(value, subject, (*place, str(key))) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_with_variables(value, subject, place) for value in data]
-
-    def value_of(found: re.Match[str]) -> str:
-        name = found["name"]
-        if name is None:
-            return "${"
-        if name not in os.environ:
-            raise ConfigError(
-                f"{subject}: {'.'.join(place)} = {data!r} names the environment variable {name}, which is not set; "
-                f"set it, or write $${{{name}}} for the text itself."
-            )
-        return os.environ[name]
-
-    return VARIABLE.sub(value_of, data) if isinstance(data, str) else data
+def _refuse_address(data: dict[str, Any], subject: str) -> None:
+    """Refuse the address of a scheduler: it could send this process anything to run."""
+    execution = data.get("execution")
+    address = execution.get("cluster") if isinstance(execution, dict) else None
+    if isinstance(address, str) and "://" in address:
+        raise ConfigError(
+            f"{subject}: execution.cluster is a scheduler's address, which a run file cannot choose; if you trust "
+            "what runs there, leave the key out and set DASK_SCHEDULER_ADDRESS, or give --set execution.cluster=..."
+        )
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:

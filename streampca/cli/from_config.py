@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from ..errors import ConfigError
+from ..errors import ConfigError, RequestError
 from ..events import Listener, logged, silent
 from ..execution import ClusterOptions
-from ..execution.cluster_options import LOCAL
+from ..execution.cluster_options import CONFIGURED, LOCAL, with_address
 from ..fitting.calibration import calibrated
 from ..fitting.embedding_plan import plan_stages
 from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collection, prepared
@@ -129,24 +129,30 @@ def cluster_of(run: Run) -> ClusterOptions | None:
     """Return the cluster of a run, if it has one, or refuse settings that do not go together."""
     config = run.execution
     given = set(config.model_dump(exclude={"kind"}, exclude_defaults=True))  # resolved run files list the defaults, too
+    if config.kind == "local" and given:
+        raise ConfigError(
+            f"execution: {min(given)} is an option of clusters; give kind: dask with it, or leave it out."
+        )
+    if config.kind == "local":
+        return None
     wanted = ClusterOptions(
-        config.cluster or LOCAL,
+        config.cluster or (LOCAL if config.workers else CONFIGURED),
         config.options or {},
         config.workers,
         parse_bytes(config.memory),
         parse_seconds(config.timeout),
         config.dashboard,
     )
-    if problem := _conflict(config.kind, given, wanted):
+    try:
+        wanted = with_address(wanted)
+    except RequestError as error:
+        raise ConfigError(f"execution: {error}") from None
+    if problem := _conflict(given, wanted):
         raise ConfigError(f"execution: {problem}.")
-    return None if config.kind == "local" else wanted
+    return wanted
 
 
-def _conflict(kind: str, given: set[str], wanted: ClusterOptions) -> str:
-    if kind == "local" and given:
-        return f"{min(given)} is an option of clusters; give kind: dask with it, or leave it out"
-    if kind == "dask" and not given & {"cluster", "workers"}:
-        return "a cluster needs its kind or address (--cluster), or a number of workers (--workers); give one"
+def _conflict(given: set[str], wanted: ClusterOptions) -> str:
     if wanted.is_submitted and wanted.workers is None:
         return f"{wanted.cluster} starts the workers that it is asked for; give their number, workers (--workers)"
     if wanted.options and not wanted.is_submitted:

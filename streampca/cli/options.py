@@ -13,10 +13,19 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
-from ..execution.cluster_options import CLUSTERS, COMMAND_OPTIONS, TIMEOUT, checked_options, kind_of
+from ..execution.cluster_options import CLUSTERS, COMMAND_OPTIONS, CONFIGURED, TIMEOUT, checked_options, kind_of
 from ..planning.blocks import part_of
 from ..planning.embedding import EMBEDDING_KINDS
 from ..planning.neighbors import EF_SEARCH, N_NEIGHBORS
@@ -27,6 +36,10 @@ from ..preprocessing.kernel_features import CHOICES
 from ..preprocessing.kernels import KERNELS
 from ..units import parse_seconds
 from . import option_texts
+from .variables import Place, escaped, put_back
+
+# Placeholders of options that take paths.
+PATHS = ("MODEL", "SCORES", "IMAGES", "GRAPH", "FILE", "FOLDER", "COLUMN", "SOURCE")
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,7 @@ class CollectionConfig(Section):
     source: str | list[str] = option(
         ...,
         "path, glob, URL, @list.txt, table.csv:column, or list of paths",
-        CommandLine(read=option_texts.one_or_list),
+        CommandLine("SOURCE", read=option_texts.one_or_list),
     )
     key: str | None = option(
         None, "which array, where the source holds several; several variables of one field as NAME,NAME", "NAME"
@@ -436,13 +449,15 @@ class NeighborsConfig(Section):
 class OutputConfig(Section):
     """Outputs and where they go."""
 
-    directory: str | None = option(None, "a run directory: model, scores, config, log, report")
-    model: str | None = option(None, "where the model goes; DIRECTORY/model.zarr in a run directory")
-    scores: str | None = option(None, "where scores go (.zarr, .npy, .csv, .parquet)")
-    images: str | None = option(None, "where reconstructed images go (.zarr, .npy, .tif)")
-    collection: str | None = option(None, "where a copy of the prepared collection goes (.zarr)")
+    directory: str | None = option(None, "a run directory: model, scores, config, log, report", "FOLDER")
+    model: str | None = option(None, "where the model goes; DIRECTORY/model.zarr in a run directory", "MODEL")
+    scores: str | None = option(None, "where scores go (.zarr, .npy, .csv, .parquet)", "SCORES")
+    images: str | None = option(None, "where reconstructed images go (.zarr, .npy, .tif)", "IMAGES")
+    collection: str | None = option(None, "where a copy of the prepared collection goes (.zarr)", "IMAGES")
     graph: str | None = option(
-        None, "where the graph of nearest neighbours goes (.zarr): of the scores written, or else of the collection"
+        None,
+        "where the graph of nearest neighbours goes (.zarr): of the scores written, or else of the collection",
+        "GRAPH",
     )
     transform: bool = option(False, "write DIRECTORY/scores.zarr")
     report: bool = option(False, "write DIRECTORY/report.html and DIRECTORY/pictures")
@@ -469,8 +484,9 @@ class ExecutionConfig(Section):
     kind: Literal["local", "dask"] = option("local", "this process, or a dask cluster")
     cluster: Annotated[str, AfterValidator(kind_of)] | None = option(
         None,
-        f"cluster whose workers share the work: {', '.join(CLUSTERS)}, or a scheduler's address such as "
-        "tcp://10.0.0.1:8786; local with workers alone",
+        f"cluster whose workers share the work: {', '.join(CLUSTERS)}, configured (the scheduler that dask's "
+        "configuration names), or, not in run files, a scheduler's address such as tcp://10.0.0.1:8786; local with "
+        "workers alone, else configured",
         CommandLine("KIND|URL", ("--cluster", "--address")),
     )
     options: Annotated[dict[str, Any], AfterValidator(checked_options)] | None = option(
@@ -515,7 +531,7 @@ class Run(Section):
     """One run: a collection, and either a fit or a model to apply."""
 
     collection: CollectionConfig
-    model: str | None = option(None, "a fitted model to apply; none means fit")
+    model: str | None = option(None, "a fitted model to apply; none means fit", "MODEL")
     prepare: PrepareConfig = PrepareConfig()
     fit: FitConfig = FitConfig()
     embed: EmbedConfig = EmbedConfig()
@@ -524,20 +540,26 @@ class Run(Section):
     output: OutputConfig = OutputConfig()
     execution: ExecutionConfig = ExecutionConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    _written: dict[Place, str] = PrivateAttr(default_factory=dict)  # texts of its run file that held variables
 
     def to_yaml(self, *, complete: bool = False) -> str:
         """Return the run as a run file, without what no run file may hold.
 
-        Keys at their defaults are left out, or if `complete` given where they apply.
+        Keys at their defaults are left out, or if `complete` given where they apply. Environment variables stay as they
+        were written.
         """
         import yaml
 
         # Not mode="json": its keys are text, and axis 0 is not axis "0".
         data = self.model_dump(exclude=self._without_effect()) if complete else self.model_dump(exclude_defaults=True)
+        data = escaped(data)
+        put_back(data, self._written)
         data.get("collection", {}).pop("allow_remote", None)  # only a command line may give it
+        execution = data.get("execution", {})
         for name in COMMAND_OPTIONS:
-            (data.get("execution", {}).get("options") or {}).pop(name, None)
-        data = _escaped(data)
+            (execution.get("options") or {}).pop(name, None)
+        if "://" in (self.execution.cluster or ""):
+            execution["cluster"] = CONFIGURED
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
         breaks = any(mark in text for mark in "\x85\u2028\u2029")  # ends of lines to YAML, which PyYAML leaves bare
         return yaml.safe_dump(data, sort_keys=False) if breaks else text
@@ -553,15 +575,6 @@ class Run(Section):
         if self.fit.update is not None:
             exclude["prepare"] = True
         return exclude
-
-
-def _escaped(data: Any) -> Any:
-    """Return plain data whose texts hold no environment variables, as a run file is read."""
-    if isinstance(data, dict):
-        return {key: _escaped(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_escaped(value) for value in data]
-    return data.replace("${", "$${") if isinstance(data, str) else data
 
 
 def section_of(place: Sequence[str]) -> type[BaseModel]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import ConfigError, OutputError, Stopped, first_line, readable
+from ..errors import OutputError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
 from ..storage.free_space import writing
 from ..storage.outputs import check_place, staged
-from .config import load_run
+from .config import is_run_file
 from .options import Run
 
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
@@ -36,18 +36,10 @@ def check_directory(folder: str) -> None:
     check_place(os.path.join(folder, LOG))
     found = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
     missing = f"there is no {LOG}" if not os.path.lexists(os.path.join(folder, LOG)) else ""
-    if not missing and CONFIG in found and not _is_record(folder):
+    if not missing and CONFIG in found and not is_run_file(os.path.join(folder, CONFIG)):
         found, missing = [CONFIG], "it is not a run file"
     if found and missing:
         raise OutputError(f"{folder} holds a {found[0]} that no run wrote ({missing}); choose another directory.")
-
-
-def _is_record(folder: str) -> bool:
-    try:
-        load_run(os.path.join(folder, CONFIG), allow_remote=True)
-    except ConfigError:
-        return False
-    return True
 
 
 class Record:

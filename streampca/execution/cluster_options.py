@@ -1,10 +1,10 @@
-"""`ClusterOptions`, which describe a cluster in plain data and need no dask; the kinds there are, and their options."""
+"""`ClusterOptions`, which describe a cluster in plain data; the kinds there are, and their options."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import RequestError, nearest
@@ -12,6 +12,7 @@ from ..units import parse_bytes
 
 TIMEOUT = 600.0  # seconds without any worker
 LOCAL, KUBERNETES = "local", "kubernetes"
+CONFIGURED = "configured"  # the scheduler that dask's own configuration names
 
 # Kinds of cluster, and the class that starts each; that class's dotted name stands for the kind as well.
 CLUSTERS = {
@@ -30,9 +31,11 @@ OPTIONS = ("cores", "processes", "memory", "walltime", "queue", "account", "proj
 # Options that choose the program or hold text for a shell or a batch system: only the command line may give them.
 COMMAND_OPTIONS = ("job_script_prologue", "job_extra_directives", "worker_extra_args", "python", "image")
 LISTS = COMMAND_OPTIONS[:3]
+FOLDERS = ("local_directory", "log_directory", "shared_temp_directory")  # may begin with ~, which is replaced here
 
-# Job scripts hold values unquoted: no space, quote or sign of a shell, but $NAME, and no further option.
-_PLAIN = re.compile(r"(?!-)[\w.,:=/+@%~$-]*")
+# Job scripts hold values unquoted: no space, quote or sign of a shell, and no further option.
+_PLAIN = re.compile(r"(?!-)[\w.,:=/+@%-]*")
+_FOLDER = re.compile(r"(~[\w.-]*(?![^/]))?" + _PLAIN.pattern)
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,9 @@ class ClusterOptions:
     Attributes
     ----------
     cluster : str, default="local"
-        A kind that is started (a key of `CLUSTERS`), "local" being processes of this machine of one thread each; or the
-        address of a scheduler that runs, e.g. ``"tcp://10.0.0.1:8786"``.
+        A kind that is started (a key of `CLUSTERS`), "local" being processes of this machine of one thread each; the
+        address of a scheduler that runs, e.g. ``"tcp://10.0.0.1:8786"``; or "configured", for the scheduler that dask's
+        configuration names (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
     options : mapping
         Options of the class that starts a batch system's cluster.
     workers : int, optional
@@ -82,13 +86,34 @@ def kind_of(cluster: str) -> str:
     RequestError
         If it is neither.
     """
-    known = {name: kind for kind, name in CLUSTERS.items()} | {kind: kind for kind in CLUSTERS}
+    known = {name: kind for kind, name in CLUSTERS.items()} | {kind: kind for kind in (*CLUSTERS, CONFIGURED)}
     if "://" not in cluster and cluster not in known:
         raise RequestError(
-            f"cluster {cluster!r} is not known; give one of {', '.join(CLUSTERS)}, or a scheduler's address such as "
-            "tcp://10.0.0.1:8786. In Python, cluster= takes any cluster of dask's."
+            f"cluster {cluster!r} is not known; give one of {', '.join(CLUSTERS)}, {CONFIGURED}, or a scheduler's "
+            "address such as tcp://10.0.0.1:8786. In Python, cluster= takes any cluster of dask's."
         )
     return known.get(cluster, cluster)
+
+
+def with_address(options: ClusterOptions) -> ClusterOptions:
+    """Return the options with the address that dask's configuration names, where they ask for that scheduler.
+
+    Raises
+    ------
+    RequestError
+        If the configuration names none.
+    """
+    if options.cluster != CONFIGURED:
+        return options
+    import dask.config  # of no use to runs without a cluster
+
+    address = dask.config.get("scheduler-address", None)
+    if not address:
+        raise RequestError(
+            "a cluster needs its kind or address (--cluster), a number of workers (--workers), or a scheduler that "
+            "dask's configuration names (DASK_SCHEDULER_ADDRESS); give one."
+        )
+    return replace(options, cluster=address if "://" in address else f"tcp://{address}")
 
 
 def checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -108,14 +133,12 @@ def checked_options(options: Mapping[str, Any]) -> Mapping[str, Any]:
             raise RequestError(f"{name} = {value!r} is not a number of at least 1")
         if name == "memory":
             parse_bytes(value)
-        elif name in OPTIONS and not _is_plain(value):
-            raise RequestError(
-                f"{name} = {value!r} may hold letters, digits and .,:=/+@%~$- only, as it goes to a shell"
-            )
+        elif name in OPTIONS and not _is_plain(value, _FOLDER if name in FOLDERS else _PLAIN):
+            raise RequestError(f"{name} = {value!r} may hold letters, digits and .,:=/+@%- only, as it goes to a shell")
     return options
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, allowed: re.Pattern[str]) -> bool:
     if isinstance(value, Mapping):
-        return all(_is_plain(part) for pair in value.items() for part in pair)
-    return isinstance(value, int | float) or (isinstance(value, str) and _PLAIN.fullmatch(value) is not None)
+        return all(_is_plain(part, allowed) for pair in value.items() for part in pair)
+    return isinstance(value, int | float) or (isinstance(value, str) and allowed.fullmatch(value) is not None)

@@ -25,9 +25,10 @@ from .. import machine
 from ..errors import ClusterError, RequestError, first_line
 from ..events import Listener, Warned, silent
 from ..signals import safe_point
+from ..storage.disk import expanded
 from ..units import format_seconds
 from .cluster import DaskExecutor
-from .cluster_options import CLUSTERS, KUBERNETES, LISTS, LOCAL, ClusterOptions, kind_of
+from .cluster_options import CLUSTERS, FOLDERS, KUBERNETES, LISTS, LOCAL, ClusterOptions, kind_of
 from .workers import LOOK, limit_around
 
 ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # key of dask's configuration
@@ -188,8 +189,12 @@ def _batch(options: ClusterOptions, budget: int | None) -> Iterator[Any]:
         "dashboard": options.dashboard,
         "dashboard_address": ANY_PORT,
     }
-    shared = given.pop("shared_temp_directory", None) or site["shared-temp-directory"] or os.getcwd()
-    with _credentials(shared) as security:
+    for name in FOLDERS:
+        if isinstance(given.get(name), str):
+            given[name] = _told(expanded(given[name]), name)
+    # Variables are replaced in what the site's administrators give only.
+    shared = os.path.expandvars(expanded(site["shared-temp-directory"] or os.getcwd()))
+    with _credentials(given.pop("shared_temp_directory", None) or _told(shared, "shared_temp_directory")) as security:
         try:
             cluster = started_by(**given, security=security)
         except (TypeError, ValueError, OSError, RuntimeError) as error:
@@ -205,12 +210,17 @@ def _batch(options: ClusterOptions, budget: int | None) -> Iterator[Any]:
                 cluster.close(timeout=CLOSING)
 
 
+def _told(path: str, option: str) -> str:
+    """Return the path of a folder, or refuse one that job scripts, which name it unquoted, cannot hold."""
+    if shlex.quote(path) != path:
+        raise RequestError(f"jobs cannot be told of a folder called {path!r}; give another as {option}.")
+    return path
+
+
 @contextmanager
-def _credentials(shared: str) -> Iterator[Security]:
+def _credentials(path: str) -> Iterator[Security]:
     """Write credentials for this run into a folder that only its user's processes, on all machines, can read."""
-    path, made = os.path.expandvars(os.path.expanduser(shared)), _security()
-    if shlex.quote(path) != path:  # job scripts name it unquoted
-        raise RequestError(f"jobs cannot be told of a folder called {path!r}; give another as shared_temp_directory.")
+    made = _security()
     try:
         folder = tempfile.TemporaryDirectory(prefix=".streampca-", dir=path, ignore_cleanup_errors=True)
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ClusterError, RequestError
 from ..events import Listener, silent
 from ..machine import limit_cores
-from .cluster_options import ClusterOptions
+from .cluster_options import ClusterOptions, with_address
 from .local import LocalExecutor
 from .task import Executor
 
@@ -21,8 +21,8 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
     Parameters
     ----------
     cluster : None, int, str, ClusterOptions, distributed.Client, a cluster of dask's, or Executor
-        This process; so many other processes of this machine; a scheduler's address; or a cluster or an executor that
-        is there already.
+        This process; so many other processes of this machine; a scheduler's address, or "configured" for that of dask's
+        configuration; or a cluster or an executor that is there already.
     budget : int, optional
         Bytes that a plan may use of each worker.
     listener : callable
@@ -48,7 +48,7 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
         with client_of(cluster, options) as client:
             yield joined(client, options, listener=listener)
         return
-    with connected(_wanted(cluster), budget, listener=listener) as executor:
+    with connected(with_address(_wanted(cluster)), budget, listener=listener) as executor:
         yield executor
 
 

@@ -1,10 +1,13 @@
-"""Paths as people write them, and syncing: files and names that are on disk and survive a failure of the machine."""
+"""Files on disk: paths as people write them, what is no file, and syncing: files and names that survive a failure."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import IO
 
 MOST_UNSYNCED = 1000  # files
 BLOCK = 512  # bytes, in which the system counts what a file takes
@@ -13,6 +16,38 @@ BLOCK = 512  # bytes, in which the system counts what a file takes
 def expanded(path: str | os.PathLike[str]) -> str:
     """Return a path as text, its leading ``~`` or ``~user`` replaced by the home folder."""
     return os.path.expanduser(os.fspath(path))
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is neither a file nor a folder: who reads a pipe may wait for ever, and some devices never end.
+
+    Raises
+    ------
+    OSError
+        Its `strerror` says what is there; nothing is raised where there is nothing.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        _check_mode(os.stat(path).st_mode, path)
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file for reading; of anything but a file or a link to one, raise OSError at once, see `check_regular`."""
+    check_regular(path)  # opening a device may do something
+    # Another may have taken its place since: a pipe that nobody writes to would be waited for.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _check_mode(os.fstat(handle).st_mode, path)
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+        what = kinds.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {what}, not a file", os.fspath(path))
 
 
 def bytes_on_disk(path: str) -> int:
