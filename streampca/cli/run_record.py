@@ -14,8 +14,9 @@ from .. import __version__
 from ..errors import OutputError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
+from ..storage.disk import check_place
 from ..storage.free_space import writing
-from ..storage.outputs import check_place, staged
+from ..storage.outputs import staged
 from .config import is_run_file
 from .options import Run
 

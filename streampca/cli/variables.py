@@ -72,9 +72,9 @@ def _text(value: str, key: str, allowed: Collection[str], *, anywhere: bool) -> 
     for name in names:
         if not open_to_all and name not in allowed:
             raise ConfigError(
-                f"{key} = {value!r} names the environment variable {name}, which is replaced in local paths and numbers "
-                f"only; if what is run may tell its value to others, give --allow-env {name}, or write $${{{name}}} for "
-                "the text itself."
+                f"{key} = {value!r} names the environment variable {name}, which is replaced in local paths and "
+                f"numbers only; if what is run may tell its value to others, give --allow-env {name}, or write "
+                f"$${{{name}}} for the text itself."
             )
         if name not in os.environ:
             raise ConfigError(

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, OutputError, Stopped, first_line
 from ..events import Checkpoint, Listener, Warned
 from ..signals import stop_asked
-from ..storage.disk import expanded
+from ..storage.disk import check_place, expanded
 from ..storage.locks import alone_in
-from ..storage.outputs import SCRATCH, check_place, discard
+from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, format_seconds
 from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference

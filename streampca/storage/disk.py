@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO
 
+from ..errors import OutputError
+
 MOST_UNSYNCED = 1000  # files
 BLOCK = 512  # bytes, in which the system counts what a file takes
 
@@ -16,6 +18,25 @@ BLOCK = 512  # bytes, in which the system counts what a file takes
 def expanded(path: str | os.PathLike[str]) -> str:
     """Return a path as text, its leading ``~`` or ``~user`` replaced by the home folder."""
     return os.path.expanduser(os.fspath(path))
+
+
+def check_place(path: str) -> None:
+    """Refuse a path where no file can be written, before anything is computed.
+
+    Raises
+    ------
+    OutputError
+        If it is an URL, or the nearest folder above that exists is none, or may not be written to.
+    """
+    if "://" in path:
+        raise OutputError(f"{path} cannot be written: outputs are files and folders; give a path, and copy it there.")
+    above = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise OutputError(f"{path} cannot be written: {above} is not a folder; choose another output.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise OutputError(f"{path} cannot be written: no permission to write in {above}; choose another output.")
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:

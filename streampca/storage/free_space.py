@@ -74,10 +74,10 @@ def writing(path: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, OutputError):
             raise
-        raise OutputError(_problem(path, error)) from error
+        raise OutputError(problem_of(path, error)) from error
 
 
-def _problem(path: str, error: OSError) -> str:
+def problem_of(path: str, error: OSError) -> str:
     """Return one line about a failed write, with the remedy."""
     folder, free = _free(path)
     # Where one thread cannot make a folder for want of space, another may be told that there is no such folder.

@@ -4,11 +4,17 @@ A lock is a file that names its holder. Where the file system has locks (`flock`
 the process that holds it, however that ends. Elsewhere, the file is created exclusively and refreshed as long as it is
 held; one that was not refreshed for two minutes was left by a process that died, perhaps on another host, and is taken
 over.
+
+Its name can be foretold, so whoever may write to its folder can put something else there, such as a link to a precious
+file. Only a file of one name that is empty or holds a signature is taken for a lock; anything else is refused.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -19,8 +25,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import IO
 
 from ..errors import OutputError, readable
+from .disk import check_place
+from .free_space import problem_of
 
 try:
     import fcntl
@@ -33,6 +42,11 @@ TURNS = 100  # tries to lock a file that others create and remove meanwhile, or 
 UNSIGNED = 0.01  # ... which they do next, unless the disk is full: seconds between two tries
 REFRESHED = 30.0  # seconds between refreshing a lock that is no `flock`
 STALE = 120.0  # seconds without that after which its holder is dead
+SIGNATURE = re.compile(rb"[0-9]+ \S*")  # of a holder: its process and host
+LONGEST = 400  # bytes of a signature
+_OURS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # flags by which links and pipes are not followed
+
+_log = logging.getLogger("streampca")
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Lock:
     subject : str
         What is locked, for messages.
     handle : int or None
-        The open file; None where none could be made.
+        The open file; None on a file system that is read-only.
     """
 
     path: str
@@ -61,8 +75,8 @@ class Lock:
     def check(self) -> None:
         """Raise OutputError unless it `is_ours`."""
         if not self.is_ours:
-            with open(self.path, "rb") as file:
-                raise OutputError(_refusal(self.subject, file.read(200)))
+            with _opened(self.path) as file:
+                raise OutputError(_refusal(self.subject, file.read(LONGEST)))
 
 
 _HELD: ContextVar[tuple[Lock, ...]] = ContextVar("locks on outputs that the running call holds", default=())
@@ -163,12 +177,12 @@ class _HeldError(Exception):
 def _taken(path: str, subject: str) -> tuple[int | None, bool]:
     """Return the open file of a lock that is ours now, and whether it is to be refreshed.
 
-    The file is None where none can be made: writing beside it says what is wrong.
+    The file is None where the file system is read-only, which is logged.
 
     Raises
     ------
     OutputError
-        If the lock is another's.
+        If the lock is another's, cannot be made, or something else has its name.
     """
     folder, signed = os.path.dirname(path), b""
     for _ in range(TURNS):
@@ -185,7 +199,16 @@ def _taken(path: str, subject: str) -> tuple[int | None, bool]:
         except OSError as error:
             if _was_removed(folder, error):
                 continue
-            return None, False
+            if error.errno == errno.EROFS:
+                _log.warning("%s is not locked: its file system is read-only.", subject)
+                return None, False
+            if isinstance(error, OutputError):
+                raise
+            if os.path.lexists(path):
+                raise OutputError(_not_a_lock(path, "it cannot be opened as one")) from error
+            check_place(subject)
+            check_place(path)
+            raise OutputError(problem_of(subject, error)) from error
         if handle is not None:
             return handle, is_refreshed
     raise OutputError(_refusal(subject, signed))
@@ -205,15 +228,20 @@ def _has_flock(folder: str) -> bool:
 
 def _flocked(path: str) -> int | None:
     """Return the open file, locked; None if its holder removed it meanwhile."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _OURS, 0o666)
     try:
+        _check_file(handle, path)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _check_signature(os.pread(handle, LONGEST + 1, 0), path)
         if _is_at(handle, path):
             return handle
     except BlockingIOError:
-        signed = os.pread(handle, 200, 0)
+        signed = os.pread(handle, LONGEST, 0)
         os.close(handle)
         raise _HeldError(signed) from None
+    except BaseException:
+        os.close(handle)
+        raise
     os.close(handle)
     return None
 
@@ -222,8 +250,9 @@ def _created(path: str) -> int | None:
     """Return the open file, made by this call; None if there was one whose holder has ended, or is dead."""
     with suppress(FileExistsError):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    with suppress(FileNotFoundError), open(path, "rb") as file:
-        state, signed = os.fstat(file.fileno()), file.read(200)
+    with suppress(FileNotFoundError), _opened(path) as file:
+        state, signed = os.fstat(file.fileno()), file.read(LONGEST + 1)
+        _check_signature(signed, path)
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
             # The file system's clock tells both times, as the clocks of two hosts may differ.
             age = os.fstat(probe.fileno()).st_mtime - state.st_mtime
@@ -231,12 +260,38 @@ def _created(path: str) -> int | None:
             raise _HeldError(signed)
         aside = f"{path}.{uuid.uuid4().hex[:8]}"
         os.rename(path, aside)  # two processes that both found it stale do not both remove it
-        found = os.stat(aside)
+        found = os.lstat(aside)
         if not os.path.samestat(found, state) or found.st_mtime_ns != state.st_mtime_ns:
             os.rename(aside, path)  # it is that of a process that was faster; see `Lock.check`
             raise _HeldError(b"")
         os.remove(aside)
     return None
+
+
+def _opened(path: str) -> IO[bytes]:
+    """Open a lock for reading."""
+    handle = os.open(path, os.O_RDONLY | _OURS)
+    try:
+        _check_file(handle, path)
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_file(handle: int, path: str) -> None:
+    """Refuse what is no file, or has another name, too."""
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        raise OutputError(_not_a_lock(path, "it is not a file"))
+    if state.st_nlink > 1:
+        raise OutputError(_not_a_lock(path, "the file has other names, too"))
+
+
+def _check_signature(content: bytes, path: str) -> None:
+    """Refuse a file that holds something else than the signature of a lock."""
+    if content and (len(content) > LONGEST or not SIGNATURE.fullmatch(content)):
+        raise OutputError(_not_a_lock(path, "it holds something else"))
 
 
 def _refresh(handle: int, ended: threading.Event) -> None:
@@ -258,7 +313,7 @@ def _was_removed(folder: str, error: OSError) -> bool:
 def _is_at(handle: int, path: str) -> bool:
     """Return whether an open file still has its name: the process that held the lock before removes it."""
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:
         return False
 
@@ -267,6 +322,11 @@ def _sign(handle: int) -> None:
     with suppress(OSError):  # on a full disk nobody is named
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
+
+
+def _not_a_lock(path: str, reason: str) -> str:
+    """Return why what has the name of a lock is not one, and the remedy."""
+    return f"{path} has the name of a lock of streampca, and {reason}; remove or rename it, or choose another place."
 
 
 def _refusal(subject: str, signed: bytes) -> str:

@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import ChangedError, DataError, OutputError, RequestError
 from ..events import Listener, silent
-from .disk import bytes_on_disk, sync_folder
+from .disk import bytes_on_disk, check_place, sync_folder
 from .free_space import check_free_space, writing
 from .locks import alone_at
 from .tiff_pages import ENDINGS as TIFF
@@ -256,25 +256,6 @@ def check_existing(path: str, what: str, *, overwrite: bool, is_another: Callabl
                 f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
             )
     check_place(path)
-
-
-def check_place(path: str) -> None:
-    """Refuse a path where no file can be written, before anything is computed.
-
-    Raises
-    ------
-    OutputError
-        If it is an URL, or the nearest folder above that exists is none, or may not be written to.
-    """
-    if "://" in path:
-        raise OutputError(f"{path} cannot be written: outputs are files and folders; give a path, and copy it there.")
-    above = os.path.dirname(os.path.abspath(path))
-    while not os.path.lexists(above):
-        above = os.path.dirname(above)
-    if not os.path.isdir(above):
-        raise OutputError(f"{path} cannot be written: {above} is not a folder; choose another output.")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise OutputError(f"{path} cannot be written: no permission to write in {above}; choose another output.")
 
 
 def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
