@@ -14,7 +14,7 @@ from .. import __version__
 from ..errors import OutputError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
-from ..storage.disk import check_place
+from ..storage.disk import check_place, is_own, open_own
 from ..storage.free_space import writing
 from ..storage.outputs import staged
 from .config import is_run_file
@@ -34,9 +34,11 @@ def check_directory(folder: str) -> None:
     OutputError
         Before anything is written.
     """
-    check_place(os.path.join(folder, LOG))
+    check_place(log := os.path.join(folder, LOG))
+    if os.path.lexists(log) and not is_own(log):
+        raise OutputError(f"{log} is a link, or has other names, and runs append to it; remove it, or choose another.")
     found = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
-    missing = f"there is no {LOG}" if not os.path.lexists(os.path.join(folder, LOG)) else ""
+    missing = f"there is no {LOG}" if not os.path.lexists(log) else ""
     if not missing and CONFIG in found and not is_run_file(os.path.join(folder, CONFIG)):
         found, missing = [CONFIG], "it is not a run file"
     if found and missing:
@@ -110,9 +112,10 @@ def _state(path: str) -> list[int]:
 @contextmanager
 def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
     """Append events to the log of a directory; yields the listener that does so and passes them on to `listener`."""
-    with writing(folder):
+    path = os.path.join(folder, LOG)
+    with writing(path):
         os.makedirs(folder, exist_ok=True)
-        file = open(os.path.join(folder, LOG), "ab", buffering=0)  # noqa: SIM115 - closed below
+        file = open(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115 - closed below
 
     def note(line: str) -> None:
         text = f"{datetime.now().astimezone().isoformat(timespec='seconds')} {readable(line)}\n"

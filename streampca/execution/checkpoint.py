@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, OutputError, Stopped, first_line
 from ..events import Checkpoint, Listener, Warned
 from ..signals import stop_asked
-from ..storage.disk import check_place, expanded
+from ..storage.disk import check_place, expanded, is_own
 from ..storage.locks import alone_in
 from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, format_seconds
@@ -173,6 +173,7 @@ class CheckpointFolder:
                 **details,
             }
             if scratch is not None:
+                discard(scratch)  # whatever it is: this run has written none of it
                 self._save_record()  # before the copy is there: else nobody would know whose it is
             return
         if difference := first_difference(self.record.get("plan", {}), plan):
@@ -185,8 +186,8 @@ class CheckpointFolder:
         now = {name: value for name, value in self.record.items() if name != "refused"}
         now["blas"] = [*dict.fromkeys([*now.get("blas", ()), blas])]
         now["scratch"] = self.scratch or scratch
-        if os.path.islink(now["scratch"] or ""):  # planted: what it leads to is not ours to write
-            os.remove(now["scratch"])
+        if now["scratch"] is not None and not is_own(now["scratch"]):  # what it leads to is not ours to write
+            discard(now["scratch"])
         if now != self.record:
             self.record = now
             self._save_record()

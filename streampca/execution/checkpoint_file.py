@@ -71,7 +71,7 @@ class CheckpointFile:
         place = next(place for place in self._places if place != self._newest)
         with writing(place):
             os.makedirs(self._folder, exist_ok=True)
-            if os.path.islink(place):  # planted: what it leads to is not ours to write
+            with suppress(FileNotFoundError):  # not written over: it may be a link, or have another name, too
                 os.remove(place)
             try:
                 _write(place, {"format": FORMAT, "sequence": sequence, "about": dict(about)}, arrays)
@@ -113,7 +113,7 @@ def is_checkpoint_file(path: str) -> bool:
 
 
 def _write(path: str, index: dict[str, Any], arrays: Mapping[str, Array]) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr(zipfile.ZipInfo(INDEX), json.dumps({**index, "names": list(arrays)}))
             for number, array in enumerate(arrays.values()):

@@ -13,6 +13,7 @@ from ..errors import OutputError
 
 MOST_UNSYNCED = 1000  # files
 BLOCK = 512  # bytes, in which the system counts what a file takes
+_NO_LINK, _NO_WAIT, _BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
 def expanded(path: str | os.PathLike[str]) -> str:
@@ -55,13 +56,57 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a file for reading; of anything but a file or a link to one, raise OSError at once, see `check_regular`."""
     check_regular(path)  # opening a device may do something
     # Another may have taken its place since: a pipe that nobody writes to would be waited for.
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(path, os.O_RDONLY | _NO_WAIT | _BINARY)
     try:
         _check_mode(os.fstat(handle).st_mode, path)
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
+
+
+def open_own(path: str, flags: int, mode: int = 0o666) -> int:
+    """Open a file that is written in place; refuse a link, what is no file, and a file of several names.
+
+    Names of files that are written in place can be foretold, and who has planted a link there would have another file
+    overwritten.
+
+    Raises
+    ------
+    OSError
+        Its `strerror` says what is there.
+    """
+    try:
+        handle = os.open(path, flags | _NO_LINK | _NO_WAIT | _BINARY, mode)
+    except OSError:
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, "it is a link", path) from None
+        if os.path.isdir(path):
+            raise OSError(errno.EISDIR, "it is a folder", path) from None
+        raise
+    try:
+        state = os.fstat(handle)
+        _check_mode(state.st_mode, path)
+        if stat.S_ISDIR(state.st_mode):
+            raise OSError(errno.EISDIR, "it is a folder", path)
+        if state.st_nlink > 1:
+            raise OSError(errno.EMLINK, "the file has other names, too", path)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def is_own(path: str) -> bool:
+    """Return whether a path is a file of one name, or a folder of such, without links: what `open_own` opens."""
+    try:
+        state = os.lstat(path)
+        if not stat.S_ISDIR(state.st_mode):
+            return stat.S_ISREG(state.st_mode) and state.st_nlink == 1
+        with os.scandir(path) as entries:
+            return all(is_own(entry.path) for entry in entries)
+    except FileNotFoundError:
+        return False
 
 
 def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:

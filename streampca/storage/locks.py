@@ -25,10 +25,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import IO
 
 from ..errors import OutputError, readable
-from .disk import check_place
+from .disk import check_place, open_own
 from .free_space import problem_of
 
 try:
@@ -44,7 +43,6 @@ REFRESHED = 30.0  # seconds between refreshing a lock that is no `flock`
 STALE = 120.0  # seconds without that after which its holder is dead
 SIGNATURE = re.compile(rb"[0-9]+ \S*")  # of a holder: its process and host
 LONGEST = 400  # bytes of a signature
-_OURS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # flags by which links and pipes are not followed
 
 _log = logging.getLogger("streampca")
 
@@ -75,7 +73,7 @@ class Lock:
     def check(self) -> None:
         """Raise OutputError unless it `is_ours`."""
         if not self.is_ours:
-            with _opened(self.path) as file:
+            with open(open_own(self.path, os.O_RDONLY), "rb") as file:
                 raise OutputError(_refusal(self.subject, file.read(LONGEST)))
 
 
@@ -205,7 +203,7 @@ def _taken(path: str, subject: str) -> tuple[int | None, bool]:
             if isinstance(error, OutputError):
                 raise
             if os.path.lexists(path):
-                raise OutputError(_not_a_lock(path, "it cannot be opened as one")) from error
+                raise OutputError(_not_a_lock(path, error.strerror or str(error))) from error
             check_place(subject)
             check_place(path)
             raise OutputError(problem_of(subject, error)) from error
@@ -228,9 +226,8 @@ def _has_flock(folder: str) -> bool:
 
 def _flocked(path: str) -> int | None:
     """Return the open file, locked; None if its holder removed it meanwhile."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | _OURS, 0o666)
+    handle = open_own(path, os.O_RDWR | os.O_CREAT)
     try:
-        _check_file(handle, path)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _check_signature(os.pread(handle, LONGEST + 1, 0), path)
         if _is_at(handle, path):
@@ -250,7 +247,7 @@ def _created(path: str) -> int | None:
     """Return the open file, made by this call; None if there was one whose holder has ended, or is dead."""
     with suppress(FileExistsError):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    with suppress(FileNotFoundError), _opened(path) as file:
+    with suppress(FileNotFoundError), open(open_own(path, os.O_RDONLY), "rb") as file:
         state, signed = os.fstat(file.fileno()), file.read(LONGEST + 1)
         _check_signature(signed, path)
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
@@ -266,26 +263,6 @@ def _created(path: str) -> int | None:
             raise _HeldError(b"")
         os.remove(aside)
     return None
-
-
-def _opened(path: str) -> IO[bytes]:
-    """Open a lock for reading."""
-    handle = os.open(path, os.O_RDONLY | _OURS)
-    try:
-        _check_file(handle, path)
-        return open(handle, "rb")
-    except BaseException:
-        os.close(handle)
-        raise
-
-
-def _check_file(handle: int, path: str) -> None:
-    """Refuse what is no file, or has another name, too."""
-    state = os.fstat(handle)
-    if not stat.S_ISREG(state.st_mode):
-        raise OutputError(_not_a_lock(path, "it is not a file"))
-    if state.st_nlink > 1:
-        raise OutputError(_not_a_lock(path, "the file has other names, too"))
 
 
 def _check_signature(content: bytes, path: str) -> None:
@@ -325,8 +302,8 @@ def _sign(handle: int) -> None:
 
 
 def _not_a_lock(path: str, reason: str) -> str:
-    """Return why what has the name of a lock is not one, and the remedy."""
-    return f"{path} has the name of a lock of streampca, and {reason}; remove or rename it, or choose another place."
+    """Return why what has the name of a lock is none, and the remedy."""
+    return f"{path} cannot be taken for a lock: {reason[0].lower()}{reason[1:]}; remove it, or choose another place."
 
 
 def _refusal(subject: str, signed: bytes) -> str:

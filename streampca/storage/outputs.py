@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import ChangedError, DataError, OutputError, RequestError
 from ..events import Listener, silent
-from .disk import bytes_on_disk, check_place, sync_folder
+from .disk import bytes_on_disk, check_place, is_own, sync_folder
 from .free_space import check_free_space, writing
 from .locks import alone_at
 from .tiff_pages import ENDINGS as TIFF
@@ -134,8 +134,8 @@ def _partial(path: str, unfinished: UnfinishedOutput | None) -> str:
     resumed = None
     if unfinished is not None and unfinished.size is not None:
         resumed = f"{path}.{unfinished.token}{PARTIAL}"
-        is_whole = os.path.isfile(resumed) and os.path.getsize(resumed) >= unfinished.size
-        resumed = resumed if is_whole or os.path.isdir(resumed) else None
+        is_whole = is_own(resumed) and (os.path.isdir(resumed) or os.path.getsize(resumed) >= unfinished.size)
+        resumed = resumed if is_whole else None
     for found in _partials(path):
         if (other := os.path.join(os.path.dirname(path), found)) != resumed:
             discard(other)

@@ -186,7 +186,7 @@ class _FileWriter:
 class _NpyWriter(_FileWriter):
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, resumes = unfinished, unfinished is not None and unfinished.is_resumable
-        self._file = open(path, "r+b" if resumes else "wb", buffering=0)  # noqa: SIM115 - `close` or `abandon` does
+        self._file = open(path, "r+b" if resumes else "xb", buffering=0)  # noqa: SIM115 - `close` or `abandon` does
         header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
         try:
             np.lib.format.write_array_header_1_0(self._file, header)
@@ -236,7 +236,7 @@ class _CsvWriter(_FileWriter):
         self._unfinished, size = unfinished, None if unfinished is None else unfinished.size
         if size is not None:
             os.truncate(path, size)
-        self._file = open(path, "w" if size is None else "a", newline="", encoding="utf-8")  # noqa: SIM115 - as above
+        self._file = open(path, "x" if size is None else "a", newline="", encoding="utf-8")  # noqa: SIM115 - as above
         self._writer = csv.writer(self._file)
         self._names = table.names
         if size is None:
@@ -268,7 +268,7 @@ class _ParquetWriter(_FileWriter):
         fields += [(name, pyarrow.from_numpy_dtype(table.dtype)) for name in self._scores]
         about = json.dumps({"kind": table.name, "complete": True, **table.attributes})
         self._schema = pyarrow.schema(fields, metadata={ATTRIBUTE: about})
-        self._file = open(path, "wb")  # noqa: SIM115 - as above
+        self._file = open(path, "xb")  # noqa: SIM115 - as above
         self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:

@@ -22,7 +22,7 @@ from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Chunks, Collection, Filled
-from ...storage.disk import bytes_on_disk
+from ...storage.disk import bytes_on_disk, open_own
 from ...storage.free_space import check_free_space, writing
 from .job import Job, one_span
 
@@ -148,7 +148,7 @@ def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
             descriptor, made = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
             os.unlink(made)
         else:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = open_own(path, os.O_RDWR | os.O_CREAT, 0o600)
     with open(descriptor, "r+b", buffering=0) as file:
         yield file
 

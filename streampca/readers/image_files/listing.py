@@ -12,6 +12,7 @@ import glob
 import hashlib
 import os
 import time
+import uuid
 import zipfile
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,10 +244,10 @@ def write_table(path: str, listing: Listing, **more: Array) -> None:
         "folder_text": folder_text, "folder_ends": folder_ends, "folder_times": folders.times, **more,
     }  # fmt: skip
     # Not as other outputs are staged: several runs may write one table at the same time.
-    partial = f"{path}.{os.getpid()}.streampca-partial"
+    partial = f"{path}.{uuid.uuid4().hex[:8]}.streampca-partial"
     try:
         os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
-        with open(partial, "wb") as file:
+        with open(partial, "xb") as file:
             np.savez(file, **arrays)
         os.replace(partial, path)
     except OSError as error:
