@@ -14,7 +14,7 @@ from .. import __version__
 from ..errors import OutputError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
-from ..storage.disk import check_place, is_own, open_own
+from ..storage.disk import check_place, is_own, open_own, open_regular
 from ..storage.free_space import writing
 from ..storage.outputs import staged
 from .config import is_run_file
@@ -69,7 +69,8 @@ class Record:
     def reusable(self, provenance: Mapping[str, Any]) -> set[str]:
         """Return the paths of complete outputs that the same run wrote with the model of this provenance."""
         try:
-            text = Path(self._folder or "", SUMMARY).read_text(encoding="utf-8")
+            with open_regular(os.path.join(self._folder or "", SUMMARY), "r", encoding="utf-8") as file:
+                text = file.read()
             noted = json.loads(text).pop(OUTPUTS)
             if noted["asked"] != self._options or noted["model"] != _identity(provenance):
                 return set()

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from ..errors import OutputError
-from ..storage.disk import sync_folder
+from ..storage.disk import open_regular, sync_folder
 from ..storage.free_space import writing
 from ..storage.outputs import discard
 from ..units import MIB
@@ -107,7 +107,7 @@ class CheckpointFile:
 
 def is_checkpoint_file(path: str) -> bool:
     """Return whether a file is one of a checkpoint, or the beginning of one."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         start, name = file.read(HEAD), file.read(len(INDEX))
     return b"PK\x03\x04".startswith(start[:4]) and INDEX.encode().startswith(name)
 
@@ -143,7 +143,7 @@ def _index(path: str) -> dict[str, Any] | None:
         If a newer version wrote it.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             index: dict[str, Any] = json.loads(archive.read(INDEX))
     except Exception:  # zipfile raises whatever damage leads it to
         return None
@@ -159,7 +159,7 @@ def _arrays(path: str, names: list[str], *, keep: bool) -> dict[str, Array] | No
     """Return all arrays, or none of them unless `keep`; None where one is damaged."""
     found: dict[str, Array] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             if not keep:
                 return found if archive.testzip() is None else None
             for number, name in enumerate(names):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 from ..errors import SourceError
+from ..storage.disk import open_regular
 from . import remote
 from .image_files.find import IMAGES, MANY, ending, has_images
 from .image_files.names import natural
@@ -83,7 +84,7 @@ def is_hdf5(source: Any) -> bool:
     if not isinstance(source, str) or not os.path.isfile(source):
         return False
     size = os.path.getsize(source)
-    with open(source, "rb") as file:
+    with open_regular(source) as file:
         return any(_at(file, 512 * 2**power) == _HDF5 for power in range(40) if 512 * 2**power < size)
 
 
@@ -127,7 +128,7 @@ def is_animated_gif(source: Any) -> bool:
     from PIL import GifImagePlugin
 
     try:
-        with quiet(), open(source, "rb") as file:
+        with quiet(), open_regular(source) as file:
             return bool(GifImagePlugin.GifImageFile(file).is_animated)
     except Exception:  # whatever is wrong with it, the reader of images says it better
         return False
@@ -172,7 +173,7 @@ def _is_made(path: str) -> bool:
 def _attributes(path: str) -> dict[str, Any]:
     """Attributes of a Zarr v3 group or array on this machine; none where they cannot be read."""
     try:
-        with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
+        with open_regular(os.path.join(path, "zarr.json"), "r", encoding="utf-8") as file:
             return dict(json.load(file)["attributes"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
@@ -196,8 +197,8 @@ def starts(source: Any, *magic: bytes) -> bool:
     if not isinstance(source, str) or not os.path.isfile(source):
         return False
     try:
-        with open(source, "rb") as file:
-            return file.read(max(map(len, magic))).startswith(magic)
+        with open_regular(source) as file:
+            return bytes(file.read(max(map(len, magic)))).startswith(magic)
     except OSError as error:
         raise SourceError(f"{source} cannot be read: {error.strerror}; check its permissions.") from error
 

@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple, Unpack
 import numpy as np
 
 from ..errors import SourceError
+from ..storage.disk import open_regular
 from ..units import MIB, format_shape
 from . import remote
 from .collection import Array, Collection
@@ -114,7 +115,7 @@ class CompressedTiles(Reopening, StoredArray):
         for piece, inside in pieces_of(box, self.chunk_shape, self._most):
             with self._lock, decoding(self._label):
                 if self._hdus is None:
-                    self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the object
+                    self._file = open_regular(self._path)  # closed with the object
                     self._hdus = _hdus(self._file, self._path)
                 values = self._hdus[self._number].section[piece]
                 if values.shape != lengths(piece):
@@ -216,7 +217,7 @@ def _image(number: int, hdu: Any) -> ImageHDU | None:
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below; errors of opening are told apart
+        file = open_regular(path)  # closed below; errors of opening are told apart
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
     with file, decoding(path), _hdus(file, path) as hdus:

@@ -27,6 +27,7 @@ from .hdf5_content import (
     attributes_of,
     axis_names,
     check_filters,
+    check_links,
     check_stored,
     dtype_of,
     holds_plain_numbers,
@@ -159,6 +160,7 @@ class Hdf5Array(Reopening, StoredArray):
             with reading(label):
                 return np.asarray(found.asstr("utf-8", "replace")[...].astype(np.str_) if text else found[...])
 
+        check_links(dataset.parent, name)
         with reading(label):
             found = scale_of(dataset, dims.index(name)) if name in dims else dataset.parent.get(name)
             if not isinstance(found, h5py.Dataset) or not found.shape or _is_bare(found):

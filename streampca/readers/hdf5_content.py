@@ -6,6 +6,7 @@ opening, before any of it passes for data.
 
 from __future__ import annotations
 
+import glob
 import logging
 import math
 import os
@@ -23,6 +24,7 @@ from . import remote
 from .hdf5_growth import mode_of, ways_to_open
 from .stored import cf
 from .stored.array import MOST_COUNTED, check_written
+from .stored.files import check_kind
 from .stored.select_array import select_array
 
 # Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
@@ -39,6 +41,8 @@ _TIES = frozenset(
     )
 )  # fmt: skip
 
+MOST_LINKS = 16  # that HDF5 follows, one after another
+
 _log = logging.getLogger("streampca")
 
 
@@ -53,6 +57,7 @@ class DatasetInfo(NamedTuple):
 def opened_file(path: str) -> Any:
     """Open a file for reading, in SWMR mode if its writer has set that."""
     remote.refuse(path, "an HDF5 file")
+    check_kind(path)
     mode, errors = mode_of(path), []
     for way in ways_to_open(mode):
         try:
@@ -246,8 +251,10 @@ def _check_sources(dataset: Any, label: str) -> int:
         part = f"{label} is put together from other files, and {path}"
         if not os.path.exists(path):
             raise SourceError(f"{part} is missing, which HDF5 reads as fill values; copy it there.")
+        check_kind(path)
         if at < _MOST_OPENED:
             with opened_file(path) as file:
+                check_links(file, name)
                 source = file.get(name)
                 if not isinstance(source, h5py.Dataset):
                     raise SourceError(
@@ -267,10 +274,50 @@ def _check_sources(dataset: Any, label: str) -> int:
     return largest
 
 
+def _check_numbered(dataset: Any) -> None:
+    """Check the files that HDF5 opens to find how long a virtual dataset of numbered files is; %b is the number."""
+    folder = glob.escape(os.path.dirname(dataset.file.filename))
+    for source in dataset.virtual_sources() if dataset.is_virtual else ():
+        if "%" in source.file_name:
+            pattern = glob.escape(source.file_name).replace("%b", "*").replace("%%", "%")
+            for path in (*glob.glob(os.path.join(folder, pattern)), *glob.glob(pattern)):
+                check_kind(path)
+
+
+def check_links(group: Any, path: str, left: int = MOST_LINKS) -> None:
+    """Refuse a path that leads through links to what is no file: HDF5 would open it, and wait for ever for a pipe."""
+    parts = path.split("/")
+    for end in range(1, len(parts) + 1):
+        try:
+            link = group.get("/".join(parts[:end]), getlink=True) if parts[end - 1] else None
+        except (KeyError, OSError, RuntimeError, ValueError):  # who opens it says what is wrong
+            return
+        if isinstance(link, h5py.SoftLink) and left:
+            if link.path.startswith("/"):
+                check_links(group.file, link.path, left - 1)
+            else:
+                check_links(group, "/".join([*parts[: end - 1], link.path]), left - 1)
+        elif isinstance(link, h5py.ExternalLink) and left:
+            _check_other_file(os.path.join(os.path.dirname(group.file.filename), link.filename), link.path, left - 1)
+            _check_other_file(link.filename, link.path, left - 1)
+
+
+def _check_other_file(path: str, inside: str, left: int) -> None:
+    """Check the file that a link leads to, and the links inside it."""
+    check_kind(path)
+    try:
+        file = opened_file(path)
+    except SourceError:  # who opens it says what is wrong
+        return
+    with file:
+        check_links(file, inside, left)
+
+
 def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, DatasetInfo]]:
     """Yield the datasets below a group by their paths, each once, however many links lead there."""
     seen = set() if seen is None else seen
     for name in group:
+        check_links(group, name)
         try:
             item = group[name]
         except (KeyError, OSError, RuntimeError):
@@ -284,7 +331,10 @@ def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Ite
         path = f"{folder}/{name}" if folder else name
         if isinstance(item, h5py.Group):
             yield from _datasets(item, path, seen)
-        elif isinstance(item, h5py.Dataset) and item.shape is not None:
+            continue
+        if isinstance(item, h5py.Dataset):
+            _check_numbered(item)
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
             with suppress(TypeError):  # a type of values that numpy lacks
                 yield path, DatasetInfo(item.shape, item.dtype, _naming(item))
 
@@ -297,8 +347,12 @@ def _naming(dataset: Any) -> dict[str, Any]:
 
 def _member(file: Any, path: str, source: str) -> Any:
     """Return what lies at a path, None where there is nothing; name a link that leads nowhere."""
+    check_links(file, path)
     try:
-        return file[path]
+        item = file[path]
+        if isinstance(item, h5py.Dataset):
+            _check_numbered(item)
+        return item
     except (KeyError, OSError, RuntimeError) as error:
         link = None
         with suppress(KeyError, OSError, RuntimeError):

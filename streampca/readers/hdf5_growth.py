@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..storage.disk import open_regular
 from ..units import MIB
 from .collection import Array, State, digest, group_size
 from .stored.value_digests import named_rows, spread_rows
@@ -38,7 +39,7 @@ class Mode(NamedTuple):
 def mode_of(path: str) -> Mode:
     """Read the mode of a file from its first bytes: HDF5 would lock it, and its writer could not open it then."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             for place in _PLACES:
                 file.seek(place)
                 head = file.read(12)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import SourceError
 from ..storage.coordinate import Coordinate
+from ..storage.disk import open_regular
 from . import remote
 from .collection import Array, Collection, check_dtype, check_shape
 from .coordinates import SERIES_ATTRIBUTES
@@ -135,7 +136,7 @@ class ClassicVariable(FlatArray):
 def read_header(path: str) -> ClassicHeader:
     """Read what a file says of its variables."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             header = _Parser(file, os.path.getsize(path)).header()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}; check its permissions.") from error

@@ -19,7 +19,7 @@ from ..units import MIB, format_bytes
 from . import remote
 from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
-from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
+from .stored.files import ByteSource, StreamFile, check_kind, opened, positioned, size_of
 from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
@@ -107,6 +107,8 @@ def _member_bytes(path: str, member: zipfile.ZipInfo, label: str) -> ByteSource:
 
 
 def _open_member(path: str, name: str) -> IO[bytes]:
+    if not remote.is_url(path):
+        check_kind(path)
     # What an archive opened itself is closed with the last member.
     with zipfile.ZipFile(opened(path) if remote.is_url(path) else path) as archive:
         return archive.open(name)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import RequestError, SourceError, first_line, nearest
-from ..storage.disk import expanded
+from ..storage.disk import expanded, open_regular
 from . import remote
 from .collection import Collection, file_and_key
 from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
+from .stored.files import check_kind
 from .views.columns import cells, short_lines, table_column
 
 
@@ -30,11 +31,16 @@ def named(source: Any, *, allow_remote: bool = False) -> Any:
     given, source = source, _spelled_out(source)
     if isinstance(source, list) and isinstance(given, (str, os.PathLike)) and not allow_remote:
         check_not_remote(source, f"the list {os.fspath(given)}")
-    if not isinstance(source, str) or remote.is_url(source) or os.path.exists(source):
+    if not isinstance(source, str) or remote.is_url(source):
+        return source
+    if os.path.exists(source):
+        check_kind(source)
         return source
     if not glob.has_magic(source):
         raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
     matches = glob.glob(source, recursive=True)
+    for match in matches:
+        check_kind(match)
     return matches[0] if len(matches) == 1 else source
 
 
@@ -175,7 +181,7 @@ def _list_file(source: str) -> str:
 def _listed(path: str) -> list[str]:
     """Read paths, one a line; those that are not absolute start at the list's own folder."""
     try:
-        with open(path, encoding="utf-8-sig") as file:  # some editors begin UTF-8 with a byte order mark
+        with open_regular(path, "r", encoding="utf-8-sig") as file:  # some editors begin UTF-8 with a byte order mark
             lines = [line.strip() for line in short_lines(file, path)]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)

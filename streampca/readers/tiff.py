@@ -5,7 +5,9 @@ Pages are decoded by tifffile, which keeps values as stored: 16-bit colour, floa
 
 from __future__ import annotations
 
+import html
 import math
+import os
 import re
 import struct
 import threading
@@ -30,7 +32,7 @@ from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
 from .stored.cf import Packing, Unpacked, packing_of
-from .stored.files import FileStates, Reopening, positioned, size_of
+from .stored.files import FileStates, Reopening, check_kind, positioned, size_of
 from .stored.flat import FlatArray
 from .stored.layout import Layout, SampleAxes
 from .tags import TagRules
@@ -231,7 +233,10 @@ def _images(tiff: Any, path: str) -> int:
 
 
 def _tiff_file(path: str) -> Any:
-    return tifffile.TiffFile(remote.open_file(path) if remote.is_url(path) else path)
+    if remote.is_url(path):
+        return tifffile.TiffFile(remote.open_file(path))
+    check_kind(path)
+    return tifffile.TiffFile(path)
 
 
 @contextmanager
@@ -274,6 +279,8 @@ def _stack(tiff: Any, path: str) -> _Stack:
             f"{path} is one of {len(files)} files of an OME series ({some}); "
             "save the series as one file, as by Bio-Formats' bfconvert."
         )
+    for name in files:
+        check_kind(os.path.join(os.path.dirname(path), name))  # opened to find the series
     series = tiff.series[0]
     own = len(tiff.pages[int(full[0])].shape)
     leading, letters = tuple(series.shape[:-own]), series.axes[:-own]
@@ -325,7 +332,8 @@ def _subfile_types(tiff: Any) -> Iterator[int]:
 
 def _ome_files(tiff: Any) -> list[str]:
     """Names of the files that an OME file says its images are in, where it names them."""
-    return sorted(set(re.findall(r'FileName="([^"]*)"', tiff.ome_metadata or ""))) if tiff.is_ome else []
+    found = re.findall(r"""FileName\s*=\s*(?:"([^"]*)"|'([^']*)')""", tiff.ome_metadata or "") if tiff.is_ome else []
+    return sorted({html.unescape("".join(name)) for name in found})
 
 
 def _ome_order(series: Any, path: str) -> Array | None:

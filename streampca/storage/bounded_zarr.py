@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import bz2
 import copy
+import errno
 import lzma
 import math
 import os
@@ -33,6 +34,7 @@ from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 from zarr.storage import LocalStore, StorePath, WrapperStore
 
 from ..units import MIB, format_bytes
+from .disk import open_regular
 
 SLACK = 64 * 2**10  # bytes that codecs may add to a chunk: headers, checksums, values that do not compress
 FILTERED = 8  # largest factor by which the filters of format 2 lengthen values before they are compressed
@@ -71,35 +73,41 @@ class LimitedStore(WrapperStore[LocalStore]):
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Return the bytes of a file or of a part of it, None where there is none."""
-        self._check(key, byte_range)
-        return await self._store.get(key, prototype, byte_range)
+        try:
+            return await asyncio.to_thread(self._read, key, prototype, byte_range)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
 
     async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
         """Return parts of files."""
-        key_ranges = list(key_ranges)
-        for key, byte_range in key_ranges:
-            self._check(key, byte_range)
-        return await self._store.get_partial_values(prototype, key_ranges)
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
-    def _check(self, key: str, byte_range: Any) -> None:
+    def _read(self, key: str, prototype: Any, byte_range: Any) -> Any:
+        """Read a file or a part of it, and no further than its limit, whatever the system says of its length."""
+        what, most = "a stored chunk takes", self._whole if byte_range is None else self._part
         if key.rpartition("/")[2] in _METADATA:
             what, most = "metadata take", MOST_METADATA
-        elif self._whole is None or self._part is None:
-            return
-        else:
-            what, most = "a stored chunk takes", self._whole if byte_range is None else self._part
-        match byte_range:
-            case RangeByteRequest():
-                size = byte_range.end - byte_range.start
-            case SuffixByteRequest():
-                size = byte_range.suffix
-            case _:
-                try:
-                    size = os.stat(self._store.root / key).st_size
-                except OSError:  # the store says itself what is wrong
-                    return
-        if size > most:
-            raise ValueError(f"{what} at most {format_bytes(most)}, and {key} has {format_bytes(size)}")
+        try:
+            file = open_regular(self._store.root / key)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise ValueError(f"{key} cannot be read: {error.strerror}") from None
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            match byte_range:
+                case None:
+                    start, count = 0, size
+                case RangeByteRequest():
+                    start, count = byte_range.start, byte_range.end - byte_range.start
+                case SuffixByteRequest():
+                    start, count = max(0, size - byte_range.suffix), byte_range.suffix
+                case _:
+                    start, count = byte_range.offset, max(0, size - byte_range.offset)
+            if most is not None and count > most:
+                raise ValueError(f"{what} at most {format_bytes(most)}, and {key} has {format_bytes(count)}")
+            file.seek(start)
+            return prototype.buffer.from_bytes(file.read(count))
 
 
 def limited_store(path: str) -> LimitedStore:

@@ -7,7 +7,6 @@ component can be looked at without reading all.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -38,6 +37,7 @@ from .integrity import (
     check_codecs,
     check_metadata,
     damaged,
+    read_json,
     read_model,
     reason_of,
 )
@@ -366,8 +366,7 @@ class StoredComponents:
             time.sleep(wait)
             self._check_is_there()
             try:
-                with open(os.path.join(self.path, self.array_name, METADATA), encoding="utf-8") as file:
-                    identity = json.load(file)["attributes"][ATTRIBUTE]["id"]
+                identity = read_json(os.path.join(self.path, self.array_name, METADATA))["attributes"][ATTRIBUTE]["id"]
             except FileNotFoundError:  # for an instant, between the two renamings of a replacement
                 continue
             except (OSError, ValueError, LookupError, TypeError):  # damage, which reading has named; or an old model

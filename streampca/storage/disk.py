@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 from ..errors import OutputError
 
@@ -52,17 +52,23 @@ def check_regular(path: str | os.PathLike[str]) -> None:
         _check_mode(os.stat(path).st_mode, path)
 
 
-def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+def open_regular(
+    path: str | os.PathLike[str], mode: str = "rb", *, encoding: str | None = None, newline: str | None = None
+) -> IO[Any]:
     """Open a file for reading; of anything but a file or a link to one, raise OSError at once, see `check_regular`."""
     check_regular(path)  # opening a device may do something
-    # Another may have taken its place since: a pipe that nobody writes to would be waited for.
-    handle = os.open(path, os.O_RDONLY | _NO_WAIT | _BINARY)
+    # Another may have taken its place since, and a pipe that nobody writes to would be waited for.
+    file = open(path, mode, encoding=encoding, newline=newline, opener=_opened_at_once)  # noqa: SIM115 - the caller's
     try:
-        _check_mode(os.fstat(handle).st_mode, path)
-        return open(handle, "rb")
+        _check_mode(os.fstat(file.fileno()).st_mode, path)
     except BaseException:
-        os.close(handle)
+        file.close()
         raise
+    return file
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | _NO_WAIT)
 
 
 def open_own(path: str, flags: int, mode: int = 0o666) -> int:

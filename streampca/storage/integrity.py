@@ -33,6 +33,7 @@ from ..planning.boxes import Box, tiles_of
 from ..signals import safe_point
 from ..units import MIB, budget_size, format_bytes
 from .bounded_zarr import MOST_METADATA, TEXT_CODECS, bounded, limited_store
+from .disk import open_regular
 from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
@@ -140,10 +141,11 @@ def metadata_digest(path: str) -> str:
 
 def read_json(path: str) -> Any:
     """Return the contents of a file of metadata; raises ValueError if it is too long, and what parsing it does."""
-    if (size := os.path.getsize(path)) > MOST_METADATA:
+    with open_regular(path) as file:
+        size, text = os.fstat(file.fileno()).st_size, file.read(MOST_METADATA + 1)
+    if max(size, len(text)) > MOST_METADATA:
         raise ValueError(f"metadata take at most {format_bytes(MOST_METADATA)}, and it has {format_bytes(size)}")
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return json.loads(text.decode("utf-8"))
 
 
 def check_metadata(path: str, name: str, digest: str | None) -> None:
@@ -372,8 +374,8 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
 
 def _root_bytes(path: str) -> bytes | None:
     try:
-        with open(os.path.join(path, METADATA), "rb") as file:
-            return file.read(MOST_METADATA + 1)  # a longer one is refused
+        with open_regular(os.path.join(path, METADATA)) as file:
+            return bytes(file.read(MOST_METADATA + 1))  # a longer one is refused
     except OSError:
         return None
 

@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import ChangedError, DataError, OutputError, RequestError
 from ..events import Listener, silent
-from .disk import bytes_on_disk, check_place, is_own, sync_folder
+from .disk import bytes_on_disk, check_place, is_own, open_regular, sync_folder
 from .free_space import check_free_space, writing
 from .locks import alone_at
 from .tiff_pages import ENDINGS as TIFF
@@ -293,7 +293,7 @@ def _is_own_table(path: str) -> bool:
 def group_attribute(path: str) -> dict[str, Any] | None:
     """Return our root attribute of a Zarr group; None of anything else, and where others put files into it."""
     try:
-        with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
+        with open_regular(os.path.join(path, "zarr.json"), "r", encoding="utf-8") as file:
             about = json.load(file)["attributes"][ATTRIBUTE]
         own = all(name == "zarr.json" or name.startswith(".") or _is_member(path, name) for name in os.listdir(path))
     except (OSError, ValueError, KeyError, TypeError):

@@ -17,7 +17,7 @@ from ...models.pca import PCAModel, load_model
 from ...readers import Opened, Opening, check_apart, check_not_remote, column_paths, given_of, open_collection, paths_of
 from ...readers.collection import Collection, data_difference, file_and_key
 from ...signals import stopping_on_signals
-from ...storage.disk import expanded
+from ...storage.disk import expanded, open_regular
 from ...storage.locks import alone_at
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
@@ -232,6 +232,6 @@ class ReportFiles:
 
 def _is_another_page(path: str) -> bool:
     """Return whether a file is HTML but no report."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         start = file.read(MOST_BEFORE_TITLE)
     return start.lstrip()[:1] == b"<" and TITLE.encode() not in start

@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import SourceError
+from ...storage.disk import open_regular
 from ...storage.georeference import Georeference
 from ...units import format_shape
 from .. import remote
@@ -86,7 +87,7 @@ def _opened(path: str, reading: TagRules) -> Iterator[OpenedImage]:
 def _as_stored(path: str, reading: TagRules) -> Iterator[OpenedImage]:
     try:
         # Closed by the with below; errors of opening are told apart.
-        file: IO[bytes] = io.BytesIO(remote.fetch(path)) if remote.is_url(path) else open(path, "rb")  # noqa: SIM115
+        file: IO[bytes] = io.BytesIO(remote.fetch(path)) if remote.is_url(path) else open_regular(path)
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check that it is there.") from error
     with file, decoding(path):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import OutputError, RequestError
+from ...storage.disk import open_regular
 from .. import remote
 from ..collection import Array, State, group_size, span_of
 from ..tags import TagRules
@@ -223,7 +224,7 @@ def read_table(path: str) -> dict[str, Array] | None:
         return None
     try:
         # Opened here: numpy leaves what it opened open where it is no whole archive.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             table = {name: archive[name] for name in archive.files}
         if str(table["format"]) == _FORMAT:  # whole, by the archive's checksums
             return table

@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from ...errors import SourceError
+from ...storage.disk import check_regular, open_regular
 from .. import remote
 from ..collection import Array, State, digest, file_state, group_size, span_of
 
@@ -128,7 +129,8 @@ class PlainFile(Reopening, ByteSource):
         with self._lock:
             if self._descriptor < 0:
                 try:
-                    self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+                    with open_regular(self.path) as file:
+                        self._descriptor = os.dup(file.fileno())
                 except OSError as error:
                     raise SourceError(f"{self.label} cannot be opened: {error.strerror}; check the path.") from error
             return self._descriptor
@@ -174,9 +176,17 @@ def opened(path: str) -> IO[bytes]:
     if remote.is_url(path):
         return remote.open_file(path)
     try:
-        return open(path, "rb")
+        return open_regular(path)
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
+
+
+def check_kind(path: str) -> None:
+    """Raise SourceError of what is neither a file nor a folder, or is a link to such: a pipe, a device."""
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}; give a file or a folder.") from None
 
 
 def is_gzip(path: str) -> bool:
@@ -187,6 +197,8 @@ def is_gzip(path: str) -> bool:
 
 def unzipped(path: str) -> IO[bytes]:
     """Open a gzipped file, or what lies behind a URL, as the bytes inside."""
+    if not remote.is_url(path):
+        check_kind(path)
     return cast("IO[bytes]", gzip.open(opened(path) if remote.is_url(path) else path, "rb"))
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import RequestError, SourceError, first_line, nearest
-from ...storage.disk import expanded
+from ...storage.disk import expanded, open_regular
 from ...storage.table_cells import of_cell
 from ...units import format_bytes
 from ..collection import Array, Collection, unmasked
@@ -136,7 +136,7 @@ def short_lines(file: Iterable[str], path: str) -> Iterator[str]:
 def cells(path: str, column: str) -> Iterator[str]:
     """Return the texts of a column; rows are read one at a time."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open_regular(path, "r", encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(short_lines(file, path), delimiter="\t" if path.lower().endswith(".tsv") else ",")
             names = [name.strip() for name in next(rows, [])]
             if column not in names:
@@ -181,11 +181,11 @@ def _loaded(path: str, member: str, most: int) -> Array:
     """Return an array that numpy saved, alone or in an archive, unless its header says it has more values than that."""
     try:
         if not member:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 _check_count(file, path, most)
                 file.seek(0)
                 return np.asarray(np.load(file, allow_pickle=False))
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as whole, zipfile.ZipFile(whole) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             if member not in names:
                 raise RequestError(f"{path} has no array {member!r}; it holds {', '.join(names)}.")
