@@ -164,5 +164,7 @@ def plan_run(
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
     target = target_of(run.fit.target, weighed, request.kind, n_slices=request.n_slices)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
+    if shape is not None:
+        return replace(planned, assumed="")  # it begins with the samples
     # The feature map is not there yet, so reading is measured without it.
-    return calibrated(planned, collection.unmapped or collection) if measured and shape is None else planned
+    return calibrated(planned, collection.unmapped or collection) if measured else planned

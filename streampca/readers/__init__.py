@@ -211,6 +211,9 @@ def open_collection(
     made = composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
     if made is not source:
         before = source.opened if isinstance(source, Collection) else None
+        guessed = made.guessed_axes
+        if before is None and guessed is not None:  # the same samples, whatever is taken by default another time
+            given["sample_axes"] = guessed.sample
         made.opened = record_of(source, given) if before is None else before.again(**given_of(given))
         made.beside = (*made.beside, *files_beside(source), *column_paths(labels))
     return made

@@ -59,6 +59,22 @@ class Skipped(NamedTuple):
     reason: str
 
 
+class GuessedAxes(NamedTuple):
+    """Axes of an array, by name or number, that were taken for those of one sample, and of samples, by position."""
+
+    sample: tuple[int | str, ...]
+    samples: tuple[int | str, ...]
+
+    def line(self) -> str:
+        """Say what was taken for a sample, and the option that says otherwise."""
+        along = ", ".join(f"{axis}" for axis in self.samples)
+        of_one = ",".join(map(str, self.sample))
+        return (
+            f"samples are taken along axis {along}, by its position alone; --sample-axes (sample_axes) names the axes "
+            f"of one sample, here {of_one}"
+        )
+
+
 class Collection(abc.ABC):
     r"""n samples, each an array of `sample_shape`, read as rows of p = prod(sample_shape) features.
 
@@ -137,6 +153,7 @@ class Collection(abc.ABC):
             "source": self.source,
             "samples": f"{self.n_samples} of {upto}{format_shape(self.sample_shape)}{axes}",
             "values": f"{self.dtype.name}, {self.n_features} features a sample, {format_bytes(self.nbytes)} in all",
+            **({} if self.guessed_axes is None else {"axes": self.guessed_axes.line()}),
             "storage": f"chunks of {counted(samples, 'sample')} x {features} features",
             "first": without_secrets(self.where(0)),
             "last": without_secrets(self.where(self.n_samples - 1)),
@@ -269,6 +286,11 @@ class Collection(abc.ABC):
     @property
     def sample_axis(self) -> str | None:
         """Name of the one axis that counts samples (time ...), where the source has one with a name."""
+        return None
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """Axes that were taken for one sample by their positions alone; None where the source or the caller says so."""
         return None
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:

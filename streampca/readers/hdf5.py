@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import machine
 from ..errors import SourceError, StreampcaError, first_line
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, check_shape
 from .hdf5_chunks import ChunkSizes, chunk_decoder, whole_chunks
@@ -36,6 +36,7 @@ from .hdf5_content import (
     scale_of,
     select_dataset,
     sources_of,
+    tagged_axes,
 )
 from .hdf5_growth import growing_states, mode_of, written_entries
 from .stored import cf
@@ -89,7 +90,7 @@ class Hdf5Array(Reopening, StoredArray):
         check_filters(dataset, label)
         elsewhere = 0 if held else check_stored(dataset, label)
         self._label, self._path, self._name = label, str(dataset.file.filename), str(dataset.name)
-        self.dims = axis_names(dataset)
+        self.dims = axis_names(dataset) or tagged_axes(dataset, label)
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
         # Values written to an open file may be in HDF5's memory only.
@@ -137,6 +138,11 @@ class Hdf5Array(Reopening, StoredArray):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Values of the dimension scales by the axis's name, and datasets beside this one that its attributes name."""
         return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes of the coordinates."""
+        return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables)
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         dataset, dims, label = self._open(), self.dims or (), f"{self._label}, coordinate {name!r}"

@@ -6,6 +6,7 @@ opening, before any of it passes for data.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -31,6 +32,8 @@ _MOST_DATASETS = 10_000
 _MOST_OPENED = 256
 # Longer attributes are data of their own.
 _MOST_ITEMS = 4096
+# Letters of JSON that names some axes: vigra writes about 150 for each.
+_MOST_TAGS = 2**14
 # Attributes by which HDF5 and NetCDF-4 tie datasets together; they say nothing of the data.
 _TIES = frozenset(
     (
@@ -159,6 +162,35 @@ def axis_names(dataset: Any) -> tuple[str, ...] | None:
         name = str(label or "") or (scale.name.rpartition("/")[2] if scale is not None and scale.name else "")
         names.append(name if name and name not in names else f"axis_{axis}")
     return None if all(name == f"axis_{axis}" for axis, name in enumerate(names)) else tuple(names)
+
+
+def tagged_axes(dataset: Any, label: str) -> tuple[str, ...] | None:
+    """Return the names of the axes that ilastik and vigra keep as JSON in the attribute ``axistags``; None without."""
+    try:
+        tags = cf.plain_value(dataset.attrs["axistags"]) if "axistags" in dataset.attrs else None
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):  # of a type that numpy lacks, or damaged
+        tags = ""
+    if tags is None:
+        return None
+    keys = _tag_keys(tags)
+    if keys is None or len(keys) != len(dataset.shape):
+        _log.warning(
+            "%s has axistags that do not name its %d axes; they are left out, and axes are taken as if without names.",
+            label, len(dataset.shape),
+        )  # fmt: skip
+        return None
+    return tuple(key if keys.count(key) == 1 else f"axis_{axis}" for axis, key in enumerate(keys))
+
+
+def _tag_keys(tags: Any) -> list[str] | None:
+    """Return the keys of axes that JSON lists; None where it is anything else, or longer than any that vigra writes."""
+    if not isinstance(tags, str) or len(tags) > _MOST_TAGS:
+        return None
+    try:
+        keys = [axis["key"] for axis in json.loads(tags)["axes"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return keys if all(isinstance(key, str) and key.isascii() and key.isalnum() for key in keys) else None
 
 
 def scale_of(dataset: Any, axis: int) -> Any:

@@ -34,6 +34,7 @@ from .remote import is_url
 from .silence_decoders import quiet
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
+from .stored.axis_roles import page_axes
 from .stored.layout import SampleAxes, layout_of
 from .tags import TagRules
 from .threads import for_each
@@ -241,7 +242,8 @@ class MixedImages(Collection):
 
     def _selected(self, shape: tuple[int, ...], axes: SampleAxes) -> slice:
         dims = ("sample", "y", "x", "channel")[: len(shape)]
-        layout = layout_of(shape, source=self.source, dims=dims, sample_axes=None, select=axes.get("select"))
+        whole = partial(page_axes, dims=dims)
+        layout = layout_of(shape, source=self.source, dims=dims, default=whole, select=axes.get("select"))
         rows, *others = layout.index
         if (
             axes.get("sample_axes") is not None

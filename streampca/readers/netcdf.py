@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple, Unpack
 import numpy as np
 
 from ..errors import SourceError
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from . import remote
 from .collection import Array, Collection, check_dtype, check_shape
 from .stored import cf
@@ -91,6 +91,11 @@ class ClassicVariable(FlatArray):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Values of the coordinate variables, by the axis's name."""
         return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes of the coordinate variables."""
+        return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables)
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         found = self._beside.get(name)

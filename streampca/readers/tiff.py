@@ -27,6 +27,7 @@ from .image_files.opened_image import OpenedImage, check_size, decoding
 from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
+from .stored.axis_roles import DefaultAxes, page_axes
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.files import FileStates, Reopening, positioned, size_of
 from .stored.flat import FlatArray
@@ -99,6 +100,9 @@ class TiffCollection(ArrayCollection):
     def stored_coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates along the axes of the pages, by name."""
         return self._known
+
+    def _default_axes(self, kept: Sequence[int]) -> DefaultAxes:
+        return page_axes(kept, self.dims)
 
     def where(self, index: int) -> str:
         """Name the page, counted from 1 as viewers do."""

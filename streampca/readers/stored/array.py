@@ -18,11 +18,12 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from ...errors import RequestError, SourceError, StreampcaError, first_line
-from ...storage.coordinate import Coordinate
+from ...storage.coordinate import Coordinate, Described
 from ..collection import (
     Array,
     Chunks,
     Collection,
+    GuessedAxes,
     State,
     check_dtype,
     check_shape,
@@ -31,8 +32,9 @@ from ..collection import (
     with_ends,
     with_nan,
 )  # fmt: skip
-from ..coordinates import LEVEL, MOST_VALUES, named_coordinates, over_axes, plain
+from ..coordinates import LEVEL, MOST_VALUES, described_coordinates, named_coordinates, over_axes, plain
 from .array_boxes import Box, boxes_of, covering_box, lengths
+from .axis_roles import DefaultAxes, default_axes, roles_of
 from .files import FileStates
 from .layout import Axis, Layout, SampleAxes, layout_of
 from .select_values import places_of_values
@@ -75,6 +77,8 @@ class StoredArray(abc.ABC):
         Files that any value may be read from.
     grows : bool
         See `Collection`.
+    counts_first : bool
+        Whether the format itself says that entries of axis 0 are samples.
     """
 
     shape: tuple[int, ...]
@@ -88,11 +92,17 @@ class StoredArray(abc.ABC):
     dims: tuple[str, ...] | None = None
     files: FileStates
     grows: bool = False
+    counts_first: bool = False
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates along one or several of its axes, by name, one value an entry; read when asked for."""
         return {}
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes and axes of the coordinates, of those too that are too large to be read; their values are not."""
+        return {name: Described(each.attributes, each.axes) for name, each in self.coordinates.items()}
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return the texts along an axis, one an entry, where the format keeps such; read when asked for."""
@@ -163,10 +173,19 @@ class ObjectArray(StoredArray):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates that an `xarray.DataArray` has along its axes; none for other objects."""
-        if not hasattr(getattr(self.array, "coords", None), "items") or not hasattr(self.array, "indexes"):
+        if not self._has_names:
             return {}
         found = {name: plain(*each) for name, each in named_coordinates(self.array).items()}
         return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes of the coordinates of an `xarray.DataArray`; none for other objects."""
+        return described_coordinates(self.array) if self._has_names else {}
+
+    @property
+    def _has_names(self) -> bool:
+        return hasattr(getattr(self.array, "coords", None), "items") and hasattr(self.array, "indexes")
 
     def read(self, box: Box) -> Array:
         """Return a slice of the array; a view where it gives one."""
@@ -220,8 +239,16 @@ class ArrayCollection(Collection):
         self._lay_out(self._layout_of(shape, axes))
 
     def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
-        counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
-        return layout_of(shape, source=self.source, dims=self.dims or None, counting=counting, **axes)
+        return layout_of(shape, source=self.source, dims=self.dims or None, default=self._default_axes, **axes)
+
+    def _default_axes(self, kept: Sequence[int]) -> DefaultAxes:
+        """Choose the axes of one sample where the caller names none, by what the array says of them."""
+        counting = self.attributes.get("sample_axis")  # as outputs of ours say
+        if counting in self.dims and len(kept) > 1:
+            return DefaultAxes(tuple(axis for axis in kept if self.dims[axis] != counting))
+        roles = roles_of(self.dims, self.array.described) if self.dims else None
+        found = default_axes(kept, self.array.shape, roles)
+        return found._replace(by_position=found.by_position and not self.array.counts_first)
 
     def _lay_out(self, layout: Layout) -> None:
         self.layout = layout
@@ -280,6 +307,15 @@ class ArrayCollection(Collection):
             if each is not None:
                 found[name] = each._replace(values=each.values[tuple(taken[dim] for dim in each.along(name))])
         return found
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """Axes that were taken for one sample by their positions alone."""
+        if not self.layout.by_position:
+            return None
+        names = self.dims or range(len(self.layout.index))
+        inner, outer = (tuple(names[axis] for axis in axes) for axes in (self.layout.inner, self.layout.outer))
+        return GuessedAxes(inner, outer)
 
     @property
     def sample_axis(self) -> str | None:

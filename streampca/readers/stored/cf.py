@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import SourceError
-from ...storage.coordinate import PACKING, Coordinate
+from ...storage.coordinate import PACKING, Coordinate, Described
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from ..coordinates import MOST_TEXTS, MOST_VALUES
@@ -93,7 +93,7 @@ class Unpacked(StoredArray):
         self.shape, self.dtype, self.chunk_shape = stored.shape, packing.dtype, stored.chunk_shape
         self.attributes = {name: value for name, value in stored.attributes.items() if name not in PACKING}
         self.dims, self.encoded, self.grows = stored.dims, stored.encoded, stored.grows
-        self.keeps = stored.keeps
+        self.keeps, self.counts_first = stored.keeps, stored.counts_first
         # A piece as stored, and which of it is missing.
         piece = largest_piece(self.shape, self.chunk_shape, self._most)
         self.decode_bytes = stored.decode_bytes + piece * (stored.dtype.itemsize + 1)
@@ -102,6 +102,11 @@ class Unpacked(StoredArray):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Return those of the stored array."""
         return self._stored.coordinates
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Return that of the stored array."""
+        return self._stored.described
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return those of the stored array."""
@@ -195,20 +200,45 @@ def coordinates_of(
     attributes: Mapping[str, Any],
     variables: Callable[[str], Iterable[Variable]],
 ) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes of an array, of those `variables` that have a name.
+    """Return the coordinates along the axes of an array; see `variables_along`."""
+    return {
+        name: decoded(each.read(), each.attributes, each.label)._replace(axes=each.axes)
+        for name, each in variables_along(dims, shape, attributes, variables).items()
+        if math.prod(each.shape) <= (MOST_TEXTS if each.is_text else MOST_VALUES)
+    }
+
+
+def described_by(
+    dims: Sequence[str],
+    shape: tuple[int, ...],
+    attributes: Mapping[str, Any],
+    variables: Callable[[str], Iterable[Variable]],
+) -> dict[str, Described]:
+    """Return what the attributes of the coordinates along the axes of an array say; see `variables_along`."""
+    return {
+        name: Described({key: plain_value(value) for key, value in each.attributes.items()}, each.axes)
+        for name, each in variables_along(dims, shape, attributes, variables).items()
+    }
+
+
+def variables_along(
+    dims: Sequence[str],
+    shape: tuple[int, ...],
+    attributes: Mapping[str, Any],
+    variables: Callable[[str], Iterable[Variable]],
+) -> dict[str, Variable]:
+    """Return those `variables` that have a name and lie along axes of an array.
 
     They are the first that fits of those called as an axis, and of those along one or several that the array's
     attribute ``coordinates`` names (CF conventions, section 5).
     """
-    found: dict[str, Coordinate] = {}
+    found: dict[str, Variable] = {}
     lengths_of = dict(zip(dims, shape, strict=False))
     for name in (*dims, *str(attributes.get("coordinates", "")).split()):
         for each in variables(name) if name not in found else ():
             along = each.axes == (name,) if name in dims else len(set(each.axes)) == len(each.axes)
-            if not along or math.prod(each.shape) > (MOST_TEXTS if each.is_text else MOST_VALUES):
-                continue
-            if each.shape == tuple(lengths_of.get(axis) for axis in each.axes):
-                found[name] = decoded(each.read(), each.attributes, each.label)._replace(axes=each.axes)
+            if along and each.shape == tuple(lengths_of.get(axis) for axis in each.axes):
+                found[name] = each
                 break
     return found
 

@@ -21,7 +21,7 @@ from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
-from ..collection import Array, Chunks, Collection, Filled, Skipped, State, digest, encoded_states, group_size, span_of
+from ..collection import Array, Chunks, Collection, Filled, GuessedAxes, Skipped, State, digest, encoded_states, group_size, span_of
 from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in
 from ..image_files.census import log_skipped, with_remedy
@@ -96,6 +96,7 @@ class _Part(NamedTuple):
     several: bool
     reading: Mapping[str, str] | None
     sample_axis: str | None
+    guessed_axes: GuessedAxes | None
     coordinates: Mapping[str, Coordinate]
 
 
@@ -110,6 +111,7 @@ class _Group:
 
     def __init__(self, part: _Part, checked: bool) -> None:
         self.kind, self.sample_axis, self.sizes = part.kind, part.sample_axis, np.ones(4, np.int64)
+        self.guessed_axes = part.guessed_axes
         self.grid = CommonGrid(SourceError, checked=checked)
         self.error: SourceError | None = None
 
@@ -194,6 +196,7 @@ class Joined(Reopening, Filled):
         shape, self.dtype, self.axes = common.kind
         self.shape = (int(self._ends[-1]), *shape)
         self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
+        self._guessed_axes = common.guessed_axes
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
         for number in self._orders:
@@ -233,6 +236,11 @@ class Joined(Reopening, Filled):
     def sample_axis(self) -> str | None:
         """The one that all parts have."""
         return self._sample_axis
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """That of the first part."""
+        return self._guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates that all parts have, concatenated, in the units of the first part."""
@@ -391,7 +399,7 @@ def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> 
     kind = part.sample_shape, part.dtype, part.axes
     sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
     own = _number(encoded_states(states) if several else before)
-    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.coordinates)
+    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.guessed_axes, part.coordinates)
 
 
 def _number(state: object) -> int:

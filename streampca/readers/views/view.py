@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...storage.coordinate import Coordinate
-from ..collection import Chunks, Collection
+from ..collection import Chunks, Collection, GuessedAxes
 
 
 class View(Collection):
@@ -57,6 +57,11 @@ class View(Collection):
     def sample_axis(self) -> str | None:
         """Return that of the base."""
         return self.base.sample_axis
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """Return that of the base."""
+        return self.base.guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return that of the base."""
