@@ -112,9 +112,7 @@ def test_labels_beside_a_picture_are_opened_when_asked_for(tmp_path):
     group = write(tmp_path / "x.zarr", x)
     write(tmp_path / "x.zarr" / "labels" / "cells", x % 7)
     assert group["labels/cells/0"].shape == x.shape
-    np.testing.assert_array_equal(
-        everything(tmp_path / "x.zarr", key="labels/cells"), x % 7
-    )
+    np.testing.assert_array_equal(everything(tmp_path / "x.zarr", key="labels/cells"), x % 7)
     assert open_collection(tmp_path / "x.zarr", key="labels/cells/1").shape == (2, 3, 4, 3, 5)
     assert open_collection(tmp_path / "x.zarr").source.endswith("array '0'")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StreampcaError
 from ..events import Listener, silent
 from ..execution import ClusterOptions
 from ..execution.cluster_options import LOCAL
@@ -35,6 +35,17 @@ def open_run(
     """Open the collection of a run; `listing` and `like` are as for `open_collection`."""
     options: Opening = {**opening_of(config), "listing": listing}
     return open_collection(config.source, **options, like=like, listener=listener)
+
+
+def with_guessed_axes(run: Run) -> Run:
+    """Return a run that says which axes make one sample, where their positions alone would decide; reads headers."""
+    if run.collection.sample_axes is not None:
+        return run
+    try:
+        guessed = open_run(run.collection).guessed_axes
+    except StreampcaError:  # which is said where the run is carried out
+        return run
+    return run if guessed is None else run.with_sample_axes(guessed.sample)
 
 
 def opening_of(config: CollectionConfig) -> Opening:

@@ -395,13 +395,14 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
     problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
     skipped = first.about.get("skipped") or []
+    axes = {name: first.about[name] for name in ("axes",) if name in first.about}
     known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
     reading = known[0] if known else None
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
         data |= {name: first.about.get(name) for name in ("states", "dtype", "nbytes", "units", "opened")}
         data |= {"reading": reading}
-        data |= {"skipped": skipped, "parts": first.part.of}
+        data |= {"skipped": skipped, "parts": first.part.of, **axes}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
     merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]
     _check_apart(merged)
@@ -417,6 +418,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         "reading": reading,
         "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
         "merged": merged,
+        **axes,
     }
     n_samples = sum(piece.about["plan"]["problem"]["n_samples"] for piece in pieces)
     return data, replace(problem, n_samples=n_samples), request

@@ -20,6 +20,7 @@ from ..errors import ChangedError, DataError, RequestError, SourceError, without
 from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
 from ..units import counted, format_bytes, format_shape
+from .opening_record import GuessedAxes
 
 Array = npt.NDArray[Any]
 
@@ -57,22 +58,6 @@ class Skipped(NamedTuple):
 
     path: str
     reason: str
-
-
-class GuessedAxes(NamedTuple):
-    """Axes of an array, by name or number, that were taken for those of one sample, and of samples, by position."""
-
-    sample: tuple[int | str, ...]
-    samples: tuple[int | str, ...]
-
-    def line(self) -> str:
-        """Say what was taken for a sample, and the option that says otherwise."""
-        along = ", ".join(f"{axis}" for axis in self.samples)
-        of_one = ",".join(map(str, self.sample))
-        return (
-            f"samples are taken along axis {along}, by its position alone; --sample-axes (sample_axes) names the axes "
-            f"of one sample, here {of_one}"
-        )
 
 
 class Collection(abc.ABC):
@@ -287,6 +272,11 @@ class Collection(abc.ABC):
     def sample_axis(self) -> str | None:
         """Name of the one axis that counts samples (time ...), where the source has one with a name."""
         return None
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Names of the axes that are flattened into samples, where the source has names."""
+        return ()
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:

@@ -95,7 +95,10 @@ def described_coordinates(array: Any) -> dict[str, Described]:
 
     Levels of a MultiIndex are left out: none of them alone is what its axis counts.
     """
-    found, levels = {}, {name for index in array.indexes.values() if getattr(index, "nlevels", 1) > 1 for name in index.names}
+    found, levels = (
+        {},
+        {name for index in array.indexes.values() if getattr(index, "nlevels", 1) > 1 for name in index.names},
+    )
     for name, each in array.coords.items():
         if name in levels:
             continue

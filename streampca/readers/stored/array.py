@@ -23,7 +23,6 @@ from ..collection import (
     Array,
     Chunks,
     Collection,
-    GuessedAxes,
     State,
     check_dtype,
     check_shape,
@@ -33,6 +32,7 @@ from ..collection import (
     with_nan,
 )  # fmt: skip
 from ..coordinates import LEVEL, MOST_VALUES, described_coordinates, named_coordinates, over_axes, plain
+from ..opening_record import GuessedAxes
 from .array_boxes import Box, boxes_of, covering_box, lengths
 from .axis_roles import DefaultAxes, default_axes, roles_of
 from .files import FileStates
@@ -44,6 +44,8 @@ from .value_digests import object_states
 PAGE = 4096
 # Counting what is stored of an array with more chunks takes seconds.
 MOST_COUNTED = 10_000
+# Bytes compared with a number at a time: with the result they fit the second-level cache.
+_COMPARED = 512 * 1024
 
 _log = logging.getLogger("streampca")
 
@@ -79,6 +81,9 @@ class StoredArray(abc.ABC):
         See `Collection`.
     counts_first : bool
         Whether the format itself says that entries of axis 0 are samples.
+    unwritten : numpy number or None
+        Number that the format has where no value was written, if the file does not declare that it is missing: read as
+        NaN among floats, and refused among whole numbers. Of the dtype's kind, and no NaN.
     """
 
     shape: tuple[int, ...]
@@ -93,6 +98,7 @@ class StoredArray(abc.ABC):
     files: FileStates
     grows: bool = False
     counts_first: bool = False
+    unwritten: Any = None
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -266,6 +272,12 @@ class ArrayCollection(Collection):
             select[name] = place
         return self.laid_out(self._layout_of(self.array.shape, {**self._asked, "select": select}))
 
+    def of_array(self, array: StoredArray) -> Self:
+        """Return the same samples of another view of the array, of the same shape and axes."""
+        other = copy.copy(self)
+        other.array, other.dtype = array, check_dtype(np.dtype(array.dtype), self.source)
+        return other
+
     def laid_out(self, layout: Layout) -> Self:
         """Return the same array seen by another layout of its axes."""
         other = copy.copy(self)
@@ -307,6 +319,11 @@ class ArrayCollection(Collection):
             if each is not None:
                 found[name] = each._replace(values=each.values[tuple(taken[dim] for dim in each.along(name))])
         return found
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Names of the axes flattened into samples, where the array has names."""
+        return tuple(self.dims[axis] for axis in self.layout.outer) if self.dims else ()
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:
@@ -382,7 +399,9 @@ class ArrayCollection(Collection):
             return np.ascontiguousarray(piece.reshape(shape[0], width)[:, cut])
         out = np.empty((shape[0], width), self.dtype)
         self._fill(boxes, out)
-        return np.ascontiguousarray(out[:, cut])
+        read = np.ascontiguousarray(out[:, cut])
+        self._settle(rows.start, read)
+        return read
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill whole lines of samples directly; see `Collection.read_into`."""
@@ -391,6 +410,7 @@ class ArrayCollection(Collection):
             super().read_into(rows, features, out)
         else:
             self._fill(boxes, out)
+            self._settle(rows.start, out)
 
     def _boxes(self, rows: slice, features: slice) -> tuple[list[Box], int, slice]:
         """Return boxes over (outer, inner) axes that hold what is read, their features, and which of these are."""
@@ -406,6 +426,25 @@ class ArrayCollection(Collection):
             target = out[done : done + count].reshape(*lengths(box), *(1 for _ in layout.dropped))
             self.array.read_into(layout.key(box), target.transpose(np.argsort(layout.order)))
             done += count
+
+    def _settle(self, first: int, rows: Array) -> None:
+        """Take numbers that no one wrote for missing in rows just read, (samples, features), or refuse the sample."""
+        number = self.array.unwritten
+        if number is None:
+            return
+        # As bits, in the order in which they are stored: numpy compares numbers of another byte order ten times slower.
+        bits = np.dtype(f"u{self.dtype.itemsize}")
+        wanted = np.array([number], self.dtype).view(bits)[0]
+        step = max(1, _COMPARED // max(1, rows.shape[1] * rows.dtype.itemsize))
+        for start in range(0, len(rows), step):
+            piece = rows[start : start + step]
+            found = piece.view(bits) == wanted
+            if not found.any():
+                continue
+            if self.dtype.kind != "f":
+                sample = first + start + int(found.any(axis=1).argmax())
+                raise SourceError(never_written(self.where(sample), number))
+            piece[found] = np.nan
 
     def where(self, index: int) -> str:
         """Name the sample, by its place on every axis where several make the samples."""
@@ -466,6 +505,15 @@ def check_written(stored: int, count: int, fill: Any, label: str) -> None:
             "%s has %d of %d chunks stored; the others read as %s, which is right only if it was written to its end.",
             label, stored, count, fill,
         )  # fmt: skip
+
+
+def never_written(where: str, number: Any) -> str:
+    """Say that a sample holds the number that stands for values that were never written, and what to do about it."""
+    return (
+        f"{where} has values {number}, which the format has where none was written, and its file declares no fill "
+        f"value; read them as missing with --fill-value {number} (fill_value={number}), with a rule for these such as "
+        "--missing drop-samples, or as numbers with --fill-value none (fill_value='none')."
+    )
 
 
 def page_shape(shape: tuple[int, ...], values: int) -> tuple[int, ...]:

@@ -24,7 +24,6 @@ class Role(Enum):
     X = "x"
     PIXELS = "pixels"
     COLOURS = "colours"
-    FEATURES = "features"
     OTHER = "other"
 
 
@@ -51,12 +50,10 @@ _WORDS = (
     "sample", "samples", "member", "members", "realization", "realizations", "realisation", "ensemble", "ens",
     "ensemble_member", "number", "run", "runs", "position", "positions", "scene", "scenes", "frame", "frames",
 )  # fmt: skip
-_FEATURES = ("component", "feature", "features")
 _OF_NAME = {
     **{y: Role.Y for y, _ in _PAIRS},
     **{x: Role.X for _, x in _PAIRS},
     **dict.fromkeys((*_TIMES, *_WORDS), Role.SAMPLES),
-    **dict.fromkeys(_FEATURES, Role.FEATURES),
 }
 _OF_AXIS = {"T": Role.SAMPLES, "Y": Role.Y, "X": Role.X, "Z": Role.OTHER, "C": Role.COLOURS}
 _OF_STANDARD_NAME = {
@@ -121,7 +118,7 @@ def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role
     """Choose the axes of one sample among those of an array that are kept; all but the first without names.
 
     Axes that count samples do, all of them. Without any, the first does that has several entries and is neither along
-    a picture nor of colours or features; none, where there is no such axis: it is a single image.
+    a picture nor of colours; none, where there is no such axis: it is a single image.
     """
     if len(kept) < 2:
         return DefaultAxes(())

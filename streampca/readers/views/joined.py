@@ -21,11 +21,23 @@ from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
-from ..collection import Array, Chunks, Collection, Filled, GuessedAxes, Skipped, State, digest, encoded_states, group_size, span_of
+from ..collection import (
+    Array,
+    Chunks,
+    Collection,
+    Filled,
+    Skipped,
+    State,
+    digest,
+    encoded_states,
+    group_size,
+    span_of,
+)
 from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
+from ..opening_record import GuessedAxes
 from ..stored.files import Reopening, state_of
 from ..stored.layout import SampleAxes
 from ..tags import TagRules
@@ -49,6 +61,7 @@ def open_joined(
     on_bad_file: str = "error",
     coordinates: str = CHECK,
     sel: Mapping[str, Any] | None = None,
+    fill_value: int | float | str | None = None,
     opened: Callable[..., Collection],
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
     **axes: Unpack[SampleAxes],
@@ -56,7 +69,8 @@ def open_joined(
     """Open every file of a list, glob or folder and put them one after another."""
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
-    options = {"key": key, "sel": sel, **axes}
+    filled = {} if fill_value is None else {"fill_value": fill_value}
+    options = {"key": key, "sel": sel, **filled, **axes}
     checked = is_checked(coordinates)
     return joined(files, label, options, opened, reading, skip=on_bad_file == "skip", checked=checked)
 
@@ -78,7 +92,7 @@ def joined(
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
     further |= {"coordinates": CHECK if checked else IGNORE, "allow_remote": False}
-    opener = partial(opened, options={"sample_axes": None, "select": None, **options, **further})
+    opener = partial(opened, options={"sample_axes": None, "select": None, "fill_value": None, **options, **further})
     return Joined(files, opener, source=label, how=how, skip=skip, checked=checked)
 
 
@@ -96,6 +110,7 @@ class _Part(NamedTuple):
     several: bool
     reading: Mapping[str, str] | None
     sample_axis: str | None
+    samples_along: tuple[str, ...]
     guessed_axes: GuessedAxes | None
     coordinates: Mapping[str, Coordinate]
 
@@ -111,7 +126,7 @@ class _Group:
 
     def __init__(self, part: _Part, checked: bool) -> None:
         self.kind, self.sample_axis, self.sizes = part.kind, part.sample_axis, np.ones(4, np.int64)
-        self.guessed_axes = part.guessed_axes
+        self.samples_along, self.guessed_axes = part.samples_along, part.guessed_axes
         self.grid = CommonGrid(SourceError, checked=checked)
         self.error: SourceError | None = None
 
@@ -196,7 +211,7 @@ class Joined(Reopening, Filled):
         shape, self.dtype, self.axes = common.kind
         self.shape = (int(self._ends[-1]), *shape)
         self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
-        self._guessed_axes = common.guessed_axes
+        self._samples_along, self._guessed_axes = common.samples_along, common.guessed_axes
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
         for number in self._orders:
@@ -236,6 +251,11 @@ class Joined(Reopening, Filled):
     def sample_axis(self) -> str | None:
         """The one that all parts have."""
         return self._sample_axis
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Those of the first part."""
+        return self._samples_along
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:
@@ -399,7 +419,8 @@ def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> 
     kind = part.sample_shape, part.dtype, part.axes
     sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
     own = _number(encoded_states(states) if several else before)
-    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.guessed_axes, part.coordinates)
+    axes = part.sample_axis, part.samples_along, part.guessed_axes
+    return _Part(part.n_samples, kind, sizes, own, several, part.reading, *axes, part.coordinates)
 
 
 def _number(state: object) -> int:

@@ -14,7 +14,6 @@ from ...units import format_shape
 from ..collection import Array, Chunks, Collection, Filled, State, digest, file_and_key, sample_dims
 from ..coordinates import CommonGrid, Grid
 from ..stored import cf
-from ..stored.array import ArrayCollection
 from .blocks import piece_bytes, piece_rows
 from .reordered import Reordered
 from .view import View
@@ -209,14 +208,7 @@ def _samples_of(part: Collection) -> tuple[str, ...]:
     """Describe the samples of a variable: their number, the axes they lie along, their shape and their axes."""
     return (
         f"{part.n_samples} samples",
-        f"samples along {', '.join(_outer(part)) or 'axes without names'}",
+        f"samples along {', '.join(part.samples_along) or 'axes without names'}",
         f"samples of {format_shape(part.sample_shape)}",
         f"samples with axes {', '.join(part.axes or ()) or 'without names'}",
     )
-
-
-def _outer(part: Collection) -> list[str]:
-    """Return the names of the axes of an array that are flattened into samples."""
-    if not isinstance(part, ArrayCollection) or not part.dims:
-        return []
-    return [part.dims[axis] for axis in part.layout.outer]

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...storage.coordinate import Coordinate
-from ..collection import Chunks, Collection, GuessedAxes
+from ..collection import Chunks, Collection
+from ..opening_record import GuessedAxes
 
 
 class View(Collection):
@@ -57,6 +58,11 @@ class View(Collection):
     def sample_axis(self) -> str | None:
         """Return that of the base."""
         return self.base.sample_axis
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Return that of the base."""
+        return self.base.samples_along
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:
