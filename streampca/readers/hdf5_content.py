@@ -24,6 +24,7 @@ from . import remote
 from .hdf5_growth import mode_of, ways_to_open
 from .stored import cf
 from .stored.array import MOST_COUNTED, check_written
+from .stored.default_fills import default_fill
 from .stored.select_array import select_array
 
 # Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
@@ -214,6 +215,34 @@ def _attribute_of_axes(dataset: Any, name: str) -> Any:
         values = dataset.attrs.get(name)
         return values if np.shape(values)[:1] == (len(dataset.shape),) else None
     return None
+
+
+def unwritten_of(dataset: Any) -> Any:
+    """Return the number that a NetCDF-4 dataset holds where none was written, if it declares no fill value.
+
+    It is the one that HDF5 fills it with: none where no one set it, as in files written without filling.
+    """
+    plist = dataset.id.get_create_plist()
+    if "_FillValue" in dataset.attrs or dataset.dtype.kind not in "iuf" or dataset.dtype.itemsize == 1:
+        return None
+    if (
+        plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED
+        or plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER
+    ):
+        return None
+    number, default = dataset.fillvalue, default_fill(dataset.dtype)
+    if np.isnan(number) or not (number == default or _is_netcdf(dataset)):
+        return None
+    return dataset.dtype.newbyteorder("=").type(number)
+
+
+def _is_netcdf(dataset: Any) -> bool:
+    """Return whether a dataset is of a NetCDF-4 file, by what its library writes beside it."""
+    beside = (dataset, *(scale_of(dataset, axis) for axis in range(len(dataset.shape))))
+    signs = ("_Netcdf4Coordinates", "_Netcdf4Dimid")
+    return "_NCProperties" in dataset.file.attrs or any(
+        sign in each.attrs for each in beside if each is not None for sign in signs
+    )
 
 
 def check_filters(dataset: Any, label: str) -> None:

@@ -49,6 +49,7 @@ def open_images(
     on_bad_file: str = "error",
     coordinates: str = CHECK,
     sel: Mapping[str, Any] | None = None,
+    fill_value: int | float | str | None = None,
     listing: str | None = None,
     listener: Listener = silent,
     opened: Callable[..., Collection] | None = None,
@@ -73,13 +74,14 @@ def open_images(
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
-        return joined(
-            files, label, {"key": key, "sel": sel, **axes}, opened, reading, skip=skip, checked=is_checked(coordinates)
-        )
+        options = {"key": key, "sel": sel, **({} if fill_value is None else {"fill_value": fill_value}), **axes}
+        return joined(files, label, options, opened, reading, skip=skip, checked=is_checked(coordinates))
     if sel:
         raise RequestError(
             f"{label} are images without values along their axes to take by; give select in place of sel."
         )
+    if fill_value is not None:
+        raise RequestError(f"{label} are images, whose files say which values are missing; leave fill_value out.")
     refuse_key(key, label)
     census = take_census(files, table, listener) if skip else look_at(files, label)
     if listing and (known is None or (skip and census.fresh)):

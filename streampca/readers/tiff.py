@@ -93,7 +93,7 @@ class TiffCollection(ArrayCollection):
     def __init__(
         self, array: StoredArray, known: Mapping[str, Coordinate], *, source: str, **about: Unpack[_Seen]
     ) -> None:
-        self._known = known
+        self._known, self._pages = known, array
         super().__init__(array, source=source, **about)
 
     @property
@@ -106,7 +106,7 @@ class TiffCollection(ArrayCollection):
 
     def where(self, index: int) -> str:
         """Name the page, counted from 1 as viewers do."""
-        array = self.array
+        array = self._pages
         leading = array.shape[: self.dims.index("y")]
         place: dict[int, Any] = dict(enumerate(self.layout.index)) | self.layout.place(index)
         if any(isinstance(place[axis], slice) for axis in range(len(leading))):
