@@ -22,9 +22,10 @@ WORTH_TELLING = 2.0  # seconds from which the expected time of a solve is told
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan was made; `plan` is a `streampca.planning.Plan`."""
+    """A plan was made; `plan` is a `streampca.planning.Plan`, `assumed` what had to be guessed for it, on one line."""
 
     plan: Any
+    assumed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +157,10 @@ Listener: TypeAlias = Callable[[Event], None]
 def describe(event: Event) -> str:
     """Return one line for a log, empty for events too frequent for one."""
     match event:
-        case Planned(plan):
+        case Planned(plan, assumed):
             memory = f"{format_bytes(plan.memory_estimate.total)} of memory planned, {format_bytes(plan.memory)}"
-            return f"plan: method {plan.method}, {counted_passes(plan.passes)}, {memory} allowed"
+            what = f"plan: method {plan.method}, {counted_passes(plan.passes)}, {memory} allowed"
+            return f"{what}; {assumed}" if assumed else what
         case PassStarted(label, samples=samples, bytes=count):
             return f"{label}: started, {samples} samples" + (f", {format_bytes(count)}" if count else "")
         case Resumed(samples):
@@ -221,6 +223,8 @@ def silent(event: Event) -> None:
 
 
 def logged(event: Event) -> None:
-    """Log warnings and ignore every other event: the default listener of a fit."""
+    """Log warnings, and what had to be assumed, and ignore every other event: the default listener of a fit."""
     if isinstance(event, Warned):
         logging.getLogger("streampca").warning("%s", event.message)
+    elif isinstance(event, Planned) and event.assumed:
+        logging.getLogger("streampca").info("%s", event.assumed)

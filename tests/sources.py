@@ -92,7 +92,7 @@ MEMORY = {
     "numpy, big-endian": Row(as_it_is, values(">i2")),
     "dask": Row(dask, values("f8")),
     "dask, big-endian": Row(dask, values(">i2")),
-    "xarray": Row(named("lat", "time", "z", "lon"), NAMED, NAMED.transpose(1, 2, 0, 3).reshape(24, 5, 7)),
+    "xarray": Row(named("lat", "time", "z", "lon"), NAMED, NAMED.transpose(1, 0, 2, 3)),
     "xarray over dask": Row(lambda folder, x: named("time", "y", "x")(folder, dask(folder, x)), values("f4")),
     "masked": Row(as_it_is, MASKED, MASKED_READ.transpose(0, 2, 1), sample_axes=(2, 1)),
     "masked dask": Row(dask, *masked("i4")),
@@ -286,7 +286,7 @@ def fits_image(x, name="x.fits", *, number=0, compressed=None, **header):
         with fits.open(folder / name, memmap=False) as hdus:
             decoded = hdus[int(compressed is not None)].data.copy()
         order = collection.dtype.byteorder
-        return collection, decoded.reshape(-1, *decoded.shape[-2:]).astype(decoded.dtype.newbyteorder(order))
+        return collection, decoded.astype(decoded.dtype.newbyteorder(order))
 
     return make
 

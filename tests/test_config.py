@@ -80,8 +80,8 @@ FULL = {
         "source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1},
         "sel": {"level": 500, "time": (1990, 2000)},
         "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
-        "where": "label!=on", "on_bad_file": "skip", "keep_orientation": True, "coordinates": "ignore",
-        "duplicates": "first",
+        "where": "label!=on", "fill_value": -32767, "on_bad_file": "skip", "keep_orientation": True,
+        "coordinates": "ignore", "duplicates": "first",
     },
     "model": "m.zarr",
     "prepare": {

@@ -97,7 +97,7 @@ def test_axes_have_the_names_of_the_header(tmp_path):
     hdu.writeto(tmp_path / "x.fits")
     collection = open_collection(tmp_path / "x.fits")
     assert collection.dims == ("stokes", "freq", "y", "x")
-    assert collection.shape == (10, 6, 7)
+    assert collection.shape == (2, 5, 6, 7)
     assert open_collection(tmp_path / "x.fits", sample_axes=("freq",)).shape == (84, 5)
 
 

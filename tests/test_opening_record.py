@@ -64,7 +64,7 @@ def test_lists_of_paths_are_kept(path):
 ])  # fmt: skip
 def test_long_lists_are_not_kept(options, name):
     found = streampca.open_collection(np.zeros((5000, 2, 2)), **options)
-    assert found.opened.to_json() == {"source": None, "options": {}, "not_kept": [name]}
+    assert found.opened.to_json() == {"source": None, "options": {"sample_axes": [1, 2]}, "not_kept": [name]}
 
 
 def test_a_collection_that_is_opened_in_steps(path):
@@ -73,8 +73,9 @@ def test_a_collection_that_is_opened_in_steps(path):
     labelled = streampca.open_collection(half, labels=np.arange(4))
     kept = labelled.opened.to_json()
     assert kept["not_kept"] == ["samples"]
-    assert kept["options"] == {"select": [[1, 0]], "labels": [0, 1, 2, 3]}
-    assert half.opened.to_json()["options"] == {"select": [[1, 0]], "samples": {"slice": [0, 4, None]}}
+    taken = {"select": [[1, 0]], "sample_axes": [2, 3]}  # axes that were taken by position are kept, too
+    assert kept["options"] == {**taken, "labels": [0, 1, 2, 3]}
+    assert half.opened.to_json()["options"] == {**taken, "samples": {"slice": [0, 4, None]}}
 
 
 def test_options_come_too_late_for_a_collection_that_is_open(path):

@@ -52,7 +52,9 @@ _writing = combined(options("output.overwrite"), _quiet, _print_config)
 def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
     """Hand a run to the pipeline, with progress, and print the outcome; or print it as a run file, and return False."""
     if print_config:
-        click.echo(run.to_yaml(), nl=False)
+        from .from_config import with_guessed_axes
+
+        click.echo(with_guessed_axes(run).to_yaml(), nl=False)
         return False
     from .pipeline import execute
     from .terminal import Progress, print_fit
@@ -132,6 +134,7 @@ def info(run: Run, as_json: bool) -> None:
         "sample_shape": list(found.sample_shape),
         "mixed": found.mixed,
         "axes": None if found.axes is None else list(found.axes),
+        "assumed": None if found.guessed_axes is None else found.guessed_axes.line(),
         "features": found.n_features,
         "dtype": found.dtype.str,
         "bytes": found.nbytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from ..errors import ConfigError, RequestError
+from ..errors import ConfigError, RequestError, StreampcaError
 from ..events import Listener, logged, silent
 from ..execution import ClusterOptions
 from ..execution.cluster_options import CONFIGURED, LOCAL, with_address
@@ -35,6 +35,17 @@ def open_run(
     """Open the collection of a run; `listing` and `like` are as for `open_collection`."""
     options: Opening = {**opening_of(config), "listing": listing}
     return open_collection(config.source, **options, like=like, listener=listener)
+
+
+def with_guessed_axes(run: Run) -> Run:
+    """Return a run that says which axes make one sample, where their positions alone would decide; reads headers."""
+    if run.collection.sample_axes is not None:
+        return run
+    try:
+        guessed = open_run(run.collection).guessed_axes
+    except StreampcaError:  # which is said where the run is carried out
+        return run
+    return run if guessed is None else run.with_sample_axes(guessed.sample)
 
 
 def opening_of(config: CollectionConfig) -> Opening:
@@ -182,5 +193,7 @@ def plan_run(
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
     target = target_of(run.fit.target, weighed, request, listener=logged)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
+    if shape is not None:
+        return replace(planned, assumed="")  # it begins with the samples
     # The feature map is not there yet, so reading is measured without it.
-    return calibrated(planned, collection.unmapped or collection) if measured and shape is None else planned
+    return calibrated(planned, collection.unmapped or collection) if measured else planned

@@ -119,6 +119,14 @@ def number_or_word(text: str) -> float | str:
         return text
 
 
+def read_fill_value(text: str) -> int | float | str:
+    """Read a number, a whole one without rounding, or leave the word."""
+    try:
+        return int(text)
+    except ValueError:
+        return number_or_word(text)
+
+
 def read_landmarks(text: str) -> int | str:
     """Read a number of landmarks, or leave the word."""
     return int(text) if text.isdecimal() else text

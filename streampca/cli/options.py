@@ -161,7 +161,7 @@ class CollectionConfig(Section):
     )
     sample_axes: list[int | str] | None = option(
         None,
-        "axes of one image, such as 1,2 or y,x; by default y, x and colour, or all but the first without such names",
+        "axes of one image, such as 1,2 or y,x; by default those that by attributes and names do not count samples",
         CommandLine("AXES", read=option_texts.read_axes),
     )
     select: dict[int | str, _Int | tuple[_Int, _Int]] | None = option(
@@ -211,6 +211,11 @@ class CollectionConfig(Section):
     )
     where: str | None = option(
         None, "take only samples with some labels, e.g. label=3, label!=0,1 or 'label>=1 and label<3'", "CONDITION"
+    )
+    fill_value: int | float | str | None = option(
+        None,
+        "stored number that stands for no value, where the file does not say so; none where every number is a value",
+        CommandLine("NUMBER", read=option_texts.read_fill_value),
     )
     on_bad_file: Literal["error", "skip"] = option(
         "error", "stop at a file that cannot be read, or leave such files out"
@@ -541,6 +546,10 @@ class Run(Section):
     execution: ExecutionConfig = ExecutionConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     _written: dict[Place, str] = PrivateAttr(default_factory=dict)  # texts of its run file that held variables
+
+    def with_sample_axes(self, axes: Sequence[int | str]) -> Run:
+        """Return the run with the axes of one sample that its collection was found to have."""
+        return self.model_copy(update={"collection": self.collection.model_copy(update={"sample_axes": list(axes)})})
 
     def to_yaml(self, *, complete: bool = False) -> str:
         """Return the run as a run file, without what no run file may hold.

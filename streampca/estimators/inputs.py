@@ -67,7 +67,7 @@ def as_samples(X: Any, shape: tuple[int, ...] | None = None) -> Any:
             f"X is a {type(X).__name__}, whose parts can only be iterated over; StreamingPCA.fit takes batches as "
             "iter(X), and all else takes one array or one batch at a time."
         )
-    is_bare = hasattr(X, "__array__") and not hasattr(X, "shape")
+    is_bare = hasattr(X, "__array__") and not hasattr(X, "shape") and not is_dataset(X)
     if is_bare:
         return np.asarray(X)
     return as_numpy(X, f"a {type(X).__name__}") if is_array(X) else X

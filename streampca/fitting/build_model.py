@@ -22,6 +22,7 @@ from ..models.store import SAMPLE, kept_coordinates, names_of_arrays
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
+from ..preprocessing.coordinates import axes_record
 from ..readers import Collection
 from ..readers.collection import State, encoded_states, fingerprint_of, growth_states, place_of, sample_dims
 from ..readers.target import Target
@@ -131,6 +132,7 @@ def data_of(
         "nbytes": original_bytes(collection.raw),
         "units": units if isinstance(units, str) else None,
         "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
+        **axes_record(collection.raw),
         "skipped": [list(item) for item in collection.skipped],
         **_dropped(collection),
         "reading": collection.raw.reading,

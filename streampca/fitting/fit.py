@@ -381,7 +381,7 @@ def _fitted(
         chosen = plan_collection(collection, wanted, total_weight=total_of(weights), target=target, part=part)
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
-    listener(Planned(chosen))
+    listener(Planned(chosen, chosen.assumed))
     if saved is None or not saved.record:  # a run that is resumed has written some of it
         folder = None if saved is None else saved.folder
         warn_of_disk(chosen, None if place is None else place.path, folder, listener, part=part)

@@ -398,6 +398,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
     problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
     skipped = first.about.get("skipped") or []
+    axes = {name: first.about[name] for name in ("axes",) if name in first.about}
     known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
     reading = known[0] if known else None
     if first.part is not None:
@@ -405,7 +406,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         named = ("states", "dtype", "nbytes", "units", "opened", "place", "files", "dates")
         data |= {name: first.about.get(name) for name in named}
         data |= {"reading": reading}
-        data |= {"skipped": skipped, "parts": first.part.of}
+        data |= {"skipped": skipped, "parts": first.part.of, **axes}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
     merged = [entry for piece in pieces for entry in _entries(piece)]
     weights = [entry["sample_weight"] for entry in merged]
@@ -421,6 +422,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
         "merged": merged,
         SEEN: [vars(each) for piece in pieces for each in seen_by(piece.about)],
+        **axes,
     }
     n_samples = sum(piece.about["plan"]["problem"]["n_samples"] for piece in pieces)
     return data, replace(problem, n_samples=n_samples), request

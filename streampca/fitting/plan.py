@@ -144,7 +144,8 @@ def plan(
     samples = raw if shape else collection.raw
     weight = foreseen_weight(sample_weight, samples, request.half_life, shape)
     learned_from = target_of(target, samples, request, listener=logged)
-    return plan_collection(collection, request, total_weight=weight, target=learned_from)
+    found = plan_collection(collection, request, total_weight=weight, target=learned_from)
+    return found if shape is None else replace(found, assumed="")  # a declared shape begins with the samples
 
 
 def warn_of_disk(
@@ -250,7 +251,9 @@ def plan_collection(
     if target is not None:
         rank = 0 if KINDS[request.kind] == "number" else target.rank
         problem = replace(problem, target_width=target.width, target_rank=rank)
-    return make_plan(problem, request) if part is None else part_plan(problem, request, part)
+    made = make_plan(problem, request) if part is None else part_plan(problem, request, part)
+    guessed = collection.raw.guessed_axes
+    return made if guessed is None else replace(made, assumed=guessed.line())
 
 
 def foreseen_weight(

@@ -19,7 +19,18 @@ from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
 from ..preprocessing.sample_keys import SampleFacts
-from ..readers.coordinates import LEVEL, Grid, Order, is_straight, named_coordinates, order_of, over_axes, time_of
+from ..readers.coordinates import (
+    LEVEL,
+    Grid,
+    Order,
+    described_coordinates,
+    is_straight,
+    named_coordinates,
+    order_of,
+    over_axes,
+    time_of,
+)
+from ..readers.stored.axis_roles import default_axes, role_of, roles_of
 from ..readers.views.variables import VARIABLE
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
@@ -90,8 +101,8 @@ class NamedSamples:
         Parameters
         ----------
         array : DataArray
-            With the axes of a raw sample, by the model's names in any order, or as the last axes if it has none of
-            these names: of some of them only, what the others are would be a guess.
+            With the axes of a raw sample, by the model's names in any order. If it has none of these names, axes are
+            told apart as where a collection is opened; of some of them only, what the others are would be a guess.
         dims : sequence of str
             Names of a prepared sample's axes.
         raw_shape : tuple of int
@@ -118,7 +129,8 @@ class NamedSamples:
                 f"a DataArray of axes {', '.join(names)} has {', '.join(inner)} and not {missing} of one sample's axes "
                 f"({', '.join(dims)}); rename the one that it is, such as array.rename({{{like!r}: {missing!r}}})."
             )
-        inner += rest[len(rest) - (len(raw_shape) - len(inner)) :]
+        unnamed = [name for name in dims if name not in names]
+        inner += _further_axes(array, rest, unnamed, len(raw_shape) - len(inner))
         outer = tuple(name for name in names if name not in inner)
         return cls(array.transpose(*outer, *inner), outer, tuple(dims))
 
@@ -255,6 +267,19 @@ class NamedSamples:
         about = self.array.attrs if result.name is None else about
         made = DataArray(values.reshape(shape), own.coords, whole, name=result.name or self.array.name, attrs=about)
         return with_coordinates(made, brought)
+
+
+def _further_axes(array: DataArray, rest: list[str], dims: Sequence[str], count: int) -> list[str]:
+    """Choose so many axes of one sample for those that a model calls `dims`: by default the last ones of the rest."""
+    names = [str(name) for name in array.dims]
+    roles = roles_of(names, described_coordinates(array))
+    taken = [axis for axis in default_axes(range(len(names)), array.shape, roles).inner if names[axis] in rest]
+    if len(taken) != count:
+        return rest[len(rest) - count :]
+    wanted = [role_of(dim, {}) for dim in dims]
+    if len(set(wanted)) == count and {roles[axis] for axis in taken} == set(wanted):  # y for y, x for x
+        taken.sort(key=lambda axis: wanted.index(roles[axis]))
+    return [names[axis] for axis in taken]
 
 
 def one_array(dataset: Dataset, names: Sequence[str], dims: Sequence[str], model: str) -> DataArray:

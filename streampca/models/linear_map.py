@@ -19,7 +19,7 @@ from ..events import Listener, check_listener, silent
 from ..execution.checkpoint import EVERY, Checkpointing
 from ..planning.request import MISSING
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
-from ..preprocessing.coordinates import raw_orders
+from ..preprocessing.coordinates import check_axes, raw_orders
 from ..preprocessing.learned import SampleKeys
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
@@ -406,6 +406,7 @@ class LinearMap(ABC):
         if raw.compares_coordinates and raw.axes is not None:
             grid = Grid(raw.axes, raw.coordinates if self.coordinates else {})
             orders = self._orders_of(grid, raw.sample_shape, raw.source)
+            check_axes(raw, self.provenance, self.name)
             raw = Reordered(raw, orders) if orders else raw
         return Prepared(raw, preparation or self.preparation)
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..preprocessing import unflatten
 from ..readers.collection import COLOURS
 from ..readers.coordinates import LATITUDES, LONGITUDES
+from ..readers.stored.axis_roles import Role, role_of
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.pixel_sizes import is_colour
@@ -268,7 +269,7 @@ def sample_view(
     others = [axis for axis in range(len(shape)) if axis not in (*drawn, colour)]
     picked, captions, note = _slices(shape, dims, coordinates, others, slices)
     names = tuple(dims[axis] for axis in drawn)
-    swapped = len(drawn) == 2 and _is_longitude(names[0]) and not _is_longitude(names[1])
+    swapped = [_is_across(name, coordinates) for name in names] == [True, False]
     names = names[::-1] if swapped else names
     return SampleView(
         shape,
@@ -322,11 +323,12 @@ def _is_northing(name: str, coordinate: Coordinate) -> bool:
 
 
 def _is_easting(name: str, coordinate: Coordinate) -> bool:
-    return _is_longitude(name) or coordinate.attributes.get("standard_name") in ("longitude", "projection_x_coordinate")
+    eastings = ("longitude", "projection_x_coordinate")
+    return name.lower() in LONGITUDES or coordinate.attributes.get("standard_name") in eastings
 
 
-def _is_longitude(name: str) -> bool:
-    return name.lower() in LONGITUDES
+def _is_across(name: str, coordinates: Mapping[str, Coordinate]) -> bool:
+    return role_of(name, coordinates[name].attributes if name in coordinates else {}) is Role.X
 
 
 def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None:

@@ -146,6 +146,8 @@ class Plan:
         Candidates that were considered and not taken.
     rates : Rates
         Rates by which times are predicted.
+    assumed : str
+        What was taken for a sample, where that had to be guessed.
     faster : tuple of (int, Work) or None
         A budget in bytes, not much larger, with which the plan would take a tenth of the time, and its work then.
     """
@@ -177,6 +179,7 @@ class Plan:
     columns: int = 0
     others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
     rates: Rates = field(default=RATES, compare=False, repr=False)
+    assumed: str = field(default="", compare=False, repr=False)
     faster: tuple[int, Work] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -222,7 +225,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
         data = asdict(replace(self, others=(), faster=None))
-        for name in ("others", "rates", "memory_estimate", "faster"):
+        for name in ("others", "rates", "memory_estimate", "faster", *(() if self.assumed else ("assumed",))):
             del data[name]
         del data["problem"]["machine"]
         data["request"] = self.request.given
@@ -255,6 +258,8 @@ class Plan:
         """The plan in words, without the items in memory."""
         p = self.problem
         yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
+        if self.assumed:
+            yield "", self.assumed
         yield "method", f"{self.method}: {self.why}"
         for index, (name, reason) in enumerate(self.rejected):
             yield "" if index else "not taken", f"{name}: {reason}"

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..errors import ModelError, RequestError
 from ..readers.collection import Array, Collection
-from ..readers.coordinates import CommonGrid, Grid, Order, in_orders, is_longitude, is_straight, order_of, over_axes
+from ..readers.coordinates import (
+    OVERRIDE,
+    CommonGrid,
+    Grid,
+    Order,
+    in_orders,
+    is_longitude,
+    is_straight,
+    order_of,
+    over_axes,
+)
+from ..readers.stored.axis_roles import Role, role_of
 from ..storage.coordinate import Coordinate
 from ..storage.georeference import SIDES, SPATIAL_REF, moved
 from .preparation import Preparation
@@ -56,6 +68,46 @@ def _prepared_reference(
             ) * preparation.bin
         reference = moved(reference, side, start, step)
     return reference
+
+
+def axes_record(raw: Collection) -> dict[str, Any]:
+    """Return what the provenance of a model says of the axes of its raw samples; nothing where they have no names."""
+    if raw.axes is None:
+        return {}
+    return {"axes": {"sample": list(raw.axes), "samples": list(raw.samples_along), "counts": _counts(raw)}}
+
+
+def check_axes(raw: Collection, provenance: Mapping[str, Any], model: str) -> None:
+    """Refuse raw samples that are made of other axes than those a model was fitted on, or have them in another order.
+
+    Raises
+    ------
+    ModelError
+        If an axis of one sample counted samples there, or the other way round, or y stands where x did.
+    """
+    fitted = provenance.get("axes")
+    if fitted is None or raw.axes is None:
+        return
+    own, their = list(raw.axes), list(fitted["sample"])
+    counts = zip(_counts(raw), fitted["counts"], strict=False)
+    other = {*raw.samples_along} & {*their} or {*own} & {*fitted["samples"]}
+    turned = own != their and sorted(own) == sorted(their)
+    if not (other or turned or any(one and two and one != two for one, two in counts)):
+        return
+    along = ", ".join(raw.samples_along) or "none with a name"
+    were = ", ".join(fitted["samples"]) or "none with a name"
+    raise ModelError(
+        f"samples of {raw.source} have axes {', '.join(own)} (samples are counted along {along}), and those that "
+        f"{model} was fitted on {', '.join(their)} (along {were}); open it with the axes of one sample in the model's "
+        f"order, --sample-axes {','.join(their)} (sample_axes={tuple(their)!r}), or {OVERRIDE}."
+    )
+
+
+def _counts(raw: Collection) -> list[str]:
+    """Return what each axis of a sample is along: y, x or colours; empty where that is not known."""
+    known, coordinates = (Role.Y, Role.X, Role.COLOURS), raw.coordinates
+    found = (role_of(axis, coordinates[axis].attributes if axis in coordinates else {}) for axis in raw.axes or ())
+    return [role.value if role in known else "" for role in found]
 
 
 def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:

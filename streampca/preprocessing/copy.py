@@ -37,7 +37,12 @@ from ..units import parse_bytes
 from .prepared import Prepared
 from .sizes_for_planning import problem_of
 
-NOT_KEPT = {"sample_axis", "_ARRAY_DIMENSIONS", "coordinates"}  # attributes of axes, which what is written says itself
+NOT_KEPT = {
+    "sample_axis",
+    "_ARRAY_DIMENSIONS",
+    "coordinates",
+    "axistags",
+}  # attributes of axes, which what is written says itself
 
 
 @stopping_on_signals()

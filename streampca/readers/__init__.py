@@ -33,6 +33,7 @@ from .opening_record import Opened, given_of, record_of
 from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
 from .stored.array import ArrayCollection
+from .stored.cf import with_fill_value
 from .tags import TagRules, check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
@@ -71,6 +72,7 @@ class Opening(TypedDict, total=False):
     samples: Any
     labels: Any
     where: str | None
+    fill_value: int | float | str | None
     on_bad_file: str
     keep_orientation: bool
     coordinates: str
@@ -91,6 +93,7 @@ def open_collection(
     samples: Any = None,
     labels: Any = None,
     where: str | None = None,
+    fill_value: int | float | str | None = None,
     on_bad_file: str = "error",
     keep_orientation: bool = False,
     coordinates: str = CHECK,
@@ -115,8 +118,9 @@ def open_collection(
         one field of the variables, of the same samples, side by side along a last axis ``variable``. By default, all
         variables of an `xarray.Dataset` that can hold images do.
     sample_axes : sequence of int or str, optional
-        The axes that make one image, wherever they lie; by default y, x and colour where the axes have such names,
-        else all but the first. The others are flattened into samples in order.
+        The axes that make one image, wherever they lie; the others are flattened into samples in order. By default
+        those count samples that have dates, or by attributes or names are of time, members or the like, else the first
+        that is not along x, y or colours; without names, the first.
     select : mapping of axis to int or slice, optional
         Part of an axis to take, by the number of an entry: an integer drops the axis, a slice narrows it.
     sel : mapping of str to value or slice, optional
@@ -134,6 +138,10 @@ def open_collection(
     where : str, optional
         Take samples by label only: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``; several conditions are joined by
         ``and``, as in ``"label>=1 and label<3"``.
+    fill_value : int, float or "none", optional
+        Stored number that stands for no value, in an array that does not declare it; read as NaN. Of NetCDF files
+        without ``_FillValue``, the default of their format is missing among floats, and refused where it is read among
+        whole numbers; with "none" it is a value like any other.
     on_bad_file : {"error", "skip"}
         Whether to stop at a file that cannot be read or prepared, or to leave such files out; see
         `Collection.skipped`. Images of other shapes than most are left out when a preparation is given that does not
@@ -198,6 +206,7 @@ def open_collection(
         "samples": samples,
         "labels": labels,
         "where": where,
+        "fill_value": fill_value,
         "on_bad_file": on_bad_file,
         "keep_orientation": keep_orientation,
         "coordinates": coordinates,
@@ -227,6 +236,9 @@ def open_collection(
     made = composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
     if made is not source:
         before = source.opened if isinstance(source, Collection) else None
+        guessed = made.guessed_axes
+        if before is None and guessed is not None:  # the same samples, whatever is taken by default another time
+            given["sample_axes"] = guessed.sample
         made.opened = record_of(source, given) if before is None else before.again(**given_of(given))
         made.beside = (*made.beside, *files_beside(source), *column_paths(labels))
     return made
@@ -239,10 +251,22 @@ def _selected(collection: Collection, sel: Mapping[str, Any]) -> Collection:
     raise RequestError(f"{collection.source} has no values along its axes to take by with sel; leave it out.")
 
 
+def _filled(collection: Collection, number: int | float | str) -> Collection:
+    """Take a stored number of a collection for missing."""
+    if isinstance(collection, ArrayCollection):
+        return collection.of_array(with_fill_value(collection.array, number, collection.source))
+    raise RequestError(f"{collection.source} is no array of which numbers stand for no value; leave fill_value out.")
+
+
 def _refuse_late(source: Collection, given: Opening) -> None:
     """Refuse options that say how an array is read, for a collection that is open already."""
     late = next(
-        (name for name in ("key", "select", "sel", "keep_orientation") if given[name] not in (None, False)), None
+        (
+            name
+            for name in ("key", "select", "sel", "fill_value", "keep_orientation")
+            if given[name] not in (None, False)
+        ),
+        None,
     )
     if late is not None:
         raise RequestError(f"{late} was given for {source.source}, which is open already; open it with {late}=.")
@@ -288,6 +312,8 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
             found = row.open(source, **{name: options[name] for name in taken})
             if options.get("sel") and "sel" not in row.options:
                 found = _selected(found, options["sel"])
+            if options.get("fill_value") is not None and "fill_value" not in row.options:
+                found = _filled(found, options["fill_value"])
             if before is not None and not found.grows and file_state(source) != before:
                 raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
             if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it

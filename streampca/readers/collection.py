@@ -21,6 +21,7 @@ from ..errors import ChangedError, DataError, RequestError, SourceError, without
 from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
 from ..units import counted, format_bytes, format_shape
+from .opening_record import GuessedAxes
 
 Array = npt.NDArray[Any]
 
@@ -138,6 +139,7 @@ class Collection(abc.ABC):
             "source": self.source,
             "samples": f"{self.n_samples} of {upto}{format_shape(self.sample_shape)}{axes}",
             "values": f"{self.dtype.name}, {self.n_features} features a sample, {format_bytes(self.nbytes)} in all",
+            **({} if self.guessed_axes is None else {"axes": self.guessed_axes.line()}),
             "storage": f"chunks of {counted(samples, 'sample')} x {features} features",
             "first": without_secrets(self.where(0)),
             "last": without_secrets(self.where(self.n_samples - 1)),
@@ -273,14 +275,19 @@ class Collection(abc.ABC):
         return None
 
     @property
-    def counting_axes(self) -> tuple[str, ...]:
-        """Names of all axes that count samples, where the source has such."""
-        return () if self.sample_axis is None else (self.sample_axis,)
-
-    @property
     def series(self) -> Mapping[str, Any]:
         """What tells the series that all samples are of from others: member, model ..., where the source says."""
         return {}
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Names of the axes that are flattened into samples, where the source has names."""
+        return () if self.sample_axis is None else (self.sample_axis,)
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """Axes that were taken for one sample by their positions alone; None where the source or the caller says so."""
+        return None
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the samples (time ...), n values each, by name, where the source has them."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, StreampcaError
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from ..storage.georeference import is_reference, reference_difference
 from .collection import Array
 
@@ -102,6 +102,27 @@ def named_coordinates(array: Any) -> dict[str, Coordinate]:
         if (each.dims or is_reference(each.attrs)) and each.size <= MOST_VALUES and levels.get(str(name)) != 0:
             mark = {LEVEL: levels[str(name)]} if str(name) in levels else {}
             found[str(name)] = Coordinate(each.values, {**each.attrs, **mark}, tuple(map(str, each.dims)))
+    return found
+
+
+def described_coordinates(array: Any) -> dict[str, Described]:
+    """Return the attributes of the coordinates of an `xarray.DataArray`, of dates with their units; reads a value.
+
+    Levels of a MultiIndex are left out: none of them alone is what its axis counts.
+    """
+    found, levels = (
+        {},
+        {name for index in array.indexes.values() if getattr(index, "nlevels", 1) > 1 for name in index.names},
+    )
+    for name, each in array.coords.items():
+        if name in levels:
+            continue
+        about = dict(each.attrs)
+        if each.dtype.kind in "MO" and each.ndim == 1 and each.size:
+            first = plain(each[:1].values, about)
+            about = about if first is None else dict(first.attributes)
+        if each.dims:
+            found[str(name)] = Described(about, tuple(map(str, each.dims)))
     return found
 
 
@@ -354,6 +375,12 @@ def _typical_step(values: Float64) -> float:
 def _is_place(name: str, coordinate: Coordinate) -> bool:
     """Return whether a coordinate says where pixels are: on the earth, or in a MultiIndex."""
     return LEVEL in coordinate.attributes or is_latitude(name, coordinate) or is_longitude(name, coordinate)
+
+
+def has_dates(attributes: Mapping[str, Any]) -> bool:
+    """Return whether a coordinate is of dates, by its units, such as ``days since 2000-01-01``."""
+    units = attributes.get("units")
+    return isinstance(units, str) and " since " in units.lower()
 
 
 def is_latitude(name: str, coordinate: Coordinate) -> bool:

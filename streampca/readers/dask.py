@@ -174,6 +174,7 @@ class LazyFrame(StoredArray):
     """The numbers of a data frame, in the dtype that holds those of all columns."""
 
     encoded = True
+    counts_first = True
 
     def __init__(self, frame: Any, source: str) -> None:
         self._frame, self._source = frame, source

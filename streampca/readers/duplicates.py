@@ -93,7 +93,7 @@ def times_of(collection: Collection) -> SampleTimes | None:
     dates = dates_of(known, collection.sample_axis, None)
     if dates is None:
         return None
-    own = {name: each.values for name, each in known.items() if _tells_apart(name, each, collection.counting_axes)}
+    own = {name: each.values for name, each in known.items() if _tells_apart(name, each, collection.samples_along)}
     whole = {name: np.full(collection.n_samples, str(value)) for name, value in collection.series.items()}
     return SampleTimes(dates, {**whole, **own})
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import machine
 from ..errors import SourceError, StreampcaError, first_line
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, check_shape
 from .hdf5_chunks import ChunkSizes, chunk_decoder, whole_chunks
@@ -37,6 +37,8 @@ from .hdf5_content import (
     scale_of,
     select_dataset,
     sources_of,
+    tagged_axes,
+    unwritten_of,
 )
 from .hdf5_growth import growing_states, mode_of, written_entries
 from .stored import cf
@@ -90,7 +92,8 @@ class Hdf5Array(Reopening, StoredArray):
         check_filters(dataset, label)
         elsewhere = 0 if held else check_stored(dataset, label)
         self._label, self._path, self._name = label, str(dataset.file.filename), str(dataset.name)
-        self.dims = axis_names(dataset)
+        self.dims = axis_names(dataset) or tagged_axes(dataset, label)
+        self.unwritten = unwritten_of(dataset)
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
         # Values written to an open file may be in HDF5's memory only.
@@ -153,6 +156,11 @@ class Hdf5Array(Reopening, StoredArray):
                 return None
             return found[()], attributes_of(found)
 
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes of the coordinates."""
+        return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables)
+
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         dataset, dims, label = self._open(), self.dims or (), f"{self._label}, coordinate {name!r}"
 
@@ -168,7 +176,7 @@ class Hdf5Array(Reopening, StoredArray):
             text = h5py.check_string_dtype(dtype_of(found, label)) is not None
             axes = (name,) if name in dims else axis_names(found) or ("",) * found.ndim
             if found.ndim == 1 if text else found.dtype.kind in "iuf":
-                yield cf.Variable(axes, found.shape, text, attributes_of(found), label, values)
+                yield cf.Variable(axes, found.shape, text, attributes_of(found), label, values, unwritten_of(found))
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""

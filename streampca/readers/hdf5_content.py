@@ -7,6 +7,7 @@ opening, before any of it passes for data.
 from __future__ import annotations
 
 import glob
+import json
 import logging
 import math
 import os
@@ -24,6 +25,7 @@ from . import remote
 from .hdf5_growth import mode_of, ways_to_open
 from .stored import cf
 from .stored.array import MOST_COUNTED, check_written
+from .stored.default_fills import default_fill
 from .stored.files import check_kind
 from .stored.select_array import select_array
 
@@ -33,6 +35,8 @@ _MOST_DATASETS = 10_000
 _MOST_OPENED = 256
 # Longer attributes are data of their own.
 _MOST_ITEMS = 4096
+# Letters of JSON that names some axes: vigra writes about 150 for each.
+_MOST_TAGS = 2**14
 # Attributes by which HDF5 and NetCDF-4 tie datasets together; they say nothing of the data.
 _TIES = frozenset(
     (
@@ -166,6 +170,35 @@ def axis_names(dataset: Any) -> tuple[str, ...] | None:
     return None if all(name == f"axis_{axis}" for axis, name in enumerate(names)) else tuple(names)
 
 
+def tagged_axes(dataset: Any, label: str) -> tuple[str, ...] | None:
+    """Return the names of the axes that ilastik and vigra keep as JSON in the attribute ``axistags``; None without."""
+    try:
+        tags = cf.plain_value(dataset.attrs["axistags"]) if "axistags" in dataset.attrs else None
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):  # of a type that numpy lacks, or damaged
+        tags = ""
+    if tags is None:
+        return None
+    keys = _tag_keys(tags)
+    if keys is None or len(keys) != len(dataset.shape):
+        _log.warning(
+            "%s has axistags that do not name its %d axes; they are left out, and axes are taken as if without names.",
+            label, len(dataset.shape),
+        )  # fmt: skip
+        return None
+    return tuple(key if keys.count(key) == 1 else f"axis_{axis}" for axis, key in enumerate(keys))
+
+
+def _tag_keys(tags: Any) -> list[str] | None:
+    """Return the keys of axes that JSON lists; None where it is anything else, or longer than any that vigra writes."""
+    if not isinstance(tags, str) or len(tags) > _MOST_TAGS:
+        return None
+    try:
+        keys = [axis["key"] for axis in json.loads(tags)["axes"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return keys if all(isinstance(key, str) and key.isascii() and key.isalnum() for key in keys) else None
+
+
 def scale_of(dataset: Any, axis: int) -> Any:
     """Return the dimension scale of an axis: of several, the one-dimensional one of its length; None without any.
 
@@ -187,6 +220,34 @@ def _attribute_of_axes(dataset: Any, name: str) -> Any:
         values = dataset.attrs.get(name)
         return values if np.shape(values)[:1] == (len(dataset.shape),) else None
     return None
+
+
+def unwritten_of(dataset: Any) -> Any:
+    """Return the number that a NetCDF-4 dataset holds where none was written, if it declares no fill value.
+
+    It is the one that HDF5 fills it with: none where no one set it, as in files written without filling.
+    """
+    plist = dataset.id.get_create_plist()
+    if "_FillValue" in dataset.attrs or dataset.dtype.kind not in "iuf" or dataset.dtype.itemsize == 1:
+        return None
+    if (
+        plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED
+        or plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER
+    ):
+        return None
+    number, default = dataset.fillvalue, default_fill(dataset.dtype)
+    if np.isnan(number) or not (number == default or _is_netcdf(dataset)):
+        return None
+    return dataset.dtype.newbyteorder("=").type(number)
+
+
+def _is_netcdf(dataset: Any) -> bool:
+    """Return whether a dataset is of a NetCDF-4 file, by what its library writes beside it."""
+    beside = (dataset, *(scale_of(dataset, axis) for axis in range(len(dataset.shape))))
+    signs = ("_Netcdf4Coordinates", "_Netcdf4Dimid")
+    return "_NCProperties" in dataset.file.attrs or any(
+        sign in each.attrs for each in beside if each is not None for sign in signs
+    )
 
 
 def check_filters(dataset: Any, label: str) -> None:

@@ -29,6 +29,7 @@ def open_idx(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
             f"{source} holds {array.shape[0]} labels, one number each, not images; give the images file as the source "
             "and this one as labels."
         )
+    array.counts_first = True  # items come first in the format
     return ArrayCollection(array, source=source, **axes)
 
 

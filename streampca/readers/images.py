@@ -38,6 +38,7 @@ from .remote import is_url
 from .silence_decoders import quiet
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
+from .stored.axis_roles import page_axes
 from .stored.layout import SampleAxes, layout_of
 from .tags import TagRules
 from .threads import for_each
@@ -54,6 +55,7 @@ def open_images(
     coordinates: str = CHECK,
     duplicates: str = ERROR,
     sel: Mapping[str, Any] | None = None,
+    fill_value: int | float | str | None = None,
     listing: str | None = None,
     listener: Listener = silent,
     opened: Callable[..., Collection] | None = None,
@@ -78,12 +80,15 @@ def open_images(
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
-        checked, options = is_checked(coordinates), {"key": key, "sel": sel, **axes}
+        options = {"key": key, "sel": sel, **({} if fill_value is None else {"fill_value": fill_value}), **axes}
+        checked = is_checked(coordinates)
         return joined(files, label, options, opened, reading, skip=skip, checked=checked, duplicates=duplicates)
     if sel:
         raise RequestError(
             f"{label} are images without values along their axes to take by; give select in place of sel."
         )
+    if fill_value is not None:
+        raise RequestError(f"{label} are images, whose files say which values are missing; leave fill_value out.")
     refuse_key(key, label)
     repeats, every = repeats_to_leave_out(files, label, duplicates), len(files)
     once = np.setdiff1d(np.arange(every), [*repeats])
@@ -270,7 +275,8 @@ class MixedImages(Collection):
 
     def _selected(self, shape: tuple[int, ...], axes: SampleAxes) -> slice:
         dims = ("sample", "y", "x", "channel")[: len(shape)]
-        layout = layout_of(shape, source=self.source, dims=dims, sample_axes=None, select=axes.get("select"))
+        whole = partial(page_axes, dims=dims)
+        layout = layout_of(shape, source=self.source, dims=dims, default=whole, select=axes.get("select"))
         rows, *others = layout.index
         if (
             axes.get("sample_axes") is not None

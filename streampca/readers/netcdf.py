@@ -15,13 +15,14 @@ from typing import IO, Any, NamedTuple, Unpack
 import numpy as np
 
 from ..errors import SourceError
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from ..storage.disk import open_regular
 from . import remote
 from .collection import Array, Collection, check_dtype, check_shape
 from .coordinates import SERIES_ATTRIBUTES
 from .stored import cf
 from .stored.array import ArrayCollection
+from .stored.default_fills import default_fill
 from .stored.files import PlainFile
 from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
@@ -87,7 +88,7 @@ class ClassicVariable(FlatArray):
         variable = header.variables[name]
         stride = header.record_stride if variable.by_record else None
         super().__init__(PlainFile(path, variable.begin, label), variable.shape, variable.dtype, stride=stride)
-        self.dims = _unlike(variable.dims)
+        self.dims, self.unwritten = _unlike(variable.dims), _unwritten(variable)
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
         others = f"{self.attributes.get('coordinates', '')} {self.attributes.get('grid_mapping', '')}".split()
         self._path, self._record_stride = path, header.record_stride
@@ -112,6 +113,11 @@ class ClassicVariable(FlatArray):
         label = f"{self._path}, variable {name!r}"
         return self._values(found._replace(shape=(1,)), label) if is_number else 0, found.attributes
 
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes of the coordinate variables."""
+        return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables)
+
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         found = self._beside.get(name)
         if found is None or not found.dims:
@@ -120,7 +126,9 @@ class ClassicVariable(FlatArray):
         axes = len(found.dims) - text  # characters have an axis
         if axes == 1 or not text:
             read = partial(self._values, found, label)
-            yield cf.Variable(found.dims[:axes], found.shape[:axes], text, found.attributes, label, read)
+            yield cf.Variable(
+                found.dims[:axes], found.shape[:axes], text, found.attributes, label, read, _unwritten(found)
+            )
 
     def _values(self, variable: HeaderVariable, label: str) -> Array:
         # A second axis, as records are only apart along a first one.
@@ -131,6 +139,11 @@ class ClassicVariable(FlatArray):
         if variable.dtype.kind != "S":
             return values.reshape(variable.shape)
         return np.array([line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values], np.str_)
+
+
+def _unwritten(variable: HeaderVariable) -> Any:
+    """Return the number that a variable holds where none was written, if it declares no fill value."""
+    return None if "_FillValue" in variable.attributes else default_fill(variable.dtype)
 
 
 def read_header(path: str) -> ClassicHeader:

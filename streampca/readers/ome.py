@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import SourceError
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from ..storage.pixel_sizes import AxisScaling, distinct
 
 # What 0.1 and 0.2 call the five axes every picture has there.
 _FIVE_AXES = ("t", "c", "z", "y", "x")
+_CF_AXIS = {"time": "T", "channel": "C"}  # of kinds of axes that say what these count; C is no letter of CF's
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,21 @@ class Multiscale:
         For every level, one an axis.
     channels : tuple of str
         Names of the channels; empty where the metadata have none, or one name for several.
+    kinds : tuple of str
+        Kinds of the axes (space, time, channel), each empty where the metadata do not say.
     """
 
     levels: tuple[str, ...]
     axes: tuple[str, ...]
     scalings: tuple[tuple[AxisScaling, ...], ...]
     channels: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def described(self) -> dict[str, Described]:
+        """What the kinds of axes say, as attributes of the CF conventions."""
+        known = zip(self.axes, self.kinds, strict=False)
+        return {name: Described({"axis": _CF_AXIS[kind]}) for name, kind in known if kind in _CF_AXIS}
 
     def level(self, key: str) -> str | None:
         """Path of the level that `key` names by its path or its number (from 0, the finest), None if it names none."""
@@ -120,7 +130,9 @@ def _multiscale(multiscale: Mapping[str, Any]) -> Multiscale:
     scalings = tuple(
         _scalings((*(dataset.get("coordinateTransformations") or ()), *shared), units) for dataset in datasets
     )
-    return Multiscale(tuple(str(dataset["path"]).strip("/") for dataset in datasets), names, scalings)
+    kinds = tuple(str(axis.get("type", "")) if isinstance(axis, Mapping) else "" for axis in axes)
+    levels = tuple(str(dataset["path"]).strip("/") for dataset in datasets)
+    return Multiscale(levels, names, scalings, kinds=kinds)
 
 
 def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]) -> tuple[AxisScaling, ...]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index as as_index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,22 @@ MOST_KEPT = 1_000  # entries of a list, of paths or of places, that are kept: at
 DEFAULTS = {"on_bad_file": "error", "keep_orientation": False, "coordinates": "check", "duplicates": "error"}
 ELSEWHERE = frozenset({"listing", "allow_remote"})  # of a run, and say nothing of its samples
 COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # done one after another, each to what is there
+
+
+class GuessedAxes(NamedTuple):
+    """Axes of an array, by name or number, that were taken for those of one sample, and of samples, by position."""
+
+    sample: tuple[int | str, ...]
+    samples: tuple[int | str, ...]
+
+    def line(self) -> str:
+        """Say what was taken for a sample, and the option that says otherwise."""
+        along = ", ".join(f"{axis}" for axis in self.samples)
+        of_one = ",".join(map(str, self.sample))
+        return (
+            f"samples are taken along axis {along}, by its position alone; --sample-axes (sample_axes) names the axes "
+            f"of one sample, here {of_one}"
+        )
 
 
 @dataclass(frozen=True)

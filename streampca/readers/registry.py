@@ -66,14 +66,24 @@ READERS: list[Format] = [
         detect.is_array_files,
         ".views.joined",
         "open_joined",
-        options=("on_bad_file", "coordinates", "duplicates", "opened", "reading", "sel"),
+        options=("on_bad_file", "coordinates", "duplicates", "opened", "reading", "sel", "fill_value"),
     ),
     Format(
         "images",
         detect.is_paths,
         ".images",
         "open_images",
-        options=("on_bad_file", "coordinates", "duplicates", "listing", "listener", "opened", "reading", "sel"),
+        options=(
+            "on_bad_file",
+            "coordinates",
+            "duplicates",
+            "listing",
+            "listener",
+            "opened",
+            "reading",
+            "sel",
+            "fill_value",
+        ),
     ),
 ]
 

@@ -31,6 +31,7 @@ class SparseArray(StoredArray):
     """A sparse matrix of the caller's, read as dense boxes; values that are not stored are 0."""
 
     chunk_shape = ()
+    counts_first = True
 
     def __init__(self, matrix: Any, source: str) -> None:
         self._matrix, self._source = matrix, source

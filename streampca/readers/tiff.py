@@ -31,6 +31,7 @@ from .image_files.opened_image import OpenedImage, check_size, decoding
 from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
+from .stored.axis_roles import DefaultAxes, page_axes
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.files import FileStates, Reopening, check_kind, positioned, size_of
 from .stored.flat import FlatArray
@@ -102,7 +103,7 @@ class TiffCollection(ArrayCollection):
     def __init__(
         self, array: StoredArray, known: Mapping[str, Coordinate], *, source: str, **about: Unpack[_Seen]
     ) -> None:
-        self._known = known
+        self._known, self._pages = known, array
         super().__init__(array, source=source, **about)
 
     def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
@@ -119,9 +120,12 @@ class TiffCollection(ArrayCollection):
         """Coordinates along the axes of the pages, by name."""
         return self._known
 
+    def _default_axes(self, kept: Sequence[int]) -> DefaultAxes:
+        return page_axes(kept, self.dims)
+
     def where(self, index: int) -> str:
         """Name the page, counted from 1 as viewers do."""
-        array = self.array
+        array = self._pages
         leading = array.shape[: self.dims.index("y")]
         place: dict[int, Any] = dict(enumerate(self.layout.index)) | self.layout.place(index)
         if any(isinstance(place[axis], slice) for axis in range(len(leading))):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Any, Unpack
 
@@ -19,7 +18,7 @@ import zarr
 from .. import machine
 from ..errors import RequestError, SourceError, without_secrets
 from ..storage.bounded_zarr import bounded, codec_name, limited_store
-from ..storage.coordinate import Coordinate
+from ..storage.coordinate import Coordinate, Described
 from ..storage.integrity import read_model, reason_of
 from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
@@ -124,25 +123,37 @@ class ZarrArray(StoredArray):
         """Positions of pixels by OME-Zarr metadata, else the arrays beside this one that are named as its axes."""
         if self._choice.picture:
             return self._choice.picture.coordinates(self._choice.level, self.shape)
+        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables(), self._single)
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Kinds of axes by OME-Zarr metadata, else the attributes of the arrays that are its coordinates."""
+        if self._choice.picture:
+            return self._choice.picture.described
+        return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables())
+
+    def _variables(self) -> Callable[[str], Iterator[cf.Variable]]:
+        """Return the function that yields the arrays of a name in the folder of this one, of an axis's above it too."""
         if not self._choice.name or not self.dims:
-            return {}
+            return lambda _: iter(())
         root, folders = _open_node(self._path), [self._choice.name.rpartition("/")[0]]
         while folders[-1]:
             folders.append(folders[-1].rpartition("/")[0])
         axes = self.dims
+        return lambda name: variables_called(name, root, folders if name in axes else folders[:1])
 
-        def variables(name: str) -> Iterator[cf.Variable]:
-            return variables_called(name, root, folders if name in axes else folders[:1])
-
-        return cf.coordinates_of(axes, self.shape, self.attributes, variables, partial(single_value, root, folders[0]))
+    def _single(self, name: str) -> Any:
+        """Return the value and attributes of an array of one value beside this one; see `cf.Single`."""
+        if not self._choice.name:
+            return None
+        return single_value(_open_node(self._path), self._choice.name.rpartition("/")[0], name)
 
     @property
     def series(self) -> Mapping[str, Any]:
         """What attributes of the group and arrays of one value beside this one say."""
         if not self._choice.name:
             return {}
-        root, folder = _open_node(self._path), self._choice.name.rpartition("/")[0]
-        return cf.series_of(dict(root.attrs), self.attributes, partial(single_value, root, folder))
+        return cf.series_of(dict(_open_node(self._path).attrs), self.attributes, self._single)
 
     def names(self, axis: str) -> Sequence[str] | None:
         """The array of texts beside this one that is called as the axis, or sample as in outputs of ours."""

@@ -1,4 +1,4 @@
-"""`Coordinate`: values along axes of a collection or an output; and the names of attributes of packed numbers."""
+"""Values along axes of a collection or an output, or what describes them; names of attributes of packed numbers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ PACKING = frozenset(
         "_Unsigned",
     )
 )  # fmt: skip
+
+
+class Described(NamedTuple):
+    """Attributes of a coordinate whose values were not read, and its axes, as a `Coordinate` has them."""
+
+    attributes: Mapping[str, Any] = {}
+    axes: tuple[str, ...] = ()
+
+    def along(self, name: str) -> tuple[str, ...]:
+        """Return the names of the axes, given the name of the coordinate."""
+        return self.axes or (name,)
 
 
 class Coordinate(NamedTuple):

@@ -363,7 +363,7 @@ class ZarrWriter:
         table = self._table
         named = [SAMPLE] if table.names is not None else []
         names = [name for name in (*named, *table.coordinates, *table.sample_coordinates) if name not in table.dims]
-        about = {SAMPLE_AXIS: table.dims[0]} if table.counts and table.dims[0] != SAMPLE else {}
+        about = {SAMPLE_AXIS: table.dims[0]} if table.counts else {}
         references = [name for name, each in table.coordinates.items() if not each.along(name)]
         about |= {"grid_mapping": references[0]} if references else {}
         return about | ({"coordinates": " ".join(names)} if names else {})

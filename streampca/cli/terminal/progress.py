@@ -24,6 +24,7 @@ from ...events import (
     Event,
     PassFinished,
     PassStarted,
+    Planned,
     Resumed,
     Solving,
     Stored,
@@ -91,6 +92,8 @@ class Progress:
                 self._print(events.describe(event), "yellow")
             case _ if self._quiet:
                 return
+            case Planned(assumed=line) if line:
+                self._print(line)
             case PassStarted():
                 self._pass = current = _Pass.of(event, self._clock())
                 self._next_line = current.started + FIRST_LINE

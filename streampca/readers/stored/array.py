@@ -18,7 +18,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from ...errors import RequestError, SourceError, StreampcaError, first_line
-from ...storage.coordinate import Coordinate
+from ...storage.coordinate import Coordinate, Described
 from ...storage.georeference import SIDES, SPATIAL_REF, moved
 from ..collection import (
     Array,
@@ -32,8 +32,18 @@ from ..collection import (
     with_ends,
     with_nan,
 )  # fmt: skip
-from ..coordinates import LEVEL, MOST_VALUES, named_coordinates, over_axes, plain, tells_series
+from ..coordinates import (
+    LEVEL,
+    MOST_VALUES,
+    described_coordinates,
+    named_coordinates,
+    over_axes,
+    plain,
+    tells_series,
+)
+from ..opening_record import GuessedAxes
 from .array_boxes import Box, boxes_of, covering_box, lengths
+from .axis_roles import DefaultAxes, default_axes, roles_of
 from .files import FileStates
 from .layout import Axis, Layout, SampleAxes, layout_of
 from .select_values import places_of_values
@@ -43,6 +53,8 @@ from .value_digests import object_states
 PAGE = 4096
 # Counting what is stored of an array with more chunks takes seconds.
 MOST_COUNTED = 10_000
+# Bytes compared with a number at a time: with the result they fit the second-level cache.
+_COMPARED = 512 * 1024
 
 _log = logging.getLogger("streampca")
 
@@ -76,6 +88,11 @@ class StoredArray(abc.ABC):
         Files that any value may be read from.
     grows : bool
         See `Collection`.
+    counts_first : bool
+        Whether the format itself says that entries of axis 0 are samples.
+    unwritten : numpy number or None
+        Number that the format has where no value was written, if the file does not declare that it is missing: read as
+        NaN among floats, and refused among whole numbers. Of the dtype's kind, and no NaN.
     """
 
     shape: tuple[int, ...]
@@ -89,6 +106,8 @@ class StoredArray(abc.ABC):
     dims: tuple[str, ...] | None = None
     files: FileStates
     grows: bool = False
+    counts_first: bool = False
+    unwritten: Any = None
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -99,6 +118,11 @@ class StoredArray(abc.ABC):
     def series(self) -> Mapping[str, Any]:
         """See `Collection`; read when asked for."""
         return {}
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes and axes of the coordinates, of those too that are too large to be read; their values are not."""
+        return {name: Described(each.attributes, each.axes) for name, each in self.coordinates.items()}
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return the texts along an axis, one an entry, where the format keeps such; read when asked for."""
@@ -187,6 +211,11 @@ class ObjectArray(StoredArray):
         own = {str(name): each for name, each in self.array.coords.items() if not each.dims}
         return {name: each.values[()] for name, each in own.items() if tells_series(name, each.attrs)}
 
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Attributes of the coordinates of an `xarray.DataArray`; none for other objects."""
+        return described_coordinates(self.array) if self._has_names else {}
+
     def read(self, box: Box) -> Array:
         """Return a slice of the array; a view where it gives one."""
         try:
@@ -239,8 +268,16 @@ class ArrayCollection(Collection):
         self._lay_out(self._layout_of(shape, axes))
 
     def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
-        counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
-        return layout_of(shape, source=self.source, dims=self.dims or None, counting=counting, **axes)
+        return layout_of(shape, source=self.source, dims=self.dims or None, default=self._default_axes, **axes)
+
+    def _default_axes(self, kept: Sequence[int]) -> DefaultAxes:
+        """Choose the axes of one sample where the caller names none, by what the array says of them."""
+        counting = self.attributes.get("sample_axis")  # as outputs of ours say
+        if counting in self.dims and len(kept) > 1:
+            return DefaultAxes(tuple(axis for axis in kept if self.dims[axis] != counting))
+        roles = roles_of(self.dims, self.array.described) if self.dims else None
+        found = default_axes(kept, self.array.shape, roles)
+        return found._replace(by_position=found.by_position and not self.array.counts_first)
 
     def _lay_out(self, layout: Layout) -> None:
         self.layout = layout
@@ -257,6 +294,12 @@ class ArrayCollection(Collection):
                 raise RequestError(f"axis {name!r} of {self.source} is in select and in sel; name it in one of them.")
             select[name] = place
         return self.laid_out(self._layout_of(self.array.shape, {**self._asked, "select": select}))
+
+    def of_array(self, array: StoredArray) -> Self:
+        """Return the same samples of another view of the array, of the same shape and axes."""
+        other = copy.copy(self)
+        other.array, other.dtype = array, check_dtype(np.dtype(array.dtype), self.source)
+        return other
 
     def laid_out(self, layout: Layout) -> Self:
         """Return the same array seen by another layout of its axes."""
@@ -305,16 +348,25 @@ class ArrayCollection(Collection):
         return found
 
     @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Names of the axes flattened into samples, where the array has names."""
+        return tuple(self.dims[axis] for axis in self.layout.outer) if self.dims else ()
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """Axes that were taken for one sample by their positions alone."""
+        if not self.layout.by_position:
+            return None
+        names = self.dims or range(len(self.layout.index))
+        inner, outer = (tuple(names[axis] for axis in axes) for axes in (self.layout.inner, self.layout.outer))
+        return GuessedAxes(inner, outer)
+
+    @property
     def sample_axis(self) -> str | None:
         """The one axis that counts samples, where the format has named it."""
         outer = self.layout.outer
         name = self.dims[outer[0]] if len(outer) == 1 and self.dims else None
         return None if name == f"axis_{outer[0] if outer else 0}" else name
-
-    @property
-    def counting_axes(self) -> tuple[str, ...]:
-        """Names of the axes flattened into samples."""
-        return tuple(self.dims[axis] for axis in self.layout.outer) if self.dims else ()
 
     @property
     def series(self) -> Mapping[str, Any]:
@@ -326,7 +378,7 @@ class ArrayCollection(Collection):
         shape, found = self.layout.outer_shape, {}
         if not self.dims or self.n_samples > MOST_VALUES:
             return {}
-        outer = self.counting_axes
+        outer = self.samples_along
         for name, each in self._along(outer).items():
             if not each.along(name):
                 continue
@@ -381,7 +433,9 @@ class ArrayCollection(Collection):
             return np.ascontiguousarray(piece.reshape(shape[0], width)[:, cut])
         out = np.empty((shape[0], width), self.dtype)
         self._fill(boxes, out)
-        return np.ascontiguousarray(out[:, cut])
+        read = np.ascontiguousarray(out[:, cut])
+        self._settle(rows.start, read)
+        return read
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill whole lines of samples directly; see `Collection.read_into`."""
@@ -390,6 +444,7 @@ class ArrayCollection(Collection):
             super().read_into(rows, features, out)
         else:
             self._fill(boxes, out)
+            self._settle(rows.start, out)
 
     def _boxes(self, rows: slice, features: slice) -> tuple[list[Box], int, slice]:
         """Return boxes over (outer, inner) axes that hold what is read, their features, and which of these are."""
@@ -405,6 +460,25 @@ class ArrayCollection(Collection):
             target = out[done : done + count].reshape(*lengths(box), *(1 for _ in layout.dropped))
             self.array.read_into(layout.key(box), target.transpose(np.argsort(layout.order)))
             done += count
+
+    def _settle(self, first: int, rows: Array) -> None:
+        """Take numbers that no one wrote for missing in rows just read, (samples, features), or refuse the sample."""
+        number = self.array.unwritten
+        if number is None:
+            return
+        # As bits, in the order in which they are stored: numpy compares numbers of another byte order ten times slower.
+        bits = np.dtype(f"u{self.dtype.itemsize}")
+        wanted = np.array([number], self.dtype).view(bits)[0]
+        step = max(1, _COMPARED // max(1, rows.shape[1] * rows.dtype.itemsize))
+        for start in range(0, len(rows), step):
+            piece = rows[start : start + step]
+            found = piece.view(bits) == wanted
+            if not found.any():
+                continue
+            if self.dtype.kind != "f":
+                sample = first + start + int(found.any(axis=1).argmax())
+                raise SourceError(never_written(self.where(sample), number))
+            piece[found] = np.nan
 
     def where(self, index: int) -> str:
         """Name the sample, by its place on every axis where several make the samples."""
@@ -465,6 +539,15 @@ def check_written(stored: int, count: int, fill: Any, label: str) -> None:
             "%s has %d of %d chunks stored; the others read as %s, which is right only if it was written to its end.",
             label, stored, count, fill,
         )  # fmt: skip
+
+
+def never_written(where: str, number: Any) -> str:
+    """Say that a sample holds the number that stands for values that were never written, and what to do about it."""
+    return (
+        f"{where} has values {number}, which the format has where none was written, and its file declares no fill "
+        f"value; read them as missing with --fill-value {number} (fill_value={number}), with a rule for these such as "
+        "--missing drop-samples, or as numbers with --fill-value none (fill_value='none')."
+    )
 
 
 def page_shape(shape: tuple[int, ...], values: int) -> tuple[int, ...]:

@@ -13,13 +13,13 @@ import binascii
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import SourceError
-from ...storage.coordinate import PACKING, Coordinate
+from ...errors import RequestError, SourceError
+from ...storage.coordinate import PACKING, Coordinate, Described
 from ...storage.georeference import is_reference
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
@@ -87,14 +87,22 @@ class Packing:
 
 
 class Unpacked(StoredArray):
-    """A stored array of packed numbers, read as values."""
+    """A stored array of packed numbers, read as values; what was never written is missing where these are floats."""
 
     def __init__(self, stored: StoredArray, packing: Packing) -> None:
-        self._stored, self._packing = stored, packing
-        self.shape, self.dtype, self.chunk_shape = stored.shape, packing.dtype, stored.chunk_shape
+        self.stored, self.declared = stored, packing
+        if stored.unwritten is not None:
+            number = _as_taken(stored.unwritten, stored.dtype, packing.stored)
+            if packing.dtype.kind == "f":
+                packing = replace(packing, missing=(*packing.missing, number))
+            else:
+                self.unwritten = number
+        self._packing = packing
+        self.shape, self.dtype = stored.shape, packing.dtype
+        self.chunk_shape = stored.chunk_shape or (1, *stored.shape[1:])
         self.attributes = {name: value for name, value in stored.attributes.items() if name not in PACKING}
         self.dims, self.encoded, self.grows = stored.dims, stored.encoded, stored.grows
-        self.keeps = stored.keeps
+        self.keeps, self.counts_first = stored.keeps, stored.counts_first
         # A piece as stored, and which of it is missing.
         piece = largest_piece(self.shape, self.chunk_shape, self._most)
         self.decode_bytes = stored.decode_bytes + piece * (stored.dtype.itemsize + 1)
@@ -102,43 +110,48 @@ class Unpacked(StoredArray):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Return those of the stored array."""
-        return self._stored.coordinates
+        return self.stored.coordinates
+
+    @property
+    def described(self) -> Mapping[str, Described]:
+        """Return that of the stored array."""
+        return self.stored.described
 
     @property
     def series(self) -> Mapping[str, Any]:
         """Return that of the stored array."""
-        return self._stored.series
+        return self.stored.series
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return those of the stored array."""
-        return self._stored.names(axis)
+        return self.stored.names(axis)
 
     @property
     def _most(self) -> int:
-        return _PIECE // self._stored.dtype.itemsize
+        return _PIECE // self.stored.dtype.itemsize
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read and convert the box in pieces that end at chunk edges."""
         for piece, inside in pieces_of(box, self.chunk_shape, self._most):
-            packed = np.empty(lengths(piece), self._stored.dtype)
-            self._stored.read_into(piece, packed)
+            packed = np.empty(lengths(piece), self.stored.dtype)
+            self.stored.read_into(piece, packed)
             self._packing.decode(packed, out[inside])
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the stored array, with the packing."""
-        return self._with_packing(self._stored.states(now=now))
+        return self._with_packing(self.stored.states(now=now))
 
     def begun(self, first: int = 0) -> int:
         """Return that of the stored array."""
-        return self._stored.begun(first)
+        return self.stored.begun(first)
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return that of the stored array."""
-        return self._stored.settled(seconds, first, before)
+        return self.stored.settled(seconds, first, before)
 
     def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
         """Return those of the stored array, with the packing."""
-        states = self._stored.states_of_first(length, now=now)
+        states = self.stored.states_of_first(length, now=now)
         return None if states is None else self._with_packing(states)
 
     def _with_packing(self, states: list[State]) -> list[State]:
@@ -150,6 +163,45 @@ def unpacked(stored: StoredArray, attributes: Mapping[str, Any], label: str = "t
     """Return the array as its attributes say it is to be read: itself where nothing is packed or missing."""
     packing = packing_of(attributes, stored.dtype, label)
     return stored if packing is None else Unpacked(stored, packing)
+
+
+def with_fill_value(array: StoredArray, number: float | str, label: str) -> StoredArray:
+    """Return an array just opened with one more stored number taken for missing, or with "none" no default of a format.
+
+    Raises
+    ------
+    RequestError
+        If it is no number that the array can hold.
+    """
+    stored = array.stored if isinstance(array, Unpacked) else array
+    packing = array.declared if isinstance(array, Unpacked) else None
+    stored.unwritten = None
+    if number == "none":
+        return stored if packing is None else Unpacked(stored, packing)
+    taken = stored.dtype if packing is None else packing.stored
+    if not (_can_be(number, stored.dtype) or _can_be(number, taken)):
+        raise RequestError(
+            f"fill_value {number!r} is no number that {label} can hold, which has {taken.name}; give a stored number, "
+            "or 'none' where every number is a value."
+        )
+    return Unpacked(stored, _with_missing(packing, stored.dtype, number))
+
+
+def _with_missing(packing: Packing | None, stored: np.dtype[Any], number: Any) -> Packing:
+    """Return a packing, or none, of stored numbers of which one more is missing."""
+    packing = packing or Packing(stored, stored.newbyteorder("="))
+    missing = (*packing.missing, _as_taken(number, stored, packing.stored))
+    return replace(packing, dtype=with_nan(packing.dtype), missing=missing)
+
+
+def _can_be(number: Any, dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype has a number, as far as it rounds numbers."""
+    real = isinstance(number, (int, float, np.integer, np.floating)) and not isinstance(number, bool)
+    if not real or not np.isfinite(number):
+        return False
+    if dtype.kind == "f":
+        return bool(abs(number) <= np.finfo(dtype).max)
+    return dtype.kind in "iu" and bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max and int(number) == number)
 
 
 def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str) -> Packing | None:
@@ -173,9 +225,11 @@ def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str)
     return Packing(taken, dtype.newbyteorder("="), scale, offset, missing, lowest, highest, unpacked_limits)
 
 
-def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordinate:
-    """Return the values of a small array in memory, and the attributes that still hold for them."""
+def decoded(values: Array, attributes: Mapping[str, Any], label: str, unwritten: Any = None) -> Coordinate:
+    """Return the values of a small array in memory, NaN where none was written, and the attributes that still hold."""
     packing = packing_of(attributes, values.dtype, label)
+    if unwritten is not None and bool((values == unwritten).any()):
+        packing = _with_missing(packing, values.dtype, unwritten)
     plain = {name: plain_value(value) for name, value in attributes.items() if name not in PACKING}
     if packing is None:
         return Coordinate(values.astype(values.dtype.newbyteorder("=")), plain)
@@ -189,7 +243,10 @@ Single = Callable[[str], tuple[Any, Mapping[str, Any]] | None]
 
 
 class Variable(NamedTuple):
-    """A small array beside another one: its axes, their lengths, if it holds texts, and the function that reads it."""
+    """A small array beside another one: its axes, their lengths, if it holds texts, and the function that reads it.
+
+    `unwritten` is as of a `StoredArray`.
+    """
 
     axes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -197,6 +254,7 @@ class Variable(NamedTuple):
     attributes: Mapping[str, Any]
     label: str
     read: Callable[[], Array]
+    unwritten: Any = None
 
 
 def coordinates_of(
@@ -206,27 +264,55 @@ def coordinates_of(
     variables: Callable[[str], Iterable[Variable]],
     single: Single,
 ) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes of an array, of those `variables` that have a name.
+    """Return the coordinates along the axes of an array, see `variables_along`; and of no axis, its reference system.
 
-    They are the first that fits of those called as an axis, and of those along one or several that the array's
-    attribute ``coordinates`` names (CF conventions, section 5); and of no axis, as `single` returns them, the reference
-    system that its attribute ``grid_mapping`` names.
+    That is what its attribute ``grid_mapping`` names, as `single` returns it.
     """
-    found: dict[str, Coordinate] = {}
-    lengths_of = dict(zip(dims, shape, strict=False))
-    for name in (*dims, *str(attributes.get("coordinates", "")).split()):
-        for each in variables(name) if name not in found else ():
-            along = each.axes == (name,) if name in dims else len(set(each.axes)) == len(each.axes)
-            if not along or math.prod(each.shape) > (MOST_TEXTS if each.is_text else MOST_VALUES):
-                continue
-            if each.shape == tuple(lengths_of.get(axis) for axis in each.axes):
-                found[name] = decoded(each.read(), each.attributes, each.label)._replace(axes=each.axes)
-                break
+    found = {
+        name: decoded(each.read(), each.attributes, each.label, each.unwritten)._replace(axes=each.axes)
+        for name, each in variables_along(dims, shape, attributes, variables).items()
+        if math.prod(each.shape) <= (MOST_TEXTS if each.is_text else MOST_VALUES)
+    }
     for name in str(attributes.get("grid_mapping", "")).replace(":", " ").split()[:1]:
         reference = None if name in found else single(name)
         about = {} if reference is None else {key: plain_value(value) for key, value in reference[1].items()}
         if is_reference(about):
             found[name] = Coordinate(np.array(0), about)
+    return found
+
+
+def described_by(
+    dims: Sequence[str],
+    shape: tuple[int, ...],
+    attributes: Mapping[str, Any],
+    variables: Callable[[str], Iterable[Variable]],
+) -> dict[str, Described]:
+    """Return what the attributes of the coordinates along the axes of an array say; see `variables_along`."""
+    return {
+        name: Described({key: plain_value(value) for key, value in each.attributes.items()}, each.axes)
+        for name, each in variables_along(dims, shape, attributes, variables).items()
+    }
+
+
+def variables_along(
+    dims: Sequence[str],
+    shape: tuple[int, ...],
+    attributes: Mapping[str, Any],
+    variables: Callable[[str], Iterable[Variable]],
+) -> dict[str, Variable]:
+    """Return those `variables` that have a name and lie along axes of an array.
+
+    They are the first that fits of those called as an axis, and of those along one or several that the array's
+    attribute ``coordinates`` names (CF conventions, section 5).
+    """
+    found: dict[str, Variable] = {}
+    lengths_of = dict(zip(dims, shape, strict=False))
+    for name in (*dims, *str(attributes.get("coordinates", "")).split()):
+        for each in variables(name) if name not in found else ():
+            along = each.axes == (name,) if name in dims else len(set(each.axes)) == len(each.axes)
+            if along and each.shape == tuple(lengths_of.get(axis) for axis in each.axes):
+                found[name] = each
+                break
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index as as_index
 from typing import TypedDict
@@ -12,6 +12,7 @@ from ...errors import RequestError, nearest
 from ...storage.pixel_sizes import is_colour
 from ..collection import COLOURS, Chunks
 from .array_boxes import Box
+from .axis_roles import DefaultAxes
 
 Axis = int | str
 Selection = Mapping[Axis, int | slice]
@@ -22,11 +23,6 @@ class SampleAxes(TypedDict, total=False):
 
     sample_axes: Sequence[Axis] | None
     select: Selection | None
-
-
-# Names under which formats store the axes of a picture (tifffile, xarray, climate data), in lower case.
-_VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
-_HORIZONTAL = {"x", "lon", "longitude", "column", "columns", "col", "width"}
 
 
 @dataclass(frozen=True)
@@ -40,11 +36,14 @@ class Layout:
     outer, inner : tuple of int
         Axes flattened into samples, in order, none where the array is a single image; axes that make one sample, in
         the sample's own order.
+    by_position : bool
+        Whether nothing but the axes' positions said which of them make one sample.
     """
 
     index: tuple[int | slice, ...]
     outer: tuple[int, ...]
     inner: tuple[int, ...]
+    by_position: bool = False
 
     @property
     def outer_shape(self) -> tuple[int, ...]:
@@ -104,21 +103,21 @@ def layout_of(
     *,
     source: str,
     dims: Sequence[str] | None,
+    default: Callable[[Sequence[int]], DefaultAxes],
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
-    counting: str = "sample",
 ) -> Layout:
     """Lay out an array of `shape`, whose axes are called `dims`, as the caller asked; see `open_collection`.
 
-    An axis called `counting` counts samples, where the caller says nothing else.
+    Where the caller names no axes of one sample, `default` chooses among those that are kept.
     """
     index = _selection(shape, dims, select or {}, source)
     kept = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
     if sample_axes is None:
-        inner = _default_axes(kept, dims or (), counting)
+        inner, by_position = default(kept)
     else:
-        inner = _asked_axes(sample_axes, kept, len(shape), dims, source)
-    return Layout(tuple(index), tuple(axis for axis in kept if axis not in inner), tuple(inner))
+        inner, by_position = tuple(_asked_axes(sample_axes, kept, len(shape), dims, source)), False
+    return Layout(tuple(index), tuple(axis for axis in kept if axis not in inner), inner, by_position)
 
 
 def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
@@ -130,7 +129,7 @@ def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
     lengths_of = dict(zip((*layout.outer, *layout.inner), (*layout.outer_shape, *layout.inner_shape), strict=True))
     coloured = not dims and len(kept) == sides + 1 and lengths_of[kept[-1]] in COLOURS
     if len(kept) == sides or coloured:
-        return replace(layout, outer=(), inner=tuple(kept))
+        return replace(layout, outer=(), inner=tuple(kept), by_position=False)
     return replace(layout, inner=tuple(sorted(layout.inner, key=lambda axis: is_colour(dims[axis]) if dims else 0)))
 
 
@@ -170,16 +169,6 @@ def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
     if not -length <= entry < length:
         raise RequestError(f"{subject} takes entry {entry}; it has {length} entries, numbered 0 to {length - 1}.")
     return entry % length
-
-
-def _default_axes(kept: list[int], dims: Sequence[str], counting: str) -> list[int]:
-    """All but the one that counts samples; y, x and colour where the axes have such names; else all but the first."""
-    names = {axis: dims[axis].lower() for axis in kept} if dims else {}
-    if counting.lower() in names.values():  # as in what we write: there z, y and x of a stack are one sample
-        return [axis for axis in kept if names[axis] != counting.lower()]
-    if not (_VERTICAL & set(names.values()) and _HORIZONTAL & set(names.values())):
-        return kept[1:]
-    return [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL or is_colour(names[axis])]
 
 
 def _asked_axes(

@@ -23,7 +23,18 @@ from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
-from ..collection import Array, Chunks, Collection, Filled, Skipped, State, digest, encoded_states, group_size, span_of
+from ..collection import (
+    Array,
+    Chunks,
+    Collection,
+    Filled,
+    Skipped,
+    State,
+    digest,
+    encoded_states,
+    group_size,
+    span_of,
+)
 from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in, is_zarr
 from ..duplicates import (
@@ -38,6 +49,7 @@ from ..duplicates import (
 )
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
+from ..opening_record import GuessedAxes
 from ..remote import is_url
 from ..stored.files import Reopening, state_of
 from ..stored.layout import SampleAxes
@@ -64,6 +76,7 @@ def open_joined(
     coordinates: str = CHECK,
     duplicates: str = ERROR,
     sel: Mapping[str, Any] | None = None,
+    fill_value: int | float | str | None = None,
     opened: Callable[..., Collection],
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
     **axes: Unpack[SampleAxes],
@@ -71,7 +84,8 @@ def open_joined(
     """Open every file of a list, glob or folder and put them one after another."""
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
-    options = {"key": key, "sel": sel, **axes}
+    filled = {} if fill_value is None else {"fill_value": fill_value}
+    options = {"key": key, "sel": sel, **filled, **axes}
     checked = is_checked(coordinates)
     skip = on_bad_file == "skip"
     return joined(files, label, options, opened, reading, skip=skip, checked=checked, duplicates=duplicates)
@@ -95,7 +109,7 @@ def joined(
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
     further |= {"coordinates": CHECK if checked else IGNORE, "duplicates": duplicates, "allow_remote": False}
-    opener = partial(opened, options={"sample_axes": None, "select": None, **options, **further})
+    opener = partial(opened, options={"sample_axes": None, "select": None, "fill_value": None, **options, **further})
     return Joined(files, opener, source=label, how=how, skip=skip, checked=checked, duplicates=duplicates)
 
 
@@ -113,6 +127,8 @@ class _Part(NamedTuple):
     several: bool
     reading: Mapping[str, str] | None
     sample_axis: str | None
+    samples_along: tuple[str, ...]
+    guessed_axes: GuessedAxes | None
     coordinates: Mapping[str, Coordinate]
     times: SampleTimes | None
 
@@ -128,6 +144,7 @@ class _Group:
 
     def __init__(self, part: _Part, checked: bool) -> None:
         self.kind, self.sample_axis, self.sizes = part.kind, part.sample_axis, np.ones(4, np.int64)
+        self.samples_along, self.guessed_axes = part.samples_along, part.guessed_axes
         self.grid = CommonGrid(SourceError, checked=checked)
         self.error: SourceError | None = None
 
@@ -239,6 +256,7 @@ class Joined(Reopening, Filled):
         shape, self.dtype, self.axes = common.kind
         self.shape = (int(self._ends[-1]), *shape)
         self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
+        self._samples_along, self._guessed_axes = common.samples_along, common.guessed_axes
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
         self._taken = {
@@ -284,6 +302,16 @@ class Joined(Reopening, Filled):
     def sample_axis(self) -> str | None:
         """The one that all parts have."""
         return self._sample_axis
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Those of the first part."""
+        return self._samples_along
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """That of the first part."""
+        return self._guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates that all parts have, concatenated, in the units of the first part."""
@@ -455,7 +483,8 @@ def _described(
     kind = part.sample_shape, part.dtype, part.axes
     sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
     own = _number(encoded_states(states) if several else before)
-    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.coordinates, times)
+    axes = part.sample_axis, part.samples_along, part.guessed_axes
+    return _Part(part.n_samples, kind, sizes, own, several, part.reading, *axes, part.coordinates, times)
 
 
 def _of_first_files(

@@ -208,7 +208,7 @@ def _samples_of(part: Collection) -> tuple[str, ...]:
     """Describe the samples of a variable: their number, the axes they lie along, their shape and their axes."""
     return (
         f"{part.n_samples} samples",
-        f"samples along {', '.join(part.counting_axes) or 'axes without names'}",
+        f"samples along {', '.join(part.samples_along) or 'axes without names'}",
         f"samples of {format_shape(part.sample_shape)}",
         f"samples with axes {', '.join(part.axes or ()) or 'without names'}",
     )

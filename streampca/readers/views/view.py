@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...storage.coordinate import Coordinate
 from ..collection import Chunks, Collection
+from ..opening_record import GuessedAxes
 
 
 class View(Collection):
@@ -62,14 +63,19 @@ class View(Collection):
         return self.base.sample_axis
 
     @property
-    def counting_axes(self) -> tuple[str, ...]:
-        """Return that of the base."""
-        return self.base.counting_axes
-
-    @property
     def series(self) -> Mapping[str, Any]:
         """Return that of the base."""
         return self.base.series
+
+    @property
+    def samples_along(self) -> tuple[str, ...]:
+        """Return that of the base."""
+        return self.base.samples_along
+
+    @property
+    def guessed_axes(self) -> GuessedAxes | None:
+        """Return that of the base."""
+        return self.base.guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return that of the base."""

@@ -1,0 +1,140 @@
+"""Roles of axes: which count samples, and which make one, by what their coordinates say first, then by their names.
+
+Attributes are those of the CF conventions (https://cfconventions.org, section 4): ``axis``, ``standard_name``, and
+``units`` of dates and of degrees. Names are those of climate models (WRF, ROMS, NEMO, MOM, CORDEX), projected grids,
+pictures and microscopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ...storage.coordinate import Described
+from ...storage.pixel_sizes import is_colour
+from ..coordinates import DEGREES_EAST, DEGREES_NORTH, has_dates
+
+
+class Role(Enum):
+    """What an axis counts. `PIXELS` are along the surface of the earth, in a direction that nothing says."""
+
+    SAMPLES = "samples"
+    Y = "y"
+    X = "x"
+    PIXELS = "pixels"
+    COLOURS = "colours"
+    OTHER = "other"
+
+
+class DefaultAxes(NamedTuple):
+    """Axes taken for one sample, and whether nothing but their position decided."""
+
+    inner: tuple[int, ...]
+    by_position: bool = False
+
+
+_PAIRS = (
+    ("y", "x"), ("lat", "lon"), ("latitude", "longitude"), ("lats", "lons"), ("nlat", "nlon"), ("rlat", "rlon"),
+    ("grid_latitude", "grid_longitude"), ("projection_y_coordinate", "projection_x_coordinate"),
+    ("south_north", "west_east"), ("south_north_stag", "west_east_stag"), ("xlat", "xlong"),
+    ("eta_rho", "xi_rho"), ("eta_u", "xi_u"), ("eta_v", "xi_v"), ("eta_psi", "xi_psi"), ("eta", "xi"),
+    ("nav_lat", "nav_lon"), ("j", "i"), ("nj", "ni"), ("j_g", "i_g"), ("ny", "nx"), ("yc", "xc"), ("yg", "xg"),
+    ("yh", "xh"), ("yq", "xq"), ("yt_ocean", "xt_ocean"), ("yu_ocean", "xu_ocean"),
+    ("northing", "easting"), ("northings", "eastings"), ("row", "column"), ("rows", "columns"), ("row", "col"),
+    ("rows", "cols"),
+)  # fmt: skip
+_PICTURE = {"height": Role.Y, "width": Role.X}  # together; alone, a height is one above the ground
+_TIMES = ("time", "times", "t", "date", "dates", "datetime", "time_counter", "ocean_time", "valid_time")
+_WORDS = (
+    "sample", "samples", "member", "members", "realization", "realizations", "realisation", "ensemble", "ens",
+    "ensemble_member", "number", "run", "runs", "position", "positions", "scene", "scenes", "frame", "frames",
+)  # fmt: skip
+_OF_NAME = {
+    **{y: Role.Y for y, _ in _PAIRS},
+    **{x: Role.X for _, x in _PAIRS},
+    **dict.fromkeys((*_TIMES, *_WORDS), Role.SAMPLES),
+}
+_OF_AXIS = {"T": Role.SAMPLES, "Y": Role.Y, "X": Role.X, "Z": Role.OTHER, "C": Role.COLOURS}
+_OF_STANDARD_NAME = {
+    **dict.fromkeys(("time", "forecast_reference_time", "realization"), Role.SAMPLES),
+    **dict.fromkeys(("latitude", "grid_latitude", "projection_y_coordinate"), Role.Y),
+    **dict.fromkeys(("longitude", "grid_longitude", "projection_x_coordinate"), Role.X),
+}
+
+
+def roles_of(dims: Sequence[str], described: Mapping[str, Described]) -> tuple[Role, ...]:
+    """Return the role of each axis, given its name and the attributes of the coordinates along the axes, by name.
+
+    The coordinate that has the axis's name goes before others along it, attributes before names, and these before a
+    grid of latitudes and longitudes over two axes.
+    """
+    names = {dim.lower() for dim in dims}
+    found: dict[str, Role | None] = {}
+    for dim in dims:
+        own = described.get(dim)
+        others = [each.attributes for name, each in described.items() if name != dim and each.along(name) == (dim,)]
+        found[dim] = (
+            (None if own is None else role_of_attributes(own.attributes))
+            or (Role.SAMPLES if any(role_of_attributes(about) is Role.SAMPLES for about in others) else None)
+            or role_of_name(dim, names)
+        )
+    for name, each in described.items():
+        undecided = [dim for dim in each.along(name) if found.get(dim, Role.OTHER) is None]
+        curved = len(each.along(name)) > 1 and 0 < len(undecided) <= 2
+        if curved and (role_of_attributes(each.attributes) or role_of_name(name)) in (Role.Y, Role.X):
+            found |= dict.fromkeys(undecided, Role.PIXELS)
+    return tuple(found[dim] or Role.OTHER for dim in dims)
+
+
+def role_of(name: str, attributes: Mapping[str, Any]) -> Role:
+    """Return the role of an axis, given its name and the attributes of its coordinate."""
+    return role_of_attributes(attributes) or role_of_name(name) or Role.OTHER
+
+
+def role_of_attributes(attributes: Mapping[str, Any]) -> Role | None:
+    """Return the role that the attributes of an axis's coordinate give it; None where they say nothing."""
+    axis, standard, units = (attributes.get(name) for name in ("axis", "standard_name", "units"))
+    if isinstance(axis, str) and axis.upper() in _OF_AXIS:
+        return _OF_AXIS[axis.upper()]
+    if isinstance(standard, str) and standard in _OF_STANDARD_NAME:
+        return _OF_STANDARD_NAME[standard]
+    if has_dates(attributes):
+        return Role.SAMPLES
+    if isinstance(units, str) and units in (*DEGREES_NORTH, *DEGREES_EAST):
+        return Role.Y if units in DEGREES_NORTH else Role.X
+    return Role.OTHER if "positive" in attributes else None  # which only vertical axes have
+
+
+def role_of_name(name: str, beside: Iterable[str] = ()) -> Role | None:
+    """Return the role that an axis has by its name, in whatever case, beside those of some names in lower case."""
+    name = name.lower()
+    if name in _PICTURE and {*_PICTURE} <= {name, *beside}:
+        return _PICTURE[name]
+    return _OF_NAME.get(name) or (Role.COLOURS if is_colour(name) else None)
+
+
+def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role] | None) -> DefaultAxes:
+    """Choose the axes of one sample among those of an array that are kept; all but the first without names.
+
+    Axes that count samples do, all of them. Without any, the first does that has several entries and is neither along
+    a picture nor of colours; none, where there is no such axis: it is a single image.
+    """
+    if len(kept) < 2:
+        return DefaultAxes(())
+    if roles is None:
+        return DefaultAxes(tuple(kept[1:]), by_position=True)
+    outer = [axis for axis in kept if roles[axis] is Role.SAMPLES]
+    others = [axis for axis in kept if roles[axis] is Role.OTHER]
+    others = [axis for axis in others if shape[axis] > 1] or others
+    if len(outer) == len(kept):
+        return DefaultAxes(tuple(kept[1:]), by_position=True)
+    by_position = not outer and len(others) > 1
+    outer = outer or others[:1]
+    return DefaultAxes(tuple(axis for axis in kept if axis not in outer), by_position)
+
+
+def page_axes(kept: Sequence[int], dims: Sequence[str]) -> DefaultAxes:
+    """Choose the axes of one page of a file of pages: y, x and colours."""
+    inner = tuple(axis for axis in kept if dims[axis] in ("y", "x") or is_colour(dims[axis]))
+    return DefaultAxes(inner or tuple(kept[1:]))
