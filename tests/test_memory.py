@@ -255,6 +255,39 @@ def test_means_of_many_groups_are_counted(tmp_path):
     assert found["phases"]["pass before the fit"] > 8 * 366 * 63 * 63
 
 
+PREPARED = """
+import scipy.sparse  # imported on use
+from PIL import Image
+from streampca import Preparation
+source, options, steps = sys.argv[1:]
+preparation, options = Preparation(**json.loads(steps)), json.loads(options)
+collection = streampca.open_collection(source)
+plan = streampca.plan(collection, preparation=preparation, **options)
+meter = PeakMeter()
+streampca.fit(collection, preparation=preparation, listener=lambda event: None, **options)
+print(json.dumps({"peak": meter.peak(), "estimate": plan.memory_estimate.total, "method": plan.method}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("layout", "dtype", "shape", "steps", "options"),
+    [
+        ("npy", "u2", (24, 900, 800), {"scale": 0.1, "normalize": "ratio"}, {"memory": "246MiB"}),
+        ("npy", "u1", (24, 900, 800), {"scale": 0.1}, {"memory": "172MiB"}),
+        ("npy", "u1", (24, 900, 800), {"scale": 0.1}, {"memory": "260MiB", "precision": "double"}),
+        ("png", "u1", (120, 700, 600), {"resize": (64, 64)}, {"memory": "64MiB", "precision": "double"}),
+        ("zarr", "u2", (6000, 32, 32), {"bin": 2, "standardize": True}, {"memory": "48MiB"}),
+    ],
+    ids=["long, float64", "long, float32", "long, double", "resized", "standardized"],
+)
+def test_what_a_preparation_rounds_is_measured_within_the_estimate(tmp_path, layout, dtype, shape, steps, options):
+    source = write(tmp_path / "source", shape[0], shape[1:], dtype, layout)
+    words = (source, json.dumps({"n_components": 3, **options}), json.dumps(steps))
+    found = measured(IMPORTED + PREPARED, *words)
+    print(found["method"], {name: round(found[name] / MIB, 1) for name in ("peak", "estimate")}, options)
+    assert found["peak"] <= found["estimate"] <= parse_bytes(options["memory"])
+
+
 VARIABLES = """
 source, folder, memory = sys.argv[1:]
 collection = streampca.open_collection(source, key="u,v")

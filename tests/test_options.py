@@ -57,7 +57,12 @@ UPDATED = {
 ESTIMATOR = {"n_components", "whiten", "preparation", "checkpoint", "random_state"}
 FUNCTIONS = {
     "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
-    "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned", "feature_map", "mapped", "grids"}),
+    "Preparation": (
+        streampca.Preparation,
+        PrepareConfig,
+        set(),
+        {"learned", "feature_map", "mapped", "grids", "precision"},
+    ),
     "fit": (streampca.fit, FitConfig, {"update", "approximate"}, FITTED),
     "plan": (streampca.plan, FitConfig, {"part", "seed", "update", "approximate"}, PLANNED),
     "Request": (

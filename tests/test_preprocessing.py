@@ -110,7 +110,10 @@ def test_resizing_is_pillows_on_each_channel(dtype):
     rows = Prepared(Pictures(list(images)), Preparation(resize=(5, 7))).read(slice(0, len(images)))
     for row, image in zip(rows, images, strict=True):
         hand = np.stack([by_pillow(image[..., channel], 5, 7) for channel in range(3)], axis=-1)
-        np.testing.assert_array_equal(row, hand.ravel())
+        if dtype == "u1":
+            np.testing.assert_array_equal(row, hand.ravel())
+        else:  # less the mean of its plane, which rounds less
+            np.testing.assert_allclose(row, hand.ravel(), rtol=3e-7, atol=3e-7)
 
 
 def test_resizing_neither_rings_nor_leaves_the_range():
@@ -552,8 +555,8 @@ def fitted(request):
 
 
 def test_raw_and_prepared_samples_have_the_same_scores(fitted):
-    model, x, preparation = fitted
-    scores = model.transform(x)
+    model, x, _ = fitted
+    scores, preparation = model.transform(x), model.preparation
     np.testing.assert_array_equal(scores, model.subspace.project(rows_of(preparation, x)))
     np.testing.assert_array_equal(scores, np.asarray(model.transform(open_collection(x))))
     np.testing.assert_array_equal(scores, model.transform(x.reshape(60, -1)))
@@ -599,7 +602,7 @@ def test_a_preparation_is_saved_with_its_model(fitted, tmp_path):
     model, x, preparation = fitted
     model.save(tmp_path / "m.zarr")
     loaded = streampca.load_model(tmp_path / "m.zarr")
-    assert loaded.preparation.to_json() == preparation.to_json()
+    assert loaded.preparation.to_json() == {**preparation.to_json(), "precision": "double"}
     np.testing.assert_array_equal(loaded.transform(x), model.transform(x))
     np.testing.assert_array_equal(loaded.reconstruct(x), model.reconstruct(x))
 

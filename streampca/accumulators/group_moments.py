@@ -21,7 +21,7 @@ from .weighted_pieces import weighted_pieces
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-SUMS = ("n_samples", "weights", "means", "mean_times", "squares", "products")
+SUMS = ("n_samples", "weights", "means", "fine", "mean_times", "squares", "products")
 
 
 class GroupMoments(Accumulator):
@@ -48,6 +48,8 @@ class GroupMoments(Accumulator):
         Sum of the weights of each group's samples: their number where none were given.
     means : ndarray of shape (g, p)
         Mean of each group.
+    fine : ndarray of shape (1, p), or (0, p) where there are groups
+        Rounding of the mean: where samples have a large offset it is seen in the squares.
     mean_times : ndarray of shape (g,)
         Mean time of each group.
     squares : ndarray of shape (p,), or (g, p) if `apart`
@@ -79,6 +81,7 @@ class GroupMoments(Accumulator):
         self.weights, self.mean_times = np.zeros(count), np.zeros(count)
         shape = (count, n_features) if apart else (n_features,)
         self.means, self.squares, self.products = np.zeros((count, n_features)), np.zeros(shape), np.zeros(shape)
+        self.fine = np.zeros((int(count == 1 and not apart), n_features))
 
     @property
     def weight(self) -> float:
@@ -117,14 +120,14 @@ class GroupMoments(Accumulator):
         """Add rows of one group; they are overwritten."""
         weight = float(counts.sum())
         mean, mean_time = rows[0].copy(), float(counts @ times) / weight
-        squares = products = None
+        squares = products = fine = None
         if len(rows) > 1:
             rows -= mean  # less the first row, the mean of equal rows is exact
             shift = (counts / weight) @ rows
-            mean += shift
             rows -= shift
+            mean, fine = _added(mean, shift)
             squares, products = np.einsum("i,ij,ij->j", counts, rows, rows), (counts * (times - mean_time)) @ rows
-        self._combine(group, weight, mean, mean_time, squares, products)
+        self._combine(group, weight, mean, mean_time, squares, products, fine)
 
     def _combine(
         self,
@@ -134,11 +137,14 @@ class GroupMoments(Accumulator):
         mean_time: float,
         squares: Float64 | None = None,
         products: Float64 | None = None,
+        fine: Float64 | None = None,
     ) -> None:
         """Add the moments of some samples of a group; sums about their own mean that are None are 0."""
         total = self.weights[group] + weight
         later = mean_time - self.mean_times[group]
-        apart = mean - self.means[group]
+        apart, is_split = mean - self.means[group], len(self.fine) > 0
+        if is_split:
+            apart += (0.0 if fine is None else fine) - self.fine[0]
         share = weight / total
         between = self.weights[group] * share
         own = group if self.squares.ndim == 2 else slice(None)
@@ -148,17 +154,24 @@ class GroupMoments(Accumulator):
                 whole += part
         if between:
             all_products += between * later * apart
-            self.means[group] += share * apart
+            if is_split:
+                self.means[0], self.fine[0] = _added(self.means[0], self.fine[0] + share * apart)
+            else:
+                self.means[group] += share * apart
             all_squares += between * np.square(apart, out=apart)
             self.mean_times[group] += share * later
         else:
             self.means[group], self.mean_times[group] = mean, mean_time
+            if is_split:
+                self.fine[0] = 0.0 if fine is None else fine
         self.weights[group] = total
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another; see `Accumulator.absorb`."""
         for group in np.flatnonzero(other.weights).tolist():
-            self._combine(group, float(other.weights[group]), other.means[group], float(other.mean_times[group]))
+            fine = other.fine[0] if len(other.fine) else None
+            about = float(other.weights[group]), other.means[group], float(other.mean_times[group])
+            self._combine(group, *about, fine=fine)
         self.squares += other.squares
         self.products += other.products
         self.n_samples += other.n_samples
@@ -194,3 +207,9 @@ class GroupMoments(Accumulator):
             setattr(new, name, given[name])
         new.n_samples = int(given["n_samples"])
         return new
+
+
+def _added(coarse: Float64, fine: Float64) -> tuple[Float64, Float64]:
+    """Return the sum of two arrays and its rounding, exact where the first is the larger one."""
+    whole = coarse + fine
+    return whole, (coarse - whole) + fine

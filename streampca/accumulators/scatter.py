@@ -61,6 +61,8 @@ class Scatter(Moments, Accumulator):
         Sum of their weights; n_samples where none were given.
     n_on_integer_units : int
         Rows that were multiplied on integer units.
+    slack : float
+        Bound on the norm of what the rows given differ by, in S, from those of exact arithmetic; 0 where not measured.
 
     Notes
     -----
@@ -89,7 +91,7 @@ class Scatter(Moments, Accumulator):
         self._product: Array | None = None
         self.integer_units = integer_units
         self._integers: IntegerProducts | None = None
-        self.n_on_integer_units = 0
+        self.n_on_integer_units, self.slack = 0, 0.0
         self._unprobed = False  # whether rows were multiplied exactly of which probes were not
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
@@ -309,12 +311,14 @@ class Scatter(Moments, Accumulator):
             self._shift(shift, other.weight, other._total)
         self._pieces.absorb(other._pieces)
         self.n_on_integer_units += other.n_on_integer_units
+        self.slack += other.slack
 
     def discount(self, factor: float) -> None:
         """Multiply the weights of all samples so far by a factor, from 0 to 1."""
         if factor < 1:
             self._make_probes()
             self._scatter *= factor
+            self.slack *= factor
             self._discount_moments(factor)
             self._pieces.exact = False
 
@@ -362,6 +366,7 @@ class Scatter(Moments, Accumulator):
             **({"check": self._check.sums.copy()} if self._check.known else {}),
             "n_on_integer_units": np.array(self.n_on_integer_units),
             **({"unprobed": np.array(True)} if self._unprobed else {}),
+            "slack": np.array(self.slack),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
         }
 
@@ -382,7 +387,7 @@ class Scatter(Moments, Accumulator):
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)
         new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
-        new._unprobed = "unprobed" in state
+        new._unprobed, new.slack = "unprobed" in state, float(state.get("slack", 0.0))
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         return new

@@ -69,7 +69,7 @@ def _planned(collection: Prepared, request: EmbeddingRequest, *, missing: str, h
     compared, fit, scores = problem, None, None
     if k := n_scores_of(collection, request):
         fit = plan_collection(collection, components_request(collection, request, missing))
-        dtype = np.dtype(np.float32 if problem.is_narrow else np.float64)
+        dtype = np.dtype(np.float32 if problem.suits_single else np.float64)
         stored = fit.stored or not are_held(dtype.itemsize * k * prod(collection.sample_shape), fit.memory)
         scores = check_foreseen(
             collection, collection.frame, k, dtype=dtype, stored=stored, makes_images=False, memory=request.memory

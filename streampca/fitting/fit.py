@@ -42,6 +42,7 @@ from .identity import check_beside, decisive_fields, identity_of
 from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared, warn_of_disk
+from .preparation_rounding import with_rounding
 
 Float64 = npt.NDArray[np.float64]
 
@@ -268,6 +269,7 @@ def fit(
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
+    preparation = None if preparation is None else preparation.in_precision(request.precision)
     weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
     learned_from = target_of(target, raw, request, weights, listener=listener)
     told = cluster is None or request.memory is not None or request.method == OF_KERNEL
@@ -418,6 +420,7 @@ def _fitted(
             if request.kind in MAPPING_KINDS and found.mapped is None:
                 found = with_residuals(job, found)
             model = model_of(collection, found, about(found), found.components)
+            model = with_rounding(model, collection, weights)
             if place is not None:
                 # The C library kept 27 MiB of the 80 that the passes freed, beside the buffers of writing.
                 hand_back()
@@ -438,5 +441,6 @@ def _written(
 
         found = METHODS[job.plan.method](replace(job, sink=sink)).of_kind(job.plan.request.kind)
         model = model_of(collection, found, about(found), writer.stored())
+        model = with_rounding(model, collection, job.weights)
         writer.finish(model)
     return model

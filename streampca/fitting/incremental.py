@@ -53,6 +53,7 @@ from .methods.covariance import accumulate
 from .methods.frequent_directions import sketch_samples
 from .null_components import with_n_components
 from .plan import prepared
+from .preparation_rounding import measured_errors
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -112,6 +113,7 @@ class IncrementalFit:
         self._completed: PCAModel | None = None  # the same with another number of components
         self._asked: Request | None = None
         self._lent = False  # whether a model holds the statistic, which must not change any more then
+        self._rounding, self._measured = 0.0, 0  # of the steps, a unit of weight; and samples when that was measured
         self._changing = False  # whether the statistic is being changed, or was when that was broken off
         self._warned = False
         self._sources: list[str] = []
@@ -143,7 +145,7 @@ class IncrementalFit:
                 f"{name} is read off all samples before a fit, and batches never come together; give the {given}, or "
                 "fit all samples at once."
             )
-        collection = prepared(raw, preparation)
+        collection = prepared(raw, None if preparation is None else preparation.in_precision(request.precision))
         problem = problem_of(collection)
         plan = incremental_plan(problem, request)
         statistic: Statistic
@@ -204,8 +206,9 @@ class IncrementalFit:
             collection = self.template.prepared(raw)
             weights = weights_of_batch(sample_weight, collection.raw)
             problem, n = problem_of(collection), collection.n_samples
+            self._measure_rounding(collection, weights)
             is_small = n == 1 or n * problem.sample_bytes <= WAITING_BYTES
-            if not (is_small and self._hold(collection.read(slice(0, n)), weights)):
+            if not (is_small and self._hold(collection.read(slice(0, n)), weights, collection.is_narrow)):
                 self._absorb(collection, weights, listener, running or Running())
             self._note(collection, weights)
 
@@ -225,16 +228,30 @@ class IncrementalFit:
         if not (is_small and self.template.preparation.is_identity):
             return False
         with self._timed():
-            if not self._hold(rows, None):
+            if not self._hold(rows, None, is_narrow=False):
                 return False
             self._batches += 1
             self._nbytes += rows.nbytes
         return True
 
-    def _hold(self, rows: Array, weights: Float64 | None) -> bool:
+    def _measure_rounding(self, collection: Prepared, weights: Float64 | None) -> None:
+        """Measure what the steps round, by a batch whenever there are twice as many samples as the last time."""
+        if self.n_samples < 2 * self._measured:
+            return
+        centre = None
+        if collection.n_samples == 1:
+            waiting = self._waiting.rows
+            if not (self._statistic.n_samples or len(waiting)):
+                return
+            centre = self._statistic.mean if self._statistic.n_samples else waiting.mean(axis=0, dtype=np.float64)
+        found = measured_errors(collection, weights, centre)
+        if found is not None:
+            self._rounding, self._measured = found.norm, self.n_samples + collection.n_samples
+
+    def _hold(self, rows: Array, weights: Float64 | None, is_narrow: bool) -> bool:
         """Let prepared rows wait, if they can and nothing is wrong with them; return whether they do."""
         self._check_whole()
-        if not has_safe_squares(rows, self._coarsest(rows.dtype)):
+        if not has_safe_squares(rows, self._coarsest(rows.dtype, is_narrow)):
             return False
         if rows.dtype != self._waiting.dtype:
             self._add_waiting()
@@ -246,7 +263,7 @@ class IncrementalFit:
             self._add_waiting()
         with self._change():
             self._waiting.add(rows, weights)
-            self._count(len(rows), weights, rows.dtype)
+            self._count(len(rows), weights, rows.dtype, is_narrow)
         return True
 
     def plan_for(self, collection: Prepared, weights: Float64 | None, running: Running) -> Plan:
@@ -258,7 +275,8 @@ class IncrementalFit:
             If it does not fit the budget.
         """
         total = self.n_samples + collection.n_samples
-        precision = stream_precision(replace(self._widened(collection.dtype), n_samples=total), self.request)
+        problem = replace(self._widened(collection.dtype, collection.is_narrow), n_samples=total)
+        precision = stream_precision(problem, self.request)
         counts = faded(weights, collection.n_samples, self.request.half_life)
         with as_of(running.executor):
             return self._plan_of(collection, counts, precision)
@@ -277,7 +295,7 @@ class IncrementalFit:
         self._add_waiting()
         with self._change():
             self._merge(part, collection.n_samples, precision)
-            self._count(collection.n_samples, weights, dtype)
+            self._count(collection.n_samples, weights, dtype, collection.is_narrow)
 
     def _add_waiting(self) -> None:
         """Add the rows that wait to the statistic."""
@@ -297,6 +315,7 @@ class IncrementalFit:
             with self._change():
                 statistic = self._owned(precision)
                 statistic.discount(self._kept_after(len(rows)))
+                statistic.slack += self._rounding * (len(rows) if weights is None else float(weights.sum()))
                 statistic.update(rows, weights=weights)
                 statistic.release()
                 self._waiting.clear()
@@ -310,6 +329,7 @@ class IncrementalFit:
         with one_blas_thread() if self._is_exact else nullcontext():
             statistic = self._owned(precision)
             statistic.discount(self._kept_after(n_samples))
+            statistic.slack += self._rounding * part.weight
             statistic.absorb(part)  # type: ignore[arg-type]
 
     def _kept_after(self, n_samples: int) -> float:
@@ -359,25 +379,26 @@ class IncrementalFit:
                 "give all batches to partial_fit of a new estimator."
             )
 
-    def _coarsest(self, dtype: np.dtype[Any]) -> str:
+    def _coarsest(self, dtype: np.dtype[Any], is_narrow: bool) -> str:
         """Return the precision that values of a dtype may be multiplied in, now or when there are more samples."""
-        asked, wide = self.request.precision, dtype.itemsize > (4 if dtype.kind == "f" else 2)
+        asked, wide = self.request.precision, not is_narrow and dtype.itemsize > (4 if dtype.kind == "f" else 2)
         return asked if asked != "auto" else "double" if wide or not self._is_exact else "single"
 
-    def _widened(self, dtype: np.dtype[Any]) -> Problem:
+    def _widened(self, dtype: np.dtype[Any], is_narrow: bool) -> Problem:
         """Return the problem of all samples so far and others of a dtype: float32 holds all of them, or not."""
-        wider = replace(self.problem, itemsize=dtype.itemsize, kind=dtype.kind)
-        return wider if self.problem.is_narrow else self.problem
+        wider = replace(self.problem, itemsize=dtype.itemsize, kind=dtype.kind, narrow=is_narrow)
+        return wider if self.problem.suits_single else self.problem
 
-    def _count(self, n_samples: int, weights: Float64 | None, dtype: np.dtype[Any]) -> None:
+    def _count(self, n_samples: int, weights: Float64 | None, dtype: np.dtype[Any], is_narrow: bool) -> None:
         """Count further samples, and forget the model of those before."""
         self.n_samples += n_samples
         counts = faded(weights, n_samples, self.request.half_life)
         self.weight *= self._kept_after(n_samples)
         self.weight += n_samples if counts is None else float(counts.sum())
         self.weighted = self.weighted or weights is not None
-        if dtype.itemsize != self.problem.itemsize or dtype.kind != self.problem.kind:
-            self.problem = self._widened(dtype)
+        now = self.problem
+        if (dtype.itemsize, dtype.kind, is_narrow) != (now.itemsize, now.kind, now.narrow):
+            self.problem = self._widened(dtype, is_narrow)
         self._model = self._completed = None
 
     def _note(self, collection: Prepared, weights: Float64 | None) -> None:
@@ -542,5 +563,5 @@ def _bare(problem: Problem) -> Problem:
     """Return the sizes of samples in memory, whatever those of the first batch were stored in."""
     p, width = problem.n_features, problem.itemsize
     here: dict[str, Any] = {"row_bytes": p * width, "prepared_bytes": 0, "decode_bytes": 0, "scratch_bytes": 0}
-    here["machine"] = replace(problem.machine, held=0)
+    here |= {"machine": replace(problem.machine, held=0), "measuring_bytes": 0}
     return replace(problem, chunk_samples=1, chunk_features=p, encoded=False, fills=True, total_weight=None, **here)

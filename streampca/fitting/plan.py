@@ -311,6 +311,8 @@ def prepared(
             "of the two out, or use missing='drop-samples'."
         )
     check = None
+    if request is not None and isinstance(preparation, Preparation):
+        preparation = preparation.in_precision(request.precision)
     if request is not None:
         memory = request.memory
         check = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)

@@ -98,7 +98,7 @@ def precision_of(problem: Problem, request: Request, multiplications: int) -> st
     """Precision of products: single where float32 holds the values and there is enough to multiply."""
     if request.precision != "auto":
         return request.precision
-    return "single" if problem.is_narrow and multiplications > SMALL_PRODUCT else "double"
+    return "single" if problem.suits_single and multiplications > SMALL_PRODUCT else "double"
 
 
 def solver_of(size: int, request: Request, most: int) -> str:

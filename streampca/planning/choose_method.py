@@ -114,7 +114,7 @@ def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] 
 
 def _left(problem: Problem, request: Request) -> Request:
     """Return the request with the memory that what a preparation has learned leaves of the budget."""
-    taken = problem.held_bytes + problem.following_bytes
+    taken = problem.held_bytes + problem.bytes_after
     if not taken:
         return request
     return replace(request, memory=max(1, problem.machine.budget(request.memory)[0] - taken))
@@ -255,7 +255,7 @@ def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
     for name in _methods(problem, request):
         if request.method != "auto" or not _method(name).reason_against(problem):
             least, estimate = _method(name).least(bare, left)
-            needed = max(least + problem.held_bytes + problem.following_bytes, problem.learning_bytes)
+            needed = max(least + problem.held_bytes + problem.bytes_after, problem.learning_bytes)
             yield name, -(-needed // MIB) * MIB + held, estimate.beside(problem)
 
 

@@ -10,7 +10,7 @@ from .memory import Phase, decoding_items, runtime
 from .request import Problem
 from .sizes import GROUP_PIECE
 
-ROWS = 8  # of p float64 beside the means of groups: sums, what is combined with them, and what becomes of them
+ROWS = 10  # of p float64 beside the means of groups: sums, what is combined with them, and what becomes of them
 NAME = "means and deviations"
 
 

@@ -62,10 +62,13 @@ class MemoryEstimate:
         phases = [phase.beside(HELD, problem.held_bytes) for phase in self.phases]
         if problem.learning_bytes:
             phases.append(Phase("pass before the fit", (("blocks, and what is made of them", problem.learning_bytes),)))
+        reading = next((phase for phase in phases if phase.name == "pass"), phases[0])
         if problem.following_bytes:
             name = "rows of the kernel matrix, and what they are multiplied with"
-            reading = next((phase for phase in phases if phase.name == "pass"), phases[0])
             phases.append(Phase("residuals", reading.beside(name, problem.following_bytes).items))
+        if problem.measuring_bytes:
+            name = "samples prepared with more digits"
+            phases.append(Phase("rounding of the preparation", reading.beside(name, problem.measuring_bytes).items))
         return MemoryEstimate(tuple(phases))
 
     @property

@@ -25,7 +25,7 @@ from .request import Problem, Request
 # Sizes of a problem that plans do not store where they are 0, as models without such steps never had them.
 LATER_SIZES = (
     "keeps", "held_bytes", "learning_bytes", "following_bytes", "mapping_flops", "following_flops", "target_width",
-    "target_rank", "kernel_rank", "landmark_bytes",
+    "target_rank", "kernel_rank", "landmark_bytes", "measuring_bytes", "narrow",
 )  # fmt: skip
 
 
@@ -320,7 +320,7 @@ class Plan:
     @property
     def component_itemsize(self) -> int:
         """Bytes of a loading."""
-        return 4 if self.problem.is_narrow and self.request.precision != "double" else 8
+        return 4 if self.problem.suits_single and self.request.precision != "double" else 8
 
     @property
     def state_bytes(self) -> int:

@@ -97,6 +97,11 @@ class Problem:
         Most bytes of the pass that learns it, before all others; 0 where there is none.
     following_bytes : int
         Most bytes that a pass after the fit holds, beside what the fit's passes do; 0 where there is none.
+    measuring_bytes : int
+        Most bytes that measuring the rounding of a preparation takes after the fit, beside a block; 0 where it rounds
+        nothing.
+    narrow : bool
+        Whether float32 holds the digits of values less their mean, although they come in float64.
     mapping_flops, following_flops : int
         Floating-point operations of mapping a sample to the features of a kernel, in every pass, and of what the pass
         after the fit does with it; 0 where it is not mapped.
@@ -130,6 +135,8 @@ class Problem:
     held_bytes: int = 0
     learning_bytes: int = 0
     following_bytes: int = 0
+    measuring_bytes: int = 0
+    narrow: bool = False
     mapping_flops: int = 0
     following_flops: int = 0
     target_width: int = 0
@@ -147,6 +154,11 @@ class Problem:
         return self.total_weight is not None
 
     @property
+    def bytes_after(self) -> int:
+        """Most bytes that what follows the fit holds, beside what the fit's passes do."""
+        return max(self.following_bytes, self.measuring_bytes)
+
+    @property
     def sample_bytes(self) -> int:
         """Bytes of one sample of a block, as read and as prepared."""
         return self.row_bytes + self.prepared_bytes
@@ -160,6 +172,11 @@ class Problem:
     def is_narrow(self) -> bool:
         """True where float32 holds the values: integers of up to 16 bits, and float32 itself."""
         return self.itemsize <= (4 if self.kind == "f" else 2)
+
+    @property
+    def suits_single(self) -> bool:
+        """True where float32 holds the values less their mean, which is taken off before they are rounded."""
+        return self.is_narrow or self.narrow
 
     @property
     def most_components(self) -> int:

@@ -49,6 +49,11 @@ def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
     )
 
 
+def is_coarse(dtype: npt.DTypeLike) -> bool:
+    """Return whether values are whole numbers of 8 bits: float32 has 16 bits more, wherever zero is."""
+    return np.dtype(dtype).itemsize == 1
+
+
 def float_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return the float that weighted values become: float32 for integers of up to 16 bits and float32, else float64."""
     return np.result_type(np.dtype(dtype), np.float32)

@@ -25,6 +25,7 @@ UNDONE = 2**17  # values whose level is added at a time, in float64
 MAP_PIECE = 8 * MIB  # bytes that a feature map holds for the rows it maps at a time
 STREAMED_PIECE = 16 * MIB  # ... where landmarks are read again for every piece
 LEAST_MAPPED = 32  # rows mapped at a time: products of fewer with landmarks are slow
+EXACT = np.dtype(np.longdouble)  # in which the rounding of the steps is measured
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,26 @@ class Frame:
             return raw
         if self.preparation.maps:
             return self._mapped_raw(raw, start)
-        out = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype))
-        step = self._step(raw.dtype)
+        return self._rows(raw, start, self._step(raw.dtype))
+
+    def exact_rows(self, raw: Array, start: int = 0) -> Array:
+        """Return what `rows` does before anything is rounded, (m, p): in `exact_dtype`, or mapped in float64."""
+        if self.preparation.mapped is not None:
+            return self.preparation.mapped(self.before_map.exact_rows(raw, start).astype(np.float64))
+        return self._rows(raw, start, max(1, self._step(raw.dtype) // EXACT.itemsize), exact=True)
+
+    def exact_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
+        """Return a dtype in which rounding to the dtype of rows is seen."""
+        return np.dtype(np.float64) if self.row_dtype(raw) == np.float32 else EXACT
+
+    def _rows(self, raw: Array, start: int, step: int, *, exact: bool = False) -> Array:
+        """Prepare raw rows, so many at a time."""
+        dtype = self.exact_dtype(raw.dtype) if exact else self.row_dtype(raw.dtype)
+        out = np.empty((len(raw), self.n_features), dtype)
         for at in range(0, len(raw), step):
-            piece = raw[at : at + step]
+            piece, made = raw[at : at + step], out[at : at + step]
             try:
-                out[at : at + step] = self._prepared(piece.reshape(len(piece), *self.raw_shape), start + at)
+                self._prepare(piece.reshape(len(piece), *self.raw_shape), start + at, made, exact=exact)
             except SampleError as error:
                 raise type(error)(at + error.sample, error.problem) from None
         return out
@@ -107,7 +122,8 @@ class Frame:
         """Map rows of features, (m, p) to (m, q), some at a time."""
         mapping = self.preparation.mapped
         assert mapping is not None  # noqa: S101 - a preparation that maps is resolved before samples are read
-        out, step = np.empty((len(rows), self.n_features), float_of(rows.dtype)), self.map_rows
+        dtype = self.preparation.last_dtype(self.preparation.unmapped, rows.dtype)
+        out, step = np.empty((len(rows), self.n_features), dtype), self.map_rows
         for at in range(0, len(rows), step):
             out[at : at + step] = mapping(rows[at : at + step])
         return out
@@ -125,37 +141,59 @@ class Frame:
         if self.preparation.maps:
             mapped: Array = self.mapped(self.before_map.row(image, number)[None])[0]
             return mapped
-        row: Array = self._prepared(image[None], number, coloured=image.ndim == len(self.raw_shape))[0]
+        return self._row(image, number, exact=False)
+
+    def exact_row(self, image: Array, number: int = 0) -> Array:
+        """Return what `row` does before anything is rounded; see `exact_rows`."""
+        if self.preparation.mapped is not None:
+            before = self.before_map.exact_row(image, number).astype(np.float64)
+            mapped: Array = self.preparation.mapped(before[None])[0]
+            return mapped
+        return self._row(image, number, exact=True)
+
+    def _row(self, image: Array, number: int, *, exact: bool) -> Array:
+        dtype = self.exact_dtype(image.dtype) if exact else self.row_dtype(image.dtype)
+        out = np.empty((1, self.n_features), dtype)
+        self._prepare(image[None], number, out, coloured=image.ndim == len(self.raw_shape), exact=exact)
+        row: Array = out[0]
         return row
 
-    def _prepared(self, samples: Array, start: int, *, coloured: bool = True) -> Array:
+    def _prepare(self, samples: Array, start: int, out: Array, *, coloured: bool = True, exact: bool = False) -> None:
+        """Write the rows of raw samples from number `start` on to `out`."""
+        working = out.dtype if exact else self.preparation.working_dtype(samples.dtype)
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are named where they are used
-            features = self.features(self.preparation.apply(samples, coloured=coloured))
+            features = self.features(self.preparation.apply(samples, working, coloured=coloured, exact=exact))
             check_digits(features, samples.dtype)
-            scaled = self._scaled(features) if self.preparation.learned is None else self._departures(features, start)
-            return self.normalized(scaled)[0]
+            if self.preparation.learned is None:
+                scaled = self._scaled(features, working, out)
+            else:
+                scaled = self._departures(features, start, working).astype(out.dtype, copy=False)
+            made = self.normalized(scaled, out.dtype)[0]
+            if made is not out:
+                out[...] = made
 
     def features(self, images: Array) -> Array:
         """Turn prepared images, (m, *sample_shape), into rows of features, (m, p); not scaled."""
         rows = images.reshape(len(images), math.prod(self.sample_shape))
         return rows if self.mask is None else rows.compress(self.mask.ravel(), axis=1)
 
-    def _scaled(self, rows: Array) -> Array:
-        factors = self.factors(rows.dtype)
-        return rows if factors is None else np.multiply(rows, factors, dtype=float_of(rows.dtype))
+    def _scaled(self, rows: Array, dtype: np.dtype[Any], out: Array) -> Array:
+        """Return rows times their factors, if there are any: in `out`, which is of the dtype."""
+        factors = self.factors(dtype)
+        return rows if factors is None else np.multiply(rows, factors, dtype=dtype, out=out)
 
-    def _departures(self, rows: Array, start: int) -> Array:
-        """Return rows less their level, scaled and divided by deviations; computed in float64."""
+    def _departures(self, rows: Array, start: int, dtype: np.dtype[Any]) -> Array:
+        """Return rows less their level, scaled and divided by deviations; computed in float64 or wider."""
         learned = self.preparation.learned
         assert learned is not None  # noqa: S101 - see `_prepared`
         if self.lacks_keys:
             raise lacking(self.preparation, "what was given")
         level = learned.level(self.keys, slice(start, start + len(rows)))
-        out = np.subtract(rows, level, dtype=np.float64, casting="unsafe")
+        out: Array = np.subtract(rows, level, dtype=dtype, casting="unsafe")
         factors = self.factors(np.float64)
         if factors is not None:
             out *= factors
-        return out.astype(float_of(rows.dtype), copy=False)
+        return out
 
     @property
     def lacks_keys(self) -> bool:
@@ -163,10 +201,12 @@ class Frame:
         learned = self.preparation.learned
         return learned is not None and learned.is_of_samples and self.keys is None
 
-    def normalized(self, rows: Array) -> tuple[Array, Float64 | None]:
+    def normalized(self, rows: Array, dtype: np.dtype[Any] | None = None) -> tuple[Array, Float64 | None]:
         """Set each row against its own mean or norm, if the preparation says so; with the means or norms."""
-        how = self._steps.normalize
-        return (rows, None) if how is None else normalized(rows, how)
+        steps = self._steps
+        if steps.normalize is None:
+            return rows, None
+        return normalized(rows, steps.normalize, dtype or steps.last_dtype(steps.unnormalized, rows.dtype))
 
     def denormalized(self, rows: Array, numbers: Float64 | None) -> Array:
         """Undo `normalized`."""
@@ -236,7 +276,17 @@ class Frame:
         own = normalizing_bytes(self.n_features) if self.preparation.normalize else 0
         # Rows less their level in float64, the level, and the trend's part of it.
         departing = 3 * 8 * self.n_features if self.preparation.learns else 0
-        return self._step(raw) * (self.preparation.image_bytes(self.raw_shape, raw) + departing) + own
+        steps = self.preparation  # departures are counted by themselves
+        working = float_of(raw) if steps.learns and not steps.makes_images else steps.working_dtype(raw)
+        return self._step(raw) * (self.preparation.image_bytes(self.raw_shape, raw, working) + departing) + own
+
+    def exact_bytes(self, raw: npt.DTypeLike) -> int:
+        """Return the most bytes that `exact_row` holds beside image, row, and what mapping takes."""
+        before = self if self.preparation.mapped is None else self.before_map
+        steps, dtype = before.preparation, before.exact_dtype(raw)
+        own = 3 * dtype.itemsize * before.n_features if steps.normalize or steps.learns else 0
+        arrays = 3 if before.mask is not None or isinstance(steps.scale, np.ndarray) else 0
+        return steps.image_bytes(self.raw_shape, raw, dtype, beside=arrays) + own
 
     @property
     def mapping_bytes(self) -> int:

@@ -5,11 +5,13 @@ Each function maps sample by sample, and to the same bits however many there are
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from ..readers.collection import Array
-from .dtypes import SampleError, float_of
+from .dtypes import SampleError
 
 Float64 = npt.NDArray[np.float64]
 
@@ -25,8 +27,8 @@ class NormalizeError(SampleError):
     """A sample that cannot be set against its mean or norm, which is 0."""
 
 
-def normalized(rows: Array, how: str) -> tuple[Array, Float64]:
-    """Set each row against its own mean or norm.
+def normalized(rows: Array, how: str, dtype: np.dtype[Any]) -> tuple[Array, Float64]:
+    """Set each row against its own mean or norm, in float64 or wider; the result is of a dtype.
 
     Returns
     -------
@@ -34,10 +36,10 @@ def normalized(rows: Array, how: str) -> tuple[Array, Float64]:
     numbers : ndarray of shape (m,)
         The means or norms, with which `denormalized` undoes it.
     """
-    out, numbers = np.empty(rows.shape, float_of(rows.dtype)), np.empty(len(rows))
+    out, numbers, wide = np.empty(rows.shape, dtype), np.empty(len(rows)), np.result_type(dtype, np.float64)
     step = max(1, _SUMMED // max(1, rows.shape[1]))
     for start in range(0, len(rows), step):
-        part = rows[start : start + step].astype(np.float64)  # summed without numpy's buffer, whose cuts vary
+        part = rows[start : start + step].astype(wide)  # summed without numpy's buffer, whose cuts vary
         number = np.sqrt(np.square(part).sum(axis=1)) if how == "norm" else part.sum(axis=1) / rows.shape[1]
         size = np.abs(part).sum(axis=1) / rows.shape[1]
         undefined = np.flatnonzero(np.isfinite(size) & (np.abs(number) <= _NO_MEAN * size) & (how != "mean"))

@@ -16,7 +16,7 @@ from ..readers.collection import COLOURS, Array
 from ..readers.coordinates import Grid, named_coordinates
 from ..readers.detect import is_data_array
 from ..units import format_shape, whole_number
-from .dtypes import float_of
+from .dtypes import float_of, is_coarse
 from .feature_map import FeatureMap
 from .grey import greyed
 from .kernel_features import KernelFeatures, KernelOptions, features_asked
@@ -27,7 +27,7 @@ from .resize import binned, resized
 Range = tuple[int | None, int | None]
 
 ANOMALIES = ("month", "dayofyear", "label")
-STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "standardize")  # plain, as in `to_json`
+STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "standardize", "precision")  # plain
 AREA = ("area", "coslat")  # names of the scale by latitude
 
 
@@ -75,6 +75,9 @@ class Preparation:
         Feature map that a fit made for `feature_map`: landmarks and weights, or random frequencies.
     grids : mapping of str to Grid, optional
         Axes and coordinates of mask and scale that were given as a DataArray, until `resolved` has compared them.
+    precision : {"single", "double"}, default="single"
+        Precision of rows, which a fit sets to its own. "double": float64, whatever the steps. "single": float32 only
+        where no offset makes that coarse: departures from what was learned, and whole numbers of 8 bits.
 
     Raises
     ------
@@ -97,6 +100,7 @@ class Preparation:
     learned: Learned | None = field(default=None, repr=False)
     mapped: FeatureMap | None = field(default=None, repr=False)
     grids: Mapping[str, Grid] = field(default_factory=dict, repr=False)
+    precision: str = field(default="single", repr=False)
 
     def __post_init__(self, weights: float | Array | str | None) -> None:
         set_ = object.__setattr__
@@ -149,6 +153,16 @@ class Preparation:
         return keeps_images and keeps_rows and not self.maps
 
     @property
+    def rounds(self) -> bool:
+        """True where a step computes values, and does not only choose some."""
+        return self.makes_images or self.scale is not None or self.learns or self.normalize is not None or self.maps
+
+    @property
+    def makes_images(self) -> bool:
+        """True where a step computes other images."""
+        return self.grey or self.resize is not None or self.bin > 1
+
+    @property
     def maps(self) -> bool:
         """True where the last step maps rows of features to others."""
         return self.feature_map is not None
@@ -177,13 +191,13 @@ class Preparation:
     @property
     def of_images(self) -> Preparation:
         """The steps that make images of images, without mask and what comes after it."""
-        return replace(self.unlearned, mask=None, grids={})
+        return replace(self.unlearned, mask=None, grids={}, precision=self.precision)
 
     @property
     def unlearned(self) -> Preparation:
-        """Steps up to the mask, on which anomaly, detrend and standardize learn."""
+        """Steps up to the mask, on which anomaly, detrend and standardize learn; in float64."""
         steps = replace(self.unmapped, anomaly=None, detrend=False, standardize=False, learned=None)
-        return replace(steps, scale=None, normalize=None)
+        return replace(steps, scale=None, normalize=None, precision="double")
 
     @property
     def unnormalized(self) -> Preparation:
@@ -201,6 +215,7 @@ class Preparation:
         Steps that the first version did not have are there only where they are taken.
         """
         later = {"anomaly": self.anomaly, "detrend": self.detrend, "standardize": self.standardize}
+        later["precision"] = self.precision if self.precision != "single" else None
         return {
             "crop": None if self.crop is None else [list(pair) for pair in self.crop],
             "grey": self.grey,
@@ -227,23 +242,50 @@ class Preparation:
         scale = scale if data.get("scale") == "array" else data.get("scale")
         return cls(**stored, mask=mask, scale=scale, learned=learned, feature_map=feature_map, mapped=mapped)
 
-    def apply(self, samples: Array, *, coloured: bool = True) -> Array:
-        """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin."""
+    def in_precision(self, precision: str) -> Preparation:
+        """Return the steps as a fit of a precision takes them: what was "double" once stays so."""
+        return replace(self, precision="double") if precision == "double" else self
+
+    def apply(
+        self, samples: Array, dtype: np.dtype[Any] | None = None, *, coloured: bool = True, exact: bool = False
+    ) -> Array:
+        """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin.
+
+        Steps that weigh values compute in `dtype`, by default as for rows; `exact` as for `resized`.
+        """
+        dtype = self.working_dtype(samples.dtype) if dtype is None else dtype
         if self.crop is not None:
             samples = samples[(slice(None), *(slice(*pair) for pair in self.ranges(samples.shape[1:])))]
         if coloured and self._weighs(samples.shape[1:]):
-            samples = greyed(samples)
+            samples = greyed(samples, dtype)
         if self.resize is not None:
-            samples = resized(samples, self.resize)
+            samples = resized(samples, self.resize, dtype, exact=exact)
         if self.bin > 1:
-            samples = binned(samples, self.bin)
+            samples = binned(samples, self.bin, dtype)
         return samples
 
     def dtype_of(self, raw: npt.DTypeLike) -> np.dtype[Any]:
         """Return the dtype of rows made of raw values of a dtype."""
-        dtype = np.dtype(np.float32 if self.resize is not None else raw)
-        weighted = self.grey or self.bin > 1 or self.learns or self.scale is not None or self.normalize is not None
-        return float_of(dtype) if weighted or self.maps else dtype
+        if not self.rounds:
+            return np.dtype(raw)
+        keeps_single = self.precision == "single" and (self.learns or is_coarse(raw))
+        return float_of(self._weighed(raw)) if keeps_single else np.dtype(np.float64)
+
+    def working_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
+        """Return the dtype that steps compute in, of raw values of a dtype: float64 until a level is taken off."""
+        return np.dtype(np.float64) if self.learns else self.dtype_of(raw)
+
+    def last_dtype(self, before: Preparation, rows: npt.DTypeLike) -> np.dtype[Any]:
+        """Return the dtype of what the last step makes of rows of a dtype, that steps `before` it made."""
+        return float_of(rows) if before.rounds else self.dtype_of(rows)
+
+    def is_narrow(self, raw: npt.DTypeLike) -> bool:
+        """Return whether float32 holds the digits of rows less their mean, whatever dtype they come in."""
+        return self.precision == "single" and float_of(self._weighed(raw)) == np.float32
+
+    def _weighed(self, raw: npt.DTypeLike) -> np.dtype[Any]:
+        """Return a dtype that has the digits of values that are weighed: resized ones are float32."""
+        return np.dtype(np.float32 if self.resize is not None else raw)
 
     def shape_of_image(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a prepared image among others of more or fewer channels; grey ones need no `grey`."""
@@ -277,20 +319,27 @@ class Preparation:
         self.unmapped._check_arrays(shape)
         return shape if self.mapped is None else (self.mapped.n_features,)
 
-    def image_bytes(self, raw_shape: tuple[int, ...], raw: npt.DTypeLike) -> int:
-        """Return the most bytes that `apply` to one sample, mask and scale hold, beside the sample and its row."""
+    def image_bytes(
+        self, raw_shape: tuple[int, ...], raw: npt.DTypeLike, working: npt.DTypeLike, *, beside: int = 3
+    ) -> int:
+        """Return the most bytes that `apply` to one sample, mask and scale hold, beside the sample and its row.
+
+        Steps compute in the dtype `working`; mask and scale hold so many arrays of a prepared sample.
+        """
         ranges = self.ranges(raw_shape)
         cropped = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
         given = np.dtype(raw).itemsize * math.prod(cropped)  # a cropped block is copied when it is flattened
-        width, made = float_of(raw).itemsize, math.prod(self.unmapped.shape_of(raw_shape))
+        width, made = np.dtype(working).itemsize, math.prod(self.unmapped.shape_of(raw_shape))
         weighed = width * math.prod(cropped[:-1]) if self._weighs(cropped) else 0
         least = max(given, 2 * weighed)  # the sum of colours, and the one being added
         if self.resize is not None:
             plane, sized = math.prod(cropped[:2]), self.resize[0] * self.resize[1]
-            copies, channels = (1, 1) if weighed else (2, math.prod(cropped[2:]))  # Pillow's own, and one as float32
+            channels = 1 if weighed else math.prod(cropped[2:])
+            copies = 1 if weighed and width == 4 else 2  # Pillow's own, and one as float32
             half = cropped[0] * self.resize[1]  # rows are shortened first, then columns
-            return max(least, weighed + 4 * (copies * plane + half + sized * (channels + 1))) + 3 * 4 * made
-        return max(least, weighed + width * made) + 3 * width * made
+            planes = (8 if width > 8 else 4) * (copies * plane + half + sized)
+            return max(least, weighed + planes + width * sized * channels) + beside * width * made
+        return max(least, weighed + width * made) + beside * width * made
 
     def full_mask(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
         """Return the mask over the whole prepared sample (a mask of leading axes covers every channel)."""

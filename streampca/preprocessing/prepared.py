@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
+from ..planning.sizes import MEASURED_AT_ONCE, MEASURED_PIECE, measuring_bytes
 from ..readers.collection import Array, Chunks, Collection, Skipped, State, digest, with_ends, with_nan
 from ..readers.views.view import View
 from ..signals import safe_point
@@ -146,6 +147,27 @@ class Prepared(View):
         return raw.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
 
     @property
+    def measuring_bytes(self) -> int:
+        """Most bytes held beside a block while the rounding of the steps is measured; 0 where nothing is rounded."""
+        if not self.preparation.rounds:
+            return 0
+        p, at_once = self.n_features, self.measured_at_once
+        widest = p if self.unmapped is None else max(p, self.unmapped.n_features)
+        prepared = max(at_once, machine.cores()) if self._by_image else at_once
+        return measuring_bytes(widest, at_once) + prepared * self.frame.exact_bytes(self.raw.dtype)
+
+    @property
+    def measured_at_once(self) -> int:
+        """Number of samples prepared at a time while that is measured."""
+        widest = max(self.n_features, math.prod(self.raw.sample_shape))
+        return max(1, min(MEASURED_AT_ONCE, MEASURED_PIECE // (8 * widest)))
+
+    @property
+    def is_narrow(self) -> bool:
+        """True where float32 holds the digits of rows less their mean, whatever their dtype; see `Preparation`."""
+        return self.preparation.rounds and self.preparation.is_narrow(self.raw.dtype)
+
+    @property
     def mapping_flops(self) -> int:
         """Floating-point operations in whose time a sample is mapped; 0 where there is no feature map."""
         return 0 if self.preparation.mapped is None else self.preparation.mapped.row_flops
@@ -206,6 +228,19 @@ class Prepared(View):
                 raise error.of(self.named, rows.start) from None
         else:
             super().read_into(rows, features, out)
+
+    def read_exactly(self, rows: slice) -> Array:
+        """Return what `read` does before the steps round anything; see `Frame.exact_rows`."""
+        safe_point()
+        if not self._by_image:
+            return self.frame.exact_rows(self.raw.read(rows), rows.start)
+        out = np.empty((rows.stop - rows.start, self.n_features), self.frame.exact_dtype(self.raw.dtype))
+
+        def fill(at: int, image: Array) -> None:
+            out[at] = self.frame.exact_row(image, rows.start + at)
+
+        self.raw.each(rows, fill)
+        return out
 
     def as_images(self, rows: Array) -> Array:
         """Return rows in the shape of prepared samples; NaN outside the mask, in a floating dtype."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from .. import machine
 from ..planning.request import Machine, Problem
 from ..readers import Collection
@@ -15,10 +19,11 @@ def this_machine(held: int = 0) -> Machine:
 
 def problem_of(collection: Collection) -> Problem:
     """Return the sizes of a collection, and of this machine, that planning computes with."""
-    own: dict[str, int] = {}
+    own: dict[str, Any] = {}
     if isinstance(collection, Prepared):
         names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops", "landmark_bytes")
-        own = {name: getattr(collection, name) for name in names}
+        own = {name: getattr(collection, name) for name in (*names, "measuring_bytes")}
+        own["narrow"] = collection.is_narrow and collection.dtype == np.float64
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,

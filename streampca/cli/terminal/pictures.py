@@ -58,7 +58,7 @@ def draw_images(
     tiles = []
     for image, of_sign, title in zip(images, signed, titles, strict=True):
         rows = 2 * max(1, round(width * min(2, image.shape[0] / image.shape[1]) / 2))  # what is taller is squeezed
-        lines = draw(resized(image[None], (rows, width))[0], of_sign)
+        lines = draw(resized(image[None], (rows, width), np.dtype(np.float32))[0], of_sign)
         tiles.append(Group(*lines, Text(readable(title), justify="center")))
     console.print(Columns(tiles, width=width, padding=(0, GAP)))
     if draw is _characters and any(signed):

@@ -48,20 +48,20 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     components = np.ascontiguousarray(solution.vectors.T, dtype=dtype)
     after, agrees, sharper = next_value(solution, p), scatter.agrees, None
     if agrees:  # nothing is left to doubt but the solver, and what storing the components rounds
-        certificate = certificate_of(values, residual_bounds(scatter, values, components.T), next_value=after)
-        sharper = certificate_of(values, residual_bounds(scatter, values, solution.vectors)).relative
+        residual = residual_bounds(scatter, values, components.T)
+        sharper = certificate_of(values, residual_bounds(scatter, values, solution.vectors) + scatter.slack).relative
     else:
         warn_of_wrong_sums(agrees, listener)
-        certificate = certify(
+        residual = certify(
             values,
             components.T,
             directions=scatter.probe_directions,
             products=scatter.probe_products,
             rounding=scatter.probe_rounding,
-            next_value=after,
-        )
+        ).residual
+    certificate = certificate_of(values, residual + scatter.slack, next_value=after)
     coarsest = components.dtype if plan.precision == "double" else np.float32
-    warn_of_wrong_products(certificate.residual, trace, coarsest, listener, residuals=solution.residuals)
+    warn_of_wrong_products(residual, trace, coarsest, listener, residuals=solution.residuals)
     return Decomposition(
         mean=scatter.mean,
         components=components,

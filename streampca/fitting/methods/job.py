@@ -179,7 +179,7 @@ class Decomposition:
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
     """Return the dtype that components of descending eigenvalues are stored in."""
-    narrow = plan.request.precision != "double" and plan.problem.is_narrow
+    narrow = plan.request.precision != "double" and plan.problem.suits_single
     return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)
 
 

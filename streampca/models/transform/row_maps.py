@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...preprocessing import Frame
-from ..subspace import Subspace, squared_lengths
+from ..subspace import Subspace, squared_lengths, working_dtype
 
 Array = npt.NDArray[Any]
 
@@ -44,4 +44,5 @@ def reconstructions_of(
     del normal
     made = frame.denormalized(made, numbers)
     made = np.subtract(rows, made, out=made, casting="unsafe") if residual else made
-    return frame.images(made, start, differences=residual)
+    images = frame.images(made, start, differences=residual)
+    return images.astype(working_dtype(rows.dtype, subspace.components.dtype), copy=False)  # as rows are, not as ratios
