@@ -142,7 +142,8 @@ def metadata_digest(path: str) -> str:
 def read_json(path: str) -> Any:
     """Return the contents of a file of metadata; raises ValueError if it is too long, and what parsing it does."""
     with open_regular(path) as file:
-        size, text = os.fstat(file.fileno()).st_size, file.read(MOST_METADATA + 1)
+        size = os.fstat(file.fileno()).st_size
+        text = file.read(min(size, MOST_METADATA) + 1)  # as many bytes are allocated, whatever there are
     if max(size, len(text)) > MOST_METADATA:
         raise ValueError(f"metadata take at most {format_bytes(MOST_METADATA)}, and it has {format_bytes(size)}")
     return json.loads(text.decode("utf-8"))
@@ -375,7 +376,8 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
 def _root_bytes(path: str) -> bytes | None:
     try:
         with open_regular(os.path.join(path, METADATA)) as file:
-            return bytes(file.read(MOST_METADATA + 1))  # a longer one is refused
+            size = os.fstat(file.fileno()).st_size
+            return bytes(file.read(min(size, MOST_METADATA) + 1))  # a longer one is refused
     except OSError:
         return None
 
