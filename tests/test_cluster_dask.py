@@ -60,6 +60,18 @@ def client(cluster):
         yield client
 
 
+@pytest.fixture
+def restarted(folder):
+    """Client of a cluster of its own: of one that is restarted, dask gets a worker back late or never, now and then."""
+    with processes_here(folder, 2) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def restart(client):
+    with distributed.Client(client.cluster, set_as_default=False) as other:
+        other.restart(wait_for_workers=False)
+
+
 @pytest.fixture(scope="module")
 def path(folder):
     x = RANDOM.compute(scheduler="sync")
@@ -197,7 +209,8 @@ def test_a_fit_that_finishes_no_block_says_what_it_waits_for(client, folder, pat
 
 
 @pytest.mark.parametrize("kind", ["file", "persisted"])
-def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(cluster, client, folder, path, kind):
+def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(restarted, folder, path, kind):
+    client = restarted
     lazy, kept = da.from_zarr(path), Checkpointing(str(folder / f"kept-{kind}"), every=0)
     source, heard = (client.persist(lazy) if kind == "persisted" else path), []
 
@@ -206,16 +219,15 @@ def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(clu
         request = Request(3, "covariance", 16 * MIB)
         return fit_collection(slow, request, executor=executor, listener=listener, checkpoint=kept)
 
-    def restart(event):
+    def restart_halfway(event):
         heard.append(event)
         done = sum(each.samples for each in heard if isinstance(each, BlockDone))
         if isinstance(event, BlockDone) and done - event.samples <= N // 2 < done:
-            with distributed.Client(cluster, set_as_default=False) as other:
-                other.restart()
+            restart(client)
 
     message = r"^the cluster was restarted, .*persist arrays again, and give the same command again\.$"
     with pytest.raises(ClusterLostError, match=message) as error:
-        fitted(source, restart)
+        fitted(source, restart_halfway)
     assert error.value.exit_code == RESUMABLE
     if kind == "persisted":
         with pytest.raises(SourceError, match=r"has lost what a cluster held of it, .*; persist it again\.$"):
@@ -227,13 +239,12 @@ def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(clu
     np.testing.assert_array_equal(model.components, fitted(source, heard.append).components)
 
 
-def test_a_restart_while_workers_are_checked_ends_the_fit_in_one_line(cluster, client, folder):
+def test_a_restart_while_workers_are_checked_ends_the_fit_in_one_line(restarted, folder):
     asked = folder / "asked"
-    with ThreadPoolExecutor(1) as thread, distributed.Client(cluster, set_as_default=False) as other:
-        checking = thread.submit(DaskExecutor(client).check, partial(read_never, str(asked)), 16 * MIB, lambda _: None)
+    with ThreadPoolExecutor(1) as thread:
+        read = partial(read_never, str(asked))
+        checking = thread.submit(DaskExecutor(restarted).check, read, 16 * MIB, lambda _: None)
         wait_until(asked.exists)
-        other.restart()
-        with pytest.raises(
-            ClusterLostError, match=r"^the cluster was restarted while its workers were being checked; "
-        ):
+        restart(restarted)
+        with pytest.raises(ClusterLostError, match=r"^the cluster was restarted while its workers were being checked"):
             checking.result()
