@@ -143,7 +143,9 @@ def test_info(source):
         "first": f"sample 0 of {source}",
         "last": f"sample 119 of {source}",
         "skipped": [],
+        "assumed": facts["assumed"],
     }
+    assert facts["assumed"].startswith("samples are taken along axis 0, by its position alone; --sample-axes")
     said = succeeded("info", source)
     assert "120 of 8 x 7" in said
     assert "uint8" in said

@@ -111,9 +111,9 @@ def files(tmp_path_factory):
 
 CASES = {
     "scores of whole samples": ("plain", "write_scores", "whole.zarr", "s.zarr", BUDGET),
-    "scores, masked": ("masked", "write_scores", "rows.npy", "s.npy", "112MiB"),
+    "scores, masked": ("masked", "write_scores", "rows.npy", "s.npy", "128MiB"),
     "images to zarr": ("plain", "write_reconstruction", "rows.npy", "i.zarr", BUDGET),
-    "images, masked": ("masked", "write_reconstruction", "rows.npy", "i.zarr", "112MiB"),
+    "images, masked": ("masked", "write_reconstruction", "rows.npy", "i.zarr", "128MiB"),
     "residuals": ("plain", "write_reconstruction of residuals", "rows.npy", "i.npy", BUDGET),
     "images from scores": ("plain", "write_reconstruction", "scores.npy", "i.zarr", BUDGET),
 }

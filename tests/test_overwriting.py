@@ -357,7 +357,7 @@ def python_sources(folder):
     yield zarr.open_group(folder / "x.zarr", mode="r"), "x.zarr"
     yield streampca.open_collection(zarr_array), "x.zarr"
     yield streampca.open_collection(folder / "x.zarr", samples=slice(0, 20)), "x.zarr"
-    yield streampca.open_collection([folder / "x.npy", folder / "x.npy"]), "x.npy"
+    yield streampca.open_collection([folder / "x.npy", folder / "x.npy"], duplicates="all"), "x.npy"
 
 
 def test_a_model_that_is_replaced_all_the_time_is_read_whole(here):

@@ -13,7 +13,7 @@ from sources import png_chunk
 
 from streampca.errors import SourceError
 from streampca.readers.image_files import png
-from streampca.readers.image_files.decode import read_kind, read_picture
+from streampca.readers.image_files.decode import read_header, read_picture
 
 BANDS = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,), "I;16": ()}
 
@@ -40,7 +40,7 @@ def test_plain_pixels_need_no_pillow(tmp_path, monkeypatch, mode, described):
     options = {"pnginfo": info, "dpi": (300, 300), "icc_profile": b"profile" * 40} if described else {}
     x = saved(tmp_path / "x.png", mode, **options)
     without_pillow(monkeypatch)
-    assert read_kind(tmp_path / "x.png") == (x.shape, x.dtype)
+    assert read_header(tmp_path / "x.png") == ((x.shape, x.dtype), None)
     np.testing.assert_array_equal(read_picture(tmp_path / "x.png"), x)
 
 
