@@ -95,14 +95,14 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     import streampca
     from streampca.execution import LocalExecutor
     from streampca.fitting.methods import METHODS, Job
-    from streampca.fitting.plan import prepared
+    from streampca.fitting.open_fit import prepare
     from streampca.planning.dual import dual_plan
     from streampca.planning.randomized import along_features_plan, along_samples_plan
     from streampca.planning.request import Request
     from streampca.preprocessing.sizes_for_planning import problem_of
     from streampca.units import parse_bytes
 
-    collection, budget = prepared(streampca.open_collection(path), None), parse_bytes(memory)
+    collection, budget = prepare(streampca.open_collection(path), None), parse_bytes(memory)
     method, scratch = "randomized" if way in SIDES else "dual", str(path.parent / "copy.scratch")
     request, problem = Request(k, method, budget, scratch=str(path.parent)), problem_of(collection)
     if way == "along features":

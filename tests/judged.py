@@ -14,7 +14,7 @@ import streampca
 from streampca.events import Planned, Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.plan import plan_collection, prepared
+from streampca.fitting.open_fit import plan_collection, prepare
 from streampca.planning import randomized as sides
 from streampca.planning.request import Request
 
@@ -242,7 +242,7 @@ class Along:
 
     def planned(self, x, k, **more):
         """A plan of the method; take `replace(plan, ...)` of it for what no budget makes the planner take."""
-        collection = prepared(streampca.open_collection(x), None)
+        collection = prepare(streampca.open_collection(x), None)
         request = Request(k, "randomized", int(self.memory[:-3]) * 2**20, "single", **more)
         with self._chosen():
             plan = plan_collection(collection, request)

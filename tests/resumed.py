@@ -19,8 +19,9 @@ from streampca.errors import Stopped
 from streampca.events import BlockDone, Checkpoint
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import fit as fitting
+from streampca.fitting import open_fit as opening
 from streampca.fitting.methods.randomized_start import sample_runs
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.planning import component_chunks, sample_rows
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
@@ -107,7 +108,7 @@ _PLANS = {}
 def run(path, kind, output, folder=None, *, listener=lambda event: None, overwrite=False, **more):
     """A fit to an output, saved after every block where there is a folder to save it in."""
     words, sizes = KINDS[kind]
-    whole = fitting.plan_collection
+    whole = opening.plan_collection
     options = {"n_components": 5, "method": "randomized", "memory": 64 * 2**20, "precision": "single", "output": True}
     request = Request(**options | words | more)
 
@@ -118,10 +119,10 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
         return replace(plan, **sizes | {"spans": spans})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "plan_collection", planned)
+        patch.setattr(opening, "plan_collection", planned)
         patch.setattr(component_chunks, "TILE", TILE)
         patch.setattr(component_chunks, "LEAST_RUN", 64)
-        collection = prepared(streampca.open_collection(path), None)
+        collection = prepare(streampca.open_collection(path), None)
         if words.get("kind") == "kernel-pca":
             collection = collection.awaiting(KernelFeatures(kernel=Kernel("rbf", 1e-6)))
         n = collection.n_samples
@@ -130,8 +131,8 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
         how = None if folder is None else Checkpointing(str(folder), 0)
         target = Target(np.arange(n) % 4, np.arange(4)) if kind in ("supervised", "discriminant") else None
         target = Target(np.sin(np.arange(n))[:, None]) if kind == "screening" else target
-        about = {"weights": weights, "target": target, "checkpoint": how, "place": place, "listener": listener}
-        return fitting.fit_collection(collection, request, **about)
+        opened = Opened(collection, request, weights, target)
+        return fitting.fit_collection(opened, checkpoint=how, place=place, listener=listener)
 
 
 _ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bound", "variance_bound")

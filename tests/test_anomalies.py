@@ -21,9 +21,9 @@ from streampca.cli.options import PrepareConfig
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
-from streampca.fitting import fit
+from streampca.fitting import fit, open_fit
 from streampca.fitting.learning import learned_for
-from streampca.fitting.plan import plan_collection, prepared
+from streampca.fitting.open_fit import Opened, plan_collection, prepare
 from streampca.models.transform import write
 from streampca.models.transform.resume import digest_of
 from streampca.planning.incremental import scatter_plan, sketch_plan
@@ -244,7 +244,7 @@ def test_labels_are_groups(tmp_path, monkeypatch):
         Image.fromarray(image.astype("u1")).save(tmp_path / "scans" / f"{number:02}.png")
     text = np.array(["left", "middle", "right"])[np.arange(12) % 3]
     resized = Preparation(resize=(6, 5))
-    rows = prepared(open_collection("scans"), resized).read(slice(0, 12)).astype("f8")
+    rows = prepare(open_collection("scans"), resized).read(slice(0, 12)).astype("f8")
     for labels in (text, np.arange(12) % 3 * 10):
         source = open_collection("scans", labels=labels)
         model = streampca.fit(source, n_components=2, preparation=Preparation(resize=(6, 5), anomaly="label"))
@@ -328,13 +328,13 @@ class Died(BaseException):
 def test_a_fit_is_resumed_to_the_same_bits(sst, tmp_path):
     def run(folder, listener=lambda event: None, **changed):
         preparation = Preparation(**ALL | changed)
-        collection = prepared(open_collection(sst / "sst.nc"), preparation, listener)
+        collection = prepare(open_collection(sst / "sst.nc"), preparation, listener)
         request = Request(n_components=3, method="covariance", memory=64 * MIB)
         plan = replace(plan_collection(collection, request), block_rows=50)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fit, "plan_collection", lambda *_, **__: plan)
+            patch.setattr(open_fit, "plan_collection", lambda *_, **__: plan)
             checkpoint = Checkpointing(str(tmp_path / folder), 0)
-            return fit.fit_collection(collection, request, checkpoint=checkpoint, listener=listener)
+            return fit.fit_collection(Opened(collection, request), checkpoint=checkpoint, listener=listener)
 
     blocks = []
 
@@ -550,7 +550,7 @@ def test_plans_count_what_is_learned(sst):
 
 def test_copies_are_of_anomalies(tmp_path):
     x = field(60).fillna(0.0)
-    copy_collection(prepared(open_collection(x), Preparation(anomaly="month", detrend=True)), str(tmp_path / "c.zarr"))
+    copy_collection(prepare(open_collection(x), Preparation(anomaly="month", detrend=True)), str(tmp_path / "c.zarr"))
     copied, expected = xr.open_zarr(tmp_path / "c.zarr")["images"], by_hand(x, detrend=True) / HEIGHT
     np.testing.assert_allclose(copied, expected, atol=1e-10)
     xr.testing.assert_equal(copied.time, x.time)

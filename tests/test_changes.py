@@ -23,7 +23,7 @@ from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.planning.request import Request
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import npy
@@ -147,8 +147,8 @@ def run(source, listener=lambda event: None, output=None, checkpoint=None, metho
     how = {} if checkpoint is None else {"checkpoint": Checkpointing(str(checkpoint), 0)}
     request = Request(5, method, 40 * 2**20, "auto", output=output is not None)
     place = None if output is None else Place(str(output))
-    collection = prepared(streampca.open_collection(source), None)
-    return fit_collection(collection, request, place=place, listener=listener, **how)
+    collection = prepare(streampca.open_collection(source), None)
+    return fit_collection(Opened(collection, request), place=place, listener=listener, **how)
 
 
 def changing(change, source, kind=PassStarted):
@@ -303,7 +303,7 @@ def test_models_keep_states_of_few_bytes(copied, tmp_path):
     assert kept == model.provenance["states"]
     assert len(kept) < 32 * MOST_STATES
     assert first_change(kept, streampca.open_collection(source).states()) is not None  # of no preparation
-    assert first_change(kept, prepared(streampca.open_collection(source), None).states()) is None
+    assert first_change(kept, prepare(streampca.open_collection(source), None).states()) is None
 
 
 def test_a_choice_is_changed_by_its_own_samples_only(copied):
@@ -379,7 +379,7 @@ def test_what_a_preparation_reads_is_of_the_same_data(tmp_path):
     """The mask is read off before the fit begins."""
     path = tmp_path / "x.zarr"
     zarr.create_array(path, data=images(40).astype(np.float32), chunks=(1, SIDE, SIDE))
-    collection = prepared(streampca.open_collection(path), streampca.Preparation(mask="valid"))
+    collection = prepare(streampca.open_collection(path), streampca.Preparation(mask="valid"))
     os.utime(path / "c" / "20" / "0" / "0", (1e9, 1e9))
     with pytest.raises(ChangedError, match="c/20/0/0"):
-        fit_collection(collection, Request(5, "covariance", None, "auto"))
+        fit_collection(Opened(collection, Request(5, "covariance", None, "auto")))

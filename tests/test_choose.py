@@ -16,7 +16,7 @@ from streampca.events import Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
-from streampca.fitting.plan import plan_collection, prepared
+from streampca.fitting.open_fit import plan_collection, prepare
 from streampca.models.accuracy import trust_of
 from streampca.planning.request import Request
 
@@ -158,7 +158,7 @@ def test_nothing_above_the_noise_keeps_one_and_says_so():
 
 
 def test_more_above_the_noise_than_the_budget_holds_are_at_least_so_many():
-    collection, told = prepared(streampca.open_collection(spiked(300, 100, np.linspace(90, 80, 30))), None), []
+    collection, told = prepare(streampca.open_collection(spiked(300, 100, np.linspace(90, 80, 30))), None), []
     plan = replace(plan_collection(collection, Request("mp", "covariance")), room=20, dense_room=20)
     found = fit_covariance(Job(collection, plan, LocalExecutor(), listener=told.append))
     assert len(found.explained_variance) == 20

@@ -43,7 +43,7 @@ from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.features_task import FeatureRanges, FeaturesTask
 from streampca.fitting.methods.samples_task import SamplesTask
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.planning import copy_plan as planning_of_copies
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
@@ -242,8 +242,8 @@ def test_kernel_pca_has_the_same_bits_on_workers(client, folder):
     np.save(folder / "few.npy", np.random.default_rng(1).integers(0, 255, (600, 8, 8), np.uint8))
     asked = {"n_components": 5, "kind": "kernel-pca"}
     shared = streampca.fit(folder / "few.npy", landmarks=40, memory="256 MiB", cluster=client, **asked)
-    collection = prepared(open_collection(folder / "few.npy"), shared.preparation)
-    alone = fit_collection(collection, Request(memory=256 * MIB, workers=2, **asked))
+    collection = prepare(open_collection(folder / "few.npy"), shared.preparation)
+    alone = fit_collection(Opened(collection, Request(memory=256 * MIB, workers=2, **asked)))
     for name in ("components", "mean", "explained_variance"):
         np.testing.assert_array_equal(getattr(shared, name), getattr(alone, name))
     np.testing.assert_allclose(shared.residual_estimate, alone.residual_estimate, rtol=1e-12)
@@ -295,7 +295,7 @@ def test_what_is_wrong_with_a_sample_is_said_as_ever(client, folder):
 
 def test_a_fit_that_is_told_to_stop_goes_on_later(client, folder, images):
     """Without waiting for the spans that workers are in."""
-    collection = prepared(Slow(open_collection(images), 0.1), None)
+    collection = prepare(Slow(open_collection(images), 0.1), None)
     request = Request(3, "covariance", 16 * MIB)
     how = {"checkpoint": Checkpointing(str(folder / "stopped")), "executor": DaskExecutor(client)}
 
@@ -304,10 +304,10 @@ def test_a_fit_that_is_told_to_stop_goes_on_later(client, folder, images):
             signal.raise_signal(signal.SIGTERM)
 
     with stopping_on_signals(owns_process=True), pytest.raises(Stopped, match="stopped by SIGTERM"):
-        fit_collection(collection, request, **how, listener=stop)
+        fit_collection(Opened(collection, request), **how, listener=stop)
     wait_until(lambda: not any(client.processing().values()), 5)
-    model = fit_collection(collection, request, **how)
-    expected = fit_collection(collection, request, executor=DaskExecutor(client))
+    model = fit_collection(Opened(collection, request), **how)
+    expected = fit_collection(Opened(collection, request), executor=DaskExecutor(client))
     np.testing.assert_array_equal(model.components, expected.components)
 
 
@@ -690,10 +690,12 @@ def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder
     heard, kept = [], Checkpointing(str(folder / "kept-from-memory"), every=1000)
 
     def fitted(start, checkpoint=kept):
-        source = prepared(Hungry(open_collection(images), 300 * MIB, start), None)
+        source = prepare(Hungry(open_collection(images), 300 * MIB, start), None)
         request = Request(3, "covariance", 16 * MIB)
         with executing(ClusterOptions(workers=2, memory=400 * MIB)) as executor:
-            return fit_collection(source, request, executor=executor, listener=heard.append, checkpoint=checkpoint)
+            return fit_collection(
+                Opened(source, request), executor=executor, listener=heard.append, checkpoint=checkpoint
+            )
 
     with pytest.raises(ClusterError, match=KILLED):
         fitted(N // 2)
@@ -738,12 +740,14 @@ def test_a_worker_that_comes_late_and_runs_elsewhere(folder, images, monkeypatch
 def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
     """Everything merged before is kept, though no save was due; another cluster at that address goes on from there."""
     address, heard = free_address(), []
-    collection = prepared(Slow(open_collection(images), 0.1), None)
+    collection = prepare(Slow(open_collection(images), 0.1), None)
     request, kept = Request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
 
     def fitted(listener, checkpoint):
         with executing(ClusterOptions(address, workers=2)) as executor:
-            return fit_collection(collection, request, executor=executor, listener=listener, checkpoint=checkpoint)
+            return fit_collection(
+                Opened(collection, request), executor=executor, listener=listener, checkpoint=checkpoint
+            )
 
     def lost(process, checkpoint):
         done = []
@@ -765,7 +769,9 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
         model = fitted(heard.append, kept)
         assert lost(process, None) == 1, "nothing was kept"
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) >= N // 4
-    whole = fit_collection(prepared(open_collection(images), None), Request(3, "covariance", 16 * MIB, workers=2))
+    whole = fit_collection(
+        Opened(prepare(open_collection(images), None), Request(3, "covariance", 16 * MIB, workers=2))
+    )
     np.testing.assert_allclose(model.explained_variance, whole.explained_variance, rtol=1e-12)
     assert not (folder / "kept").exists()
 

@@ -21,7 +21,7 @@ from streampca.errors import RESUMABLE, ClusterError, ClusterLostError, SourceEr
 from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.planning.request import Request
 from streampca.readers import open_collection
 from streampca.units import MIB
@@ -201,8 +201,8 @@ def test_a_fit_that_finishes_no_block_says_what_it_waits_for(client, folder, pat
             go.touch()
 
     executor = DaskExecutor(client, stalled=0.5)
-    held = prepared(Held(open_collection(path), go), None)
-    fit_collection(held, Request(3, "covariance", 16 * MIB), executor=executor, listener=listener)
+    held = prepare(Held(open_collection(path), go), None)
+    fit_collection(Opened(held, Request(3, "covariance", 16 * MIB)), executor=executor, listener=listener)
     (told,) = (event.message for event in heard if isinstance(event, Warned))
     worker = r"span \d \(worker tcp://127.0.0.1:\d+\)"
     assert re.fullmatch(rf"no block was finished for 0\.\d s; waiting for {worker}, {worker} of 8\.", told)
@@ -215,9 +215,9 @@ def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(res
     source, heard = (client.persist(lazy) if kind == "persisted" else path), []
 
     def fitted(source, listener):
-        slow, executor = prepared(Slow(open_collection(source), 0.02), None), DaskExecutor(client)
+        slow, executor = prepare(Slow(open_collection(source), 0.02), None), DaskExecutor(client)
         request = Request(3, "covariance", 16 * MIB)
-        return fit_collection(slow, request, executor=executor, listener=listener, checkpoint=kept)
+        return fit_collection(Opened(slow, request), executor=executor, listener=listener, checkpoint=kept)
 
     def restart_halfway(event):
         heard.append(event)

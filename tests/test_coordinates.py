@@ -12,7 +12,7 @@ from contract import refused_as
 import streampca
 from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import prepare
 from streampca.readers import open_collection
 from streampca.readers.coordinates import order_of
 from streampca.readers.dates import dates_of
@@ -210,7 +210,7 @@ def test_samples_are_put_in_order_before_they_are_prepared(x, steps):
 
 def test_longitudes_around_greenwich_are_averaged_around_it():
     x = xr.DataArray(np.ones((3, 4, 6), "f4"), {"lon": [357.0, 358, 359, 0, 1, 2]}, ("time", "lat", "lon"))
-    found = prepared(open_collection(x), streampca.Preparation(bin=2))
+    found = prepare(open_collection(x), streampca.Preparation(bin=2))
     np.testing.assert_allclose(np.mod(found.coordinates["lon"].values, 360), [357.5, 359.5, 1.5])
 
 

@@ -28,7 +28,7 @@ from streampca.accumulators.integer_products import (
 )
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import prepare
 from streampca.models.accuracy import sentences
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
@@ -385,7 +385,7 @@ def test_units_that_saturate_decline_themselves(monkeypatch):
 
 
 def test_spans_and_blocks_change_no_bit(units):
-    collection = prepared(streampca.open_collection(images("u1", 256)[:9000]), None)
+    collection = prepare(streampca.open_collection(images("u1", 256)[:9000]), None)
     plan = make_plan(problem_of(collection), Request(5, memory=2**30, precision="single", method="covariance"))
     plan = replace(plan, integer_units="amx")
     found = [

@@ -15,7 +15,7 @@ from streampca import Preparation
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting.landmarks import CHOOSE
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import prepare
 from streampca.planning import by_features
 from streampca.planning.request import Request
 from streampca.preprocessing.feature_map import KernelMap
@@ -60,7 +60,7 @@ def test_all_samples_as_landmarks_are_exact_kernel_pca(name, their):
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
 def test_a_model_applies_the_map_after_all_other_steps_wherever_samples_are(steps, tmp_path):
     model = fitted(of_landmarks(), steps=steps)
-    rows = prepared(open_collection(FITTED), model.preparation.unmapped).read(slice(0, 200))
+    rows = prepare(open_collection(FITTED), model.preparation.unmapped).read(slice(0, 200))
     mapped = model.preparation.mapped(rows)
     centred = mapped - mapped.mean(axis=0)
     values, vectors = np.linalg.eigh(centred.T @ centred / 199)
@@ -200,7 +200,7 @@ def test_what_does_not_fit_the_budget_is_refused_with_remedies_that_work():
     many = np.broadcast_to(np.zeros((), np.uint8), (20000, 28, 28))
     exact, request = Preparation(feature_map=KernelFeatures(kernel=RBF)), Request(memory=parse_bytes("1 GiB"))
     with pytest.raises(BudgetError, match=r"20000 landmarks needs .* kernel of 20000 .*--landmarks") as refused:
-        prepared(open_collection(many), exact, request=request)
+        prepare(open_collection(many), exact, request=request)
     enough = str(refused.value).split("Set memory to at least ")[1].split(",")[0]
     streampca.plan(many, preparation=exact, memory=enough)
     streampca.plan(many, preparation=Preparation(feature_map=of_landmarks(1000)), memory="256 MiB")

@@ -22,7 +22,7 @@ from streampca.errors import BudgetError, DataError, ModelError, OutputError, Re
 from streampca.events import BlockDone, Planned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import neighbors as making
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import prepare
 from streampca.manifold import graph_components
 from streampca.manifold.graph_components import component_labels, largest_component
 from streampca.manifold.graph_facts import sentences
@@ -308,7 +308,7 @@ def test_pairs_of_a_forest_say_what_connects(components, seed):
 
 
 def collection_of(path):
-    return prepared(streampca.open_collection(path), None)
+    return prepare(streampca.open_collection(path), None)
 
 
 @pytest.mark.usefixtures("unsynced")

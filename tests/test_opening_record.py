@@ -11,7 +11,7 @@ from PIL import Image
 
 import streampca
 from streampca.errors import RequestError
-from streampca.readers import Opened
+from streampca.readers import OpeningRecord
 
 X = np.arange(5 * 3 * 4 * 6, dtype=np.uint16).reshape(5, 3, 4, 6)
 
@@ -40,7 +40,7 @@ def path(tmp_path, monkeypatch):
 ], ids=str)  # fmt: skip
 def test_the_same_samples_are_opened_again(path, options):
     first = streampca.open_collection(path, **options)
-    kept = Opened.from_json(json.loads(json.dumps(first.opened.to_json())))
+    kept = OpeningRecord.from_json(json.loads(json.dumps(first.opened.to_json())))
     assert kept.not_kept == ()
     again = streampca.open_collection(kept.source, **kept.options)
     assert again.shape == first.shape

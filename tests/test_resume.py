@@ -30,7 +30,7 @@ from streampca.execution import checkpoint
 from streampca.execution.checkpoint import FOLDER, Checkpointing
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.models.pca import load_model
 from streampca.planning.request import Request
 from streampca.signals import stopping_on_signals
@@ -218,20 +218,20 @@ def test_another_plan_is_refused_by_name(files, tmp_path):
     """A fit along samples is not resumed along features."""
     with pytest.raises(Died):
         run(source_of(files, "samples"), "samples", tmp_path / "m.zarr", tmp_path / "kept", listener=dying(6))
-    collection = prepared(streampca.open_collection(source_of(files, "samples")), None)
+    collection = prepare(streampca.open_collection(source_of(files, "samples")), None)
     request = Request(5, "randomized", 64 * 2**20, "single", output=True)
     with pytest.raises(OutputError, match="holds an unfinished run planned with"):
-        fit_collection(collection, request, checkpoint=Checkpointing(str(tmp_path / "kept")))
+        fit_collection(Opened(collection, request), checkpoint=Checkpointing(str(tmp_path / "kept")))
 
 
 def test_the_stored_plan_goes_on_whatever_memory_is_free(files, tmp_path, monkeypatch):
-    collection = prepared(streampca.open_collection(files / "tall.npy"), None)
+    collection = prepare(streampca.open_collection(files / "tall.npy"), None)
     request, how = Request(5, "covariance", None, "single"), Checkpointing(str(tmp_path / "kept"), 0)
-    expected = bits(fit_collection(collection, request))
+    expected = bits(fit_collection(Opened(collection, request)))
     with pytest.raises(Died):
-        fit_collection(collection, request, checkpoint=how, listener=dying(1))
+        fit_collection(Opened(collection, request), checkpoint=how, listener=dying(1))
     monkeypatch.setattr("streampca.machine.memory_limit", lambda: (60 * 2**20, "a smaller machine"))
-    assert bits(fit_collection(collection, request, checkpoint=how)) == expected
+    assert bits(fit_collection(Opened(collection, request), checkpoint=how)) == expected
 
 
 def test_overwriting_begins_anew_where_another_fit_was_begun(begun, tmp_path):
@@ -246,9 +246,9 @@ def test_overwriting_begins_anew_where_another_fit_was_begun(begun, tmp_path):
 
 def test_saves_keep_their_interval(files, tmp_path):
     """Not one in a run that is shorter than it."""
-    events, collection = [], prepared(streampca.open_collection(files / "tall.npy"), None)
+    events, collection = [], prepare(streampca.open_collection(files / "tall.npy"), None)
     request, how = Request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"))
-    fit_collection(collection, request, checkpoint=how, listener=events.append)
+    fit_collection(Opened(collection, request), checkpoint=how, listener=events.append)
     assert not number(Checkpoint, events)
 
 
@@ -431,10 +431,10 @@ def test_a_planted_checkpoint_touches_nothing_outside(files, tmp_path, unbroken,
 
 def test_another_blas_is_warned_of_and_refused_where_bits_matter(files, tmp_path):
     """Threads of BLAS stand for its kernel, which one process cannot change."""
-    collection = prepared(streampca.open_collection(files / "tall.npy"), None)
+    collection = prepare(streampca.open_collection(files / "tall.npy"), None)
     request, how = Request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
-        fit_collection(collection, request, checkpoint=how, listener=dying(1))
+        fit_collection(Opened(collection, request), checkpoint=how, listener=dying(1))
     strict, events, die = replace(how, require_same_bits=True), [], dying(1, Resumed)
 
     def listen(event):
@@ -445,13 +445,13 @@ def test_another_blas_is_warned_of_and_refused_where_bits_matter(files, tmp_path
         with pytest.raises(
             OutputError, match=r", 1 thread.*, and this process has .*, 2 threads; resume it on the same"
         ):
-            fit_collection(collection, request, checkpoint=strict)
+            fit_collection(Opened(collection, request), checkpoint=strict)
         with pytest.raises(Died):
-            fit_collection(collection, request, checkpoint=how, listener=listen)
+            fit_collection(Opened(collection, request), checkpoint=how, listener=listen)
     assert ["may differ in its last bits" in warning for warning in warnings(events)] == [True]
     with pytest.raises(OutputError, match="2 threads, and this process has"):
-        fit_collection(collection, request, checkpoint=strict)
-    fit_collection(collection, request, checkpoint=how)
+        fit_collection(Opened(collection, request), checkpoint=strict)
+    fit_collection(Opened(collection, request), checkpoint=how)
 
 
 def test_the_same_bits_are_required_by_an_option(files, tmp_path):

@@ -27,7 +27,7 @@ import streampca
 from streampca.errors import BudgetError
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.plan import prepared
+from streampca.fitting.open_fit import prepare
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
@@ -173,7 +173,7 @@ def fitted(tmp_path_factory):
 
     @cache
     def fit(dtype, name, cut="whole", precision="single"):
-        collection = prepared(source(dtype, name), None)
+        collection = prepare(source(dtype, name), None)
         plan = make_plan(problem_of(collection), Request(50, memory=2**30, precision=precision))
         rows, spans = CUTS[cut]
         plan = replace(plan, block_rows=rows, spans=spans_of(N, spans, rows))

@@ -5,27 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import ModelError, OutputError
 from ..execution.fingerprint import first_difference
 from ..fitting.identity import described
+from ..fitting.open_fit import Opened
 from ..models.pca import PCAModel, load_model
 from ..planning.blocks import part_of
 from ..planning.request import HOW, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import data_difference
-from ..readers.target import Target, digest_of
+from ..readers.target import digest_of
 from ..readers.weights import weights_digest
-from .from_config import embedding_of, request_of
+from .from_config import embedding_of
 from .options import Run
 
 
-def load_earlier(
-    path: str, run: Run, collection: Prepared, weights: npt.NDArray[np.float64] | None, target: Target | None = None
-) -> PCAModel | None:
-    """Load the model at a path, if there is one.
+def load_earlier(path: str, run: Run, opened: Opened) -> PCAModel | None:
+    """Load the model at a path, if there is one, and if it is that of a run.
 
     Raises
     ------
@@ -36,16 +32,17 @@ def load_earlier(
         model = load_model(path, memory=run.fit.memory)
     except ModelError:
         return None
+    collection = opened.collection
     preparation = _with_full_scale(_asked(collection, model), collection.sample_shape)
     embedding = embedding_of(run)
     if embedding is None:
-        requested = vars(request_of(run))
+        requested = vars(opened.request)
     else:
         from ..fitting.embed import completed
 
         requested = completed(embedding, collection, run.embed.graph, run.embed.actions)[0].given
     now = (collection.source, requested, preparation, collection.mask, part_of(run.fit.part))
-    described_now = {**described(*now, weights_digest(weights)), "target": digest_of(target)}
+    described_now = {**described(*now, weights_digest(opened.weights)), "target": digest_of(opened.target)}
     if difference := _difference(model, described_now, collection):
         raise OutputError(
             f"{path} was fitted with {difference}; choose another directory, or replace it with --overwrite "

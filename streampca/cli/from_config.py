@@ -11,7 +11,8 @@ from ..execution import ClusterOptions
 from ..execution.cluster_options import CONFIGURED, LOCAL, with_address
 from ..fitting.calibration import calibrated
 from ..fitting.embedding_plan import plan_stages
-from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collection, prepared
+from ..fitting.open_fit import open_fit, prepare
+from ..fitting.plan import open_declared, plan_declared
 from ..fitting.update import updating_request
 from ..models.pca import PCAModel
 from ..planning import Plan
@@ -24,7 +25,6 @@ from ..preprocessing.mask_files import read_mask, read_scale
 from ..preprocessing.preparation import AREA, with_features
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
-from ..readers.target import target_of
 from ..units import parse_bytes, parse_seconds
 from .options import CollectionConfig, FitConfig, PrepareConfig, Run
 
@@ -120,7 +120,7 @@ def neighbors_request_of(run: Run) -> NeighborsRequest:
 def plan_graph(run: Run) -> NeighborsPlan:
     """Plan the graph of a run's collection; reads headers only."""
     preparation = preparation_of(run.prepare, memory=parse_bytes(run.fit.memory))
-    collection = prepared(narrowed(open_run(run.collection), preparation), preparation, foreseen=True)
+    collection = prepare(open_run(run.collection), preparation, foreseen=True)
     return plan_neighbors(problem_of(collection), neighbors_request_of(run), collection.source)
 
 
@@ -130,8 +130,7 @@ def plan_embedding(run: Run) -> EmbeddingPlan:
 
     request, preparation = embedding_of(run), preparation_of(run.prepare, memory=parse_bytes(run.fit.memory))
     assert request is not None  # noqa: S101 - the command embeds
-    raw = narrowed(open_run(run.collection), preparation)
-    collection = prepared(raw, preparation, foreseen=True, missing=run.fit.missing)
+    collection = prepare(open_run(run.collection), preparation, foreseen=True, missing=run.fit.missing)
     request, graph, _ = completed(request, collection, run.embed.graph, run.embed.actions)
     return plan_stages(collection, request, missing=run.fit.missing, has_graph=graph is not None)
 
@@ -182,18 +181,20 @@ def plan_run(
 
     The time to read these predicts that of the fit; else it is that of a table of rates.
     """
-    preparation = preparation_of(run.prepare, run.fit)
-    if shape is None:
-        raw = open_run(run.collection)
-    else:
-        raw = open_declared(shape, dtype, opening_of(run.collection), preparation)
+    fit, preparation = run.fit, preparation_of(run.prepare, run.fit)
     request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
-    collection = prepared(raw, preparation, request=request, foreseen=True, missing=request.missing)
-    weighed = raw if shape else collection.raw
-    weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
-    target = target_of(run.fit.target, weighed, request, listener=logged)
-    planned = plan_collection(collection, request, total_weight=weight, target=target)
     if shape is not None:
-        return replace(planned, assumed="")  # it begins with the samples
+        raw = open_declared(shape, dtype, opening_of(run.collection), preparation)
+        return plan_declared(raw, request, preparation, weighted=fit.sample_weight is not None, target=fit.target)
+    opened = open_fit(
+        open_run(run.collection),
+        request,
+        preparation,
+        sample_weight=fit.sample_weight,
+        target=fit.target,
+        foreseen=True,
+        listener=logged,
+    )
     # The feature map is not there yet, so reading is measured without it.
-    return calibrated(planned, collection.unmapped or collection) if measured else planned
+    collection = opened.collection.unmapped or opened.collection
+    return calibrated(opened.plan(), collection) if measured else opened.plan()

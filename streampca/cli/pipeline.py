@@ -11,7 +11,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import RESUMABLE, ModelError, RequestError, Stopped
 from ..events import Event, FileSkipped, Listener, Planned, Warned, silent
@@ -20,7 +19,7 @@ from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
 from ..execution.executor import executing
 from ..fitting.fit import Place, fit_collection
 from ..fitting.follow import Pace, follow_source
-from ..fitting.plan import narrowed, plan_collection, prepared
+from ..fitting.open_fit import Opened, drop_misfit_images, open_fit, prepare
 from ..fitting.update import is_in_place, load_to_update, update_model
 from ..models.compression import Compression
 from ..models.pca import PCAModel, load_model
@@ -31,13 +30,11 @@ from ..planning.blocks import part_of
 from ..planning.embedding import EmbeddingRequest
 from ..planning.neighbors import plan_neighbors
 from ..planning.registry import MAPPING_KINDS
-from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
 from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
 from ..readers import Collection, open_collection
-from ..readers.target import Target, check_target, target_of
-from ..readers.weights import total_of, weights_of
+from ..readers.target import check_target
 from ..storage.components import StoredComponents
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
@@ -268,24 +265,29 @@ class _Job:
     @cached_property
     def collection(self) -> Prepared:
         """The run's collection, prepared."""
+        if self.fits:
+            return self.opened.collection
+        memory = parse_bytes(self.run.fit.memory)
+        return prepare(self.raw, self.preparation, self.listener, memory=memory, missing=self.run.fit.missing)
+
+    @property
+    def fits(self) -> bool:
+        """True where a model is fitted to the collection from the start."""
+        is_given = self.model is not None or self.updated is not None or self.run.embed.kind is not None
+        return self.outputs.need_model and not is_given
+
+    @cached_property
+    def opened(self) -> Opened:
+        """What the run's fit works on."""
         fit = self.run.fit
-        weights = weights_of(fit.sample_weight, self.raw, fit.half_life) if self.preparation.learns else None
-        request: Request | None = request_of(self.run)
-        shared = self.run.execution.kind != "local" and fit.memory is None  # workers say what memory there is
-        if self.model is not None or not self.outputs.need_model or shared or self.run.embed.kind is not None:
-            request = None
-        target = None
-        if request is not None and self.preparation.learns:
-            target = target_of(fit.target, self.raw, request, weights)
-        return prepared(
+        return open_fit(
             self.raw,
+            request_of(self.run),
             self.preparation,
-            self.listener,
-            weights=weights,
-            request=request,
-            memory=parse_bytes(fit.memory),
-            missing=fit.missing,
-            target=target,
+            sample_weight=fit.sample_weight,
+            target=fit.target,
+            shared=self.run.execution.kind != "local",
+            listener=self.listener,
         )
 
     @property
@@ -298,21 +300,6 @@ class _Job:
         """Executor of the fit and of applying the model; a cluster lasts from its first use to the end of the run."""
         budget = parse_bytes(self.run.fit.memory)
         return self.stack.enter_context(executing(cluster_of(self.run), budget, listener=self.listener))
-
-    @cached_property
-    def weights(self) -> npt.NDArray[np.float64] | None:
-        """Weights of the samples, if they have any."""
-        return weights_of(self.run.fit.sample_weight, self.collection.raw, self.run.fit.half_life)
-
-    @cached_property
-    def target(self) -> Target | None:
-        """Target of a supervised kind of model, if there is one."""
-        column, request = self.run.fit.target, request_of(self.run)
-        weights = None if column is None else weights_of(self.run.fit.sample_weight, self.raw, request.half_life)
-        taken = target_of(column, self.raw, request, weights, listener=self.listener)
-        if not self.collection.n_dropped:
-            return taken
-        return target_of(column, self.collection.raw, request, self.weights, taken=taken)
 
     @property
     def is_in_place(self) -> bool:
@@ -342,7 +329,7 @@ def _open(run: Run, outputs: OutputPaths, listener: Listener) -> _Job:
     raw = open_run(run.collection, listing=outputs.listing(run), like=model or updated, listener=listener)
     preparation = preparation_of(run.prepare, run.fit) if updated is None else _preparation_of(updated, run)
     if model is None and updated is None:
-        raw = narrowed(raw, preparation)
+        raw = drop_misfit_images(raw, preparation)
     return _Job(run, outputs, raw, preparation, listener, model, updated)
 
 
@@ -363,7 +350,8 @@ def _earlier(job: _Job) -> PCAModel | None:
     is_made_anew = run.model or run.fit.update or run.output.overwrite
     if is_made_anew or not path or not job.outputs.directory or not os.path.lexists(path):
         return None
-    return load_earlier(path, run, job.collection, job.weights, job.target)
+    opened = job.opened if job.fits else Opened(job.collection, request_of(run))
+    return load_earlier(path, run, opened)
 
 
 def _check_feasible(job: _Job) -> None:
@@ -419,7 +407,7 @@ def _check_applying(job: _Job) -> None:
     if job.outputs.images and (request.kind in MAPPING_KINDS or request.metric != "euclidean"):
         what = f"metric {request.metric!r}" if request.metric != "euclidean" else f"kind {request.kind!r}"
         raise RequestError(f"output.images: models of {what} write no images; leave it out.")
-    plan = plan_collection(collection, request, total_weight=total_of(job.weights), target=job.target)
+    plan = job.opened.plan()
     k, dtype = plan.fewest_components, np.dtype(f"f{plan.component_itemsize}")
     nbytes = dtype.itemsize * k * prod(collection.sample_shape)
     stored = plan.stored or (job.outputs.model is not None and not are_held(nbytes, plan.memory))
@@ -494,9 +482,7 @@ def _fitted(job: _Job) -> Result:
     place = Place(path, overwrite) if path else None
     how: dict[str, Any] = {"place": place, "executor": job.executor, "checkpoint": job.checkpoint(path)}
     if job.updated is None:
-        part = part_of(run.fit.part)
-        how |= {"weights": job.weights, "target": job.target, "part": part}
-        model = fit_collection(job.collection, request_of(run), listener=listen, **how)
+        model = fit_collection(job.opened, part=part_of(run.fit.part), listener=listen, **how)
     else:
         model = update_model(
             job.updated,
@@ -570,7 +556,7 @@ def _graph(job: _Job, path: str, scores: str | None) -> NeighborGraph:
 
     run = job.run
     return graph_of(
-        job.collection if scores is None else prepared(open_collection(scores), None),
+        job.collection if scores is None else prepare(open_collection(scores), None),
         neighbors_request_of(run),
         output=path,
         overwrite=run.output.overwrite,

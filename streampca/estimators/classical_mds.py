@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..errors import RequestError
 from ..events import logged
 from ..fitting.fit import fit_collection
-from ..fitting.plan import narrowed, prepared
+from ..fitting.open_fit import open_fit
 from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import METRICS, Request
 from ..preprocessing import Preparation
@@ -144,8 +144,8 @@ class ClassicalMDS(ModelEstimator):
         """
         request = self._request()
         collection = self._samples_or_distances(X)
-        rows = prepared(narrowed(collection, None), self._preparation(request), logged, request=request)
-        fitted = fit_collection(rows, request, checkpoint=self._checkpointing, listener=logged)
+        opened = open_fit(collection, request, self._preparation(request), listener=logged)
+        fitted = fit_collection(opened, checkpoint=self._checkpointing, listener=logged)
         model = cast("ClassicalMDSModel", fitted)
         if model.from_matrix:
             embedding = model.embedding

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import RequestError
 from ..events import logged
 from ..fitting.fit import fit_collection
-from ..fitting.plan import narrowed, prepared
+from ..fitting.open_fit import open_fit
 from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -24,7 +24,6 @@ from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.preparation import with_features
-from ..readers.weights import weights_of
 from ..units import format_shape, parse_bytes
 from .inputs import as_samples, seed_of
 from .model_estimator import ModelEstimator, of_model
@@ -158,10 +157,9 @@ class KernelPCA(ModelEstimator):
             return self._fit_matrix(X, sample_weight)
         seed = seed_of(self.random_state)
         preparation = with_features(self.preparation, "kernel-pca", KernelOptions.of(self), seed=seed)
-        raw = narrowed(self._opened(X, least=2), preparation)
-        weights = weights_of(sample_weight, raw)
         request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)
-        collection = prepared(raw, preparation, logged, weights=weights, request=request)
+        opened = open_fit(self._opened(X, least=2), request, preparation, sample_weight=sample_weight, listener=logged)
+        collection = opened.collection
         most = collection.n_samples - 1
         if collection.pending is None:
             most = min(collection.n_features, most)
@@ -171,8 +169,8 @@ class KernelPCA(ModelEstimator):
                 "model_.inverse_transform learns from some of them, or give landmarks such as 1000."
             )
         request = replace(request, n_components=min(self.n_components or most, most))
-        model = fit_collection(collection, request, weights=weights, checkpoint=self._checkpointing, listener=logged)
-        self._model, self._weights, self.n_features_in_ = model, weights, raw.n_features
+        model = fit_collection(replace(opened, request=request), checkpoint=self._checkpointing, listener=logged)
+        self._model, self._weights, self.n_features_in_ = model, opened.weights, collection.raw.n_features
         values = ((model.total_weight or model.n_samples) - 1) * model.explained_variance
         self._take(values)
         if self.fit_inverse_transform:
@@ -203,8 +201,8 @@ class KernelPCA(ModelEstimator):
             memory=parse_bytes(self.memory),
             seed=seed_of(self.random_state),
         )
-        collection = prepared(raw, None, logged, request=request)
-        model = fit_collection(collection, request, checkpoint=self._checkpointing, listener=logged)
+        opened = open_fit(raw, request, listener=logged)
+        model = fit_collection(opened, checkpoint=self._checkpointing, listener=logged)
         assert isinstance(model, ClassicalMDSModel)  # noqa: S101 - the kind that was asked for
         self._model, self.n_features_in_ = model, raw.n_features
         self._take(model.mds_eigenvalues)

@@ -20,7 +20,7 @@ from ..events import logged
 from ..execution import LocalExecutor
 from ..fitting.embed import embed_affinities, embed_collection, plan_of_affinities
 from ..fitting.embedding_kinds import Embedded
-from ..fitting.plan import narrowed, prepared
+from ..fitting.open_fit import prepare
 from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
 from ..planning.embedding import EmbeddingRequest
 from ..units import parse_bytes
@@ -70,7 +70,7 @@ class ManifoldEstimator(ModelEstimator):
         opened = self._opened(X, least=3)
         self.n_features_in_ = opened.n_features
         model = embed_collection(
-            prepared(narrowed(opened, None), None),
+            prepare(opened, None),
             self._request(),
             actions=actions,
             missing=self.missing,

@@ -22,12 +22,11 @@ from ..fitting.fit import fit_collection
 from ..fitting.identity import described
 from ..fitting.incremental import IncrementalFit
 from ..fitting.null_components import with_n_components
-from ..fitting.plan import narrowed, prepared
+from ..fitting.open_fit import drop_misfit_images, open_fit
 from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, mean_log_density
 from ..models.pca import PCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..readers.weights import weights_of
 from ..units import parse_bytes
 from .inputs import batch_of, is_batches, seed_of
 from .model_estimator import ModelEstimator, is_single, of_model
@@ -153,21 +152,15 @@ class StreamingPCA(ModelEstimator):
         if is_batches(X):
             return self._unless_refused(self._fit_batches, X, sample_weight)
         asked = self._request()  # refused before anything is read
-        raw = narrowed(self._opened(X, least=2), self.preparation)
-        request, weights = _spanned(asked, raw.n_samples), weights_of(sample_weight, raw, asked.half_life)
-        collection = prepared(raw, self.preparation, logged, weights=weights, request=request, missing=self.missing)
-        n, p = collection.n_samples, collection.n_features
-        if collection.n_dropped:
-            request, weights = _spanned(asked, n), weights_of(sample_weight, collection.raw, asked.half_life)
-        self._check_count(n, p)
-        model = fit_collection(
-            collection,
-            request,
-            weights=weights,
-            checkpoint=self._checkpointing,
-            listener=logged,
+        raw = drop_misfit_images(self._opened(X, least=2), self.preparation)
+        opened = open_fit(
+            raw, _spanned(asked, raw.n_samples), self.preparation, sample_weight=sample_weight, listener=logged
         )
-        self._take(with_n_components(model, self._count_in(model, n)), collection.raw.n_features, n)
+        n, p = opened.collection.n_samples, opened.collection.n_features
+        self._check_count(n, p)
+        opened = replace(opened, request=_spanned(asked, n))  # of the samples that are left
+        model = fit_collection(opened, checkpoint=self._checkpointing, listener=logged)
+        self._take(with_n_components(model, self._count_in(model, n)), opened.collection.raw.n_features, n)
         return self
 
     @available_if(lambda estimator: _adds_batches(estimator.method, estimator.missing))  # type: ignore[untyped-decorator]

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ..errors import RequestError
 from ..events import logged
 from ..fitting.fit import fit_collection
-from ..fitting.plan import narrowed, prepared
+from ..fitting.open_fit import open_fit
 from ..models.data_arrays import NamedSamples
 from ..models.supervised import DiscriminantModel, SupervisedComponentsModel
 from ..planning.request import Request
@@ -27,8 +27,6 @@ from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers.detect import is_data_array
-from ..readers.target import target_of
-from ..readers.weights import weights_of
 from ..units import parse_bytes
 from .inputs import as_samples, seed_of
 from .model_estimator import ModelEstimator, is_single, of_model
@@ -65,19 +63,16 @@ class SupervisedEstimator(ModelEstimator):
             )
         request = self._request()
         preparation = with_features(self.preparation, self._kind, self._kernel_options, seed=request.seed)
-        raw = narrowed(self._opened(X, least=2), preparation)
-        weights, column = weights_of(sample_weight, raw), _plain(y)
-        target = target_of(column, raw, request, weights, listener=logged)
-        collection = prepared(
-            raw, preparation, logged, weights=weights, target=target, request=request, missing=self.missing
+        opened = open_fit(
+            self._opened(X, least=2),
+            request,
+            preparation,
+            sample_weight=sample_weight,
+            target=_plain(y),
+            listener=logged,
         )
-        if collection.n_dropped:
-            weights = weights_of(sample_weight, collection.raw)
-            target = target_of(column, collection.raw, request, weights, taken=target)
-        model = fit_collection(
-            collection, request, weights=weights, target=target, checkpoint=self._checkpointing, listener=logged
-        )
-        self._model, self.n_features_in_ = model, collection.raw.n_features
+        model, target = fit_collection(opened, checkpoint=self._checkpointing, listener=logged), opened.target
+        self._model, self.n_features_in_ = model, opened.collection.raw.n_features
         self.__dict__.pop("classes_", None)  # of an earlier fit
         if target is not None and target.classes is not None and self._kind != "sliced-inverse-regression":
             self.classes_ = target.classes

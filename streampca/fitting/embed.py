@@ -53,7 +53,8 @@ from .fit import Place, fit_collection
 from .identity import check_beside, described
 from .methods import Decomposition
 from .neighbors import EDGE_BYTES, graph_of
-from .plan import check_options, narrowed, prepared
+from .open_fit import Opened, prepare
+from .plan import check_options
 
 Array = npt.NDArray[Any]
 
@@ -212,9 +213,9 @@ def embed(
     if place is not None:
         check_apart([place.path], paths_of(source))
     how = checkpointing(checkpoint)
-    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
+    raw = open_collection(source, listener=listener, **opening)
     with executing(cluster, request.memory, listener=listener) as executor:
-        collection = prepared(raw, preparation, listener, memory=request.memory, missing=missing)
+        collection = prepare(raw, preparation, listener, memory=request.memory, missing=missing)
         return embed_collection(
             collection,
             request,
@@ -474,7 +475,7 @@ class _Work:
                 listener=self.listener,
             )
             hand_back()
-        return prepared(open_collection(path), None)
+        return prepare(open_collection(path), None)
 
     def _scored(self, compared: Prepared, folder: str) -> tuple[PCAModel, Array]:
         """Return the model whose scores were compared, and these in memory."""
@@ -528,8 +529,7 @@ class _Work:
         path = os.path.join(folder, "pca.zarr")
         if not os.path.isdir(path):
             fit_collection(
-                self.collection,
-                components_request(self.collection, self.request, self.missing),
+                Opened(self.collection, components_request(self.collection, self.request, self.missing)),
                 place=Place(path),
                 executor=self.executor,
                 checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),

@@ -18,7 +18,7 @@ from ..planning.request import Request
 from ..preprocessing import Prepared
 from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
 from ..readers.stored.flat import reading_bytes
-from .plan import plan_collection
+from .open_fit import plan_collection
 
 
 def plan_stages(collection: Prepared, request: EmbeddingRequest, *, missing: str, has_graph: bool) -> EmbeddingPlan:

@@ -22,15 +22,15 @@ from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output
 from ..planning.blocks import Part, part_of
-from ..planning.registry import MAPPING_KINDS, OF_KERNEL
+from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
-from ..readers.target import Target, check_target, digest_of, target_of
-from ..readers.weights import total_of, weights_digest, weights_of
+from ..readers.target import check_target, digest_of
+from ..readers.weights import weights_digest
 from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
@@ -41,7 +41,8 @@ from .executor import resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, identity_of
 from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
-from .plan import check_options, narrowed, plan_collection, prepared, warn_of_disk
+from .open_fit import Opened, open_fit
+from .plan import check_options, warn_of_disk
 from .preparation_rounding import with_rounding
 
 Float64 = npt.NDArray[np.float64]
@@ -268,32 +269,19 @@ def fit(
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
-    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
-    preparation = None if preparation is None else preparation.in_precision(request.precision)
-    weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
-    learned_from = target_of(target, raw, request, weights, listener=listener)
-    told = cluster is None or request.memory is not None or request.method == OF_KERNEL
-    known = request if told else None  # else workers say what memory there is
-    collection = prepared(
-        raw,
+    opened = open_fit(
+        open_collection(source, listener=listener, **opening),
+        request,
         preparation,
-        listener,
-        weights=weights,
-        request=known,
-        memory=request.memory,
-        missing=missing,
-        target=learned_from,
+        sample_weight=sample_weight,
+        target=target,
+        shared=cluster is not None,
+        listener=listener,
     )
-    if collection.n_dropped:
-        weights = weights_of(sample_weight, collection.raw, request.half_life)
-        learned_from = target_of(target, collection.raw, request, weights, taken=learned_from)
     wanted = part_of(part)
     with executing(cluster, request.memory, listener=listener) as executor:
         return fit_collection(
-            collection,
-            request,
-            weights=weights,
-            target=learned_from,
+            opened,
             place=place,
             part=wanted,
             executor=executor,
@@ -329,27 +317,21 @@ class Place:
 
 @stopping_on_signals()
 def fit_collection(
-    collection: Prepared,
-    request: Request,
+    opened: Opened,
     *,
-    weights: Float64 | None = None,
-    target: Target | None = None,
     place: Place | None = None,
     part: Part | None = None,
     executor: Executor | None = None,
     checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> PCAModel:
-    """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
+    """Plan and carry out a fit that was opened, and write the model where there is a place for it; see `fit`."""
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     place_alone = alone_at(None if place is None else place.path)
     with place_alone, alone_in(None if checkpoint is None else checkpoint.folder):
         return _fitted(
-            collection,
-            request,
-            weights=weights,
-            target=target,
+            opened,
             place=place,
             part=part,
             runner=executor or LocalExecutor(),
@@ -359,11 +341,8 @@ def fit_collection(
 
 
 def _fitted(
-    collection: Prepared,
-    request: Request,
+    opened: Opened,
     *,
-    weights: Float64 | None,
-    target: Target | None,
     place: Place | None,
     part: Part | None,
     runner: Executor,
@@ -371,6 +350,7 @@ def _fitted(
     listener: Listener,
 ) -> PCAModel:
     """See `fit_collection`; no other process writes the model, or works in the folder of the checkpoint."""
+    collection, request, weights, target = opened.collection, opened.request, opened.weights, opened.target
     began, states = time.perf_counter(), collection.states()
     saved = None
     if checkpoint is not None:
@@ -379,8 +359,7 @@ def _fitted(
         how: dict[str, Any] = {"overwrite": overwrite, "scratch_folder": request.scratch}
         saved = CheckpointFolder(checkpoint, identity, **how, listener=listener)
     with as_of(runner):
-        wanted = suited(request, runner, saved)
-        chosen = plan_collection(collection, wanted, total_weight=total_of(weights), target=target, part=part)
+        chosen = replace(opened, request=suited(request, runner, saved)).plan(part=part)
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen, chosen.assumed))

@@ -40,8 +40,9 @@ from ..units import counted, parse_bytes
 from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
 from .kernel_sides import KernelSide, SideMap, checked, drawn, kernel_of, target_side
 from .methods.job import one_span
+from .open_fit import prepare
 from .permutation_test import Permuted, permuted_features, permuted_kernels
-from .plan import check_options, narrowed, prepared
+from .plan import check_options
 
 Float64 = npt.NDArray[np.float64]
 
@@ -255,8 +256,8 @@ def hsic(
     )
     check_options(hsic, opening)
     first = KernelSide(
-        prepared(
-            narrowed(open_collection(x, listener=listener, **opening), preparation),
+        prepare(
+            open_collection(x, listener=listener, **opening),
             preparation,
             listener,
             memory=request.memory,
@@ -298,7 +299,7 @@ def _second(
             f"target_type {request.target_type!r} is of a target, and a collection is given (y); leave it out, or give "
             "--target (target=)."
         )
-    other = prepared(open_collection(y), None)
+    other = prepare(open_collection(y), None)
     if other.n_samples != collection.n_samples:
         raise RequestError(
             f"{collection.source} has {collection.n_samples} samples and {other.source} has {other.n_samples}; give as "

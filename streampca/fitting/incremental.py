@@ -52,7 +52,7 @@ from .methods import Decomposition, Job, check_products, check_variance, decompo
 from .methods.covariance import accumulate
 from .methods.frequent_directions import sketch_samples
 from .null_components import with_n_components
-from .plan import prepared
+from .open_fit import prepare
 from .preparation_rounding import measured_errors
 
 Array = npt.NDArray[Any]
@@ -145,7 +145,7 @@ class IncrementalFit:
                 f"{name} is read off all samples before a fit, and batches never come together; give the {given}, or "
                 "fit all samples at once."
             )
-        collection = prepared(raw, None if preparation is None else preparation.in_precision(request.precision))
+        collection = prepare(raw, None if preparation is None else preparation.in_precision(request.precision))
         problem = problem_of(collection)
         plan = incremental_plan(problem, request)
         statistic: Statistic
@@ -305,7 +305,7 @@ class IncrementalFit:
         weights = faded(self._waiting.weights, len(rows), self.request.half_life)
         precision = stream_precision(replace(self.problem, n_samples=self.n_samples), self.request)
         if self._is_exact and len(rows) >= THREAD_ROWS and p <= THREAD_FEATURES:
-            collection = prepared(open_collection(rows), None)
+            collection = prepare(open_collection(rows), None)
             plan = self._plan_of(collection, weights, precision)
             part = self._summed(Job(collection, plan, LocalExecutor(), weights=weights))
             with self._change():

@@ -67,7 +67,8 @@ from .build_model import data_of
 from .identity import check_beside
 from .methods.data_checks import bad_sample
 from .methods.job import one_span
-from .plan import check_options, narrowed, prepared
+from .open_fit import prepare
+from .plan import check_options
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
@@ -163,8 +164,8 @@ def neighbors(
     path = None if output is None else expanded(output)
     if path is not None:
         check_apart([path], paths_of(source))
-    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
-    collection = prepared(raw, preparation, listener, memory=request.memory)
+    raw = open_collection(source, listener=listener, **opening)
+    collection = prepare(raw, preparation, listener, memory=request.memory)
     how = checkpointing(checkpoint)
     return graph_of(collection, request, output=path, overwrite=overwrite, checkpoint=how, listener=listener)
 

@@ -29,7 +29,7 @@ from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
 from .detect import is_dataset
 from .duplicates import ERROR, check_duplicates, log_repeats, times_of
-from .opening_record import Opened, given_of, record_of
+from .opening_record import OpeningRecord, given_of, record_of
 from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
 from .stored.array import ArrayCollection
@@ -44,8 +44,8 @@ __all__ = [
     "Chunks",
     "Collection",
     "Format",
-    "Opened",
     "Opening",
+    "OpeningRecord",
     "check_apart",
     "check_not_remote",
     "check_reading",

@@ -94,7 +94,7 @@ class Collection(abc.ABC):
         Treatment of the tags of image files, see ``streampca.readers.tags``; None for other sources.
     labels : ndarray of shape (n,) or None
         A value a sample, numbers or text, where labels were given on opening.
-    opened : Opened or None
+    opened : OpeningRecord or None
         How `open_collection` opened it.
     compares_coordinates : bool
         Whether `coordinates` are compared with a model's before it is applied.

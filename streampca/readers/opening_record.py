@@ -36,7 +36,7 @@ class GuessedAxes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpeningRecord:
     """Record of how a collection was opened.
 
     Attributes
@@ -53,16 +53,16 @@ class Opened:
     options: Mapping[str, Any]
     not_kept: tuple[str, ...] = ()
 
-    def again(self, **more: Any) -> Opened:
+    def again(self, **more: Any) -> OpeningRecord:
         """Return the record of a collection that is opened with more options; those done twice cannot be kept."""
         twice = COMPOSED & {*self.options, *self.not_kept} if COMPOSED & more.keys() else ()
         kept = {name: value for name, value in {**self.options, **more}.items() if name not in twice}
-        return Opened(self.source, kept, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
+        return OpeningRecord(self.source, kept, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
 
-    def without(self, name: str) -> Opened:
+    def without(self, name: str) -> OpeningRecord:
         """Return the record of a collection that was opened with an option, too, which cannot be kept."""
         kept = {each: value for each, value in self.options.items() if each != name}
-        return Opened(self.source, kept, (*self.not_kept, *({name} - {*self.not_kept})))
+        return OpeningRecord(self.source, kept, (*self.not_kept, *({name} - {*self.not_kept})))
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain data."""
@@ -75,15 +75,15 @@ class Opened:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Opened:
+    def from_json(cls, data: Mapping[str, Any]) -> OpeningRecord:
         """Inverse of `to_json`."""
         options = {name: _given(name, value) for name, value in data["options"].items()}
         return cls(data["source"], options, tuple(data["not_kept"]))
 
 
-def record_of(source: Any, options: Mapping[str, Any]) -> Opened:
+def record_of(source: Any, options: Mapping[str, Any]) -> OpeningRecord:
     """Make the record of a source opened with options of `open_collection`; those not given are left out."""
-    return Opened(_paths(source), given_of(options))
+    return OpeningRecord(_paths(source), given_of(options))
 
 
 def given_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,16 @@ from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Finished, Listener, check_listener, logged
 from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
-from ...readers import Opened, Opening, check_apart, check_not_remote, column_paths, given_of, open_collection, paths_of
+from ...readers import (
+    Opening,
+    OpeningRecord,
+    check_apart,
+    check_not_remote,
+    column_paths,
+    given_of,
+    open_collection,
+    paths_of,
+)
 from ...readers.collection import Collection, data_difference, file_and_key
 from ...signals import stopping_on_signals
 from ...storage.disk import expanded, open_regular
@@ -158,10 +167,10 @@ def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
     return True
 
 
-def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
+def opened_for(provenance: Mapping[str, Any]) -> OpeningRecord | None:
     """Return how the collection a model was fitted on was opened, by its source alone if nothing else was stored."""
     data, source = provenance.get("opened"), provenance.get("source")
-    before = Opened(None, {}) if data is None else Opened.from_json(data)
+    before = OpeningRecord(None, {}) if data is None else OpeningRecord.from_json(data)
     if before.source is not None or not isinstance(source, str):
         return before if before.source is not None else None
     path, key = file_and_key(source)
