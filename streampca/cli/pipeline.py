@@ -278,7 +278,7 @@ class _Job:
 
     @cached_property
     def opened(self) -> Opened:
-        """What the run's fit works on."""
+        """The inputs of the run's fit, opened once."""
         fit = self.run.fit
         return open_fit(
             self.raw,

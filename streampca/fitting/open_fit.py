@@ -37,7 +37,7 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What a fit works on, settled before its passes.
+    """The inputs of a fit, settled before its passes.
 
     Attributes
     ----------

@@ -276,7 +276,7 @@ class Collection(abc.ABC):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """What tells the series that all samples are of from others: member, model ..., where the source says."""
+        """Names and values that identify the series of all samples (member, model ...), where the source has them."""
         return {}
 
     @property

@@ -144,7 +144,7 @@ class Hdf5Array(Reopening, StoredArray):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """What attributes of the file and datasets of one value beside this one say."""
+        """See `Collection`: attributes of the file, and datasets of one value beside this one."""
         with reading(f"{self._label}, attributes of its file"):
             whole = attributes_of(self._open().file)
         return cf.series_of(whole, self.attributes, self._single)

@@ -102,7 +102,7 @@ class ClassicVariable(FlatArray):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """What attributes of the file and variables of no dimension say."""
+        """See `Collection`: attributes of the file, and variables of no dimension."""
         return cf.series_of(self._whole, self.attributes, self._single)
 
     def _single(self, name: str) -> tuple[Any, Mapping[str, Any]] | None:

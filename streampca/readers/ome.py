@@ -48,7 +48,7 @@ class Multiscale:
 
     @property
     def described(self) -> dict[str, Described]:
-        """What the kinds of axes say, as attributes of the CF conventions."""
+        """Attributes of the CF conventions that stand for the types of the axes."""
         known = zip(self.axes, self.kinds, strict=False)
         return {name: Described({"axis": _CF_AXIS[kind]}) for name, kind in known if kind in _CF_AXIS}
 

@@ -37,7 +37,7 @@ class Target:
 
     @property
     def type(self) -> str:
-        """What the values were taken for, "classes" or "numbers"."""
+        """Type that the values were taken for, "classes" or "numbers"."""
         return "numbers" if self.classes is None else "classes"
 
     @property

@@ -150,7 +150,7 @@ class ZarrArray(StoredArray):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """What attributes of the group and arrays of one value beside this one say."""
+        """See `Collection`: attributes of the group, and arrays of one value beside this one."""
         if not self._choice.name:
             return {}
         return cf.series_of(dict(_open_node(self._path).attrs), self.attributes, self._single)

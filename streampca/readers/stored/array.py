@@ -370,7 +370,7 @@ class ArrayCollection(Collection):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """What the format says of the series that the array is of."""
+        """Names and values that identify the series of the array, as the format stores them."""
         return self.array.series
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:

@@ -17,7 +17,7 @@ from ..coordinates import DEGREES_EAST, DEGREES_NORTH, has_dates
 
 
 class Role(Enum):
-    """What an axis counts. `PIXELS` are along the surface of the earth, in a direction that nothing says."""
+    """Role of an axis. `PIXELS` lie along the surface of the earth, in a direction that nothing tells."""
 
     SAMPLES = "samples"
     Y = "y"
