@@ -207,6 +207,10 @@ def test_orders_and_names_do_not_change_the_answer(order, data):
     (("stokes", "freq", "y", "x"), {}, ["freq"]),  # of the others, one that has several entries
     (("t", "c", "z", "y", "x"), {}, ["t"]),
     (("c", "z", "y", "x"), {}, ["z"]),
+    (("x", "feature"), {}, ["x"]),  # a table, in which nothing else can count
+    (("feature", "y"), {}, ["y"]),
+    (("time", "mode"), {}, ["time"]),
+    (("level", "component"), {}, ["level"]),
 ], ids=lambda value: "-".join(value) if isinstance(value, tuple) else "")  # fmt: skip
 def test_fields_known_to_be_taken_wrongly(tmp_path, dims, attributes, samples):
     lengths = {"stokes": 1}

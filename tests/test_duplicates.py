@@ -426,3 +426,36 @@ def test_models_that_share_dates_are_merged_with_a_word():
     models = [streampca.fit(path, **options) for path in (dated("a.nc", 0, 30), dated("b.nc", 20, 20))]
     assert streampca.merge(models, listener=events.append).n_samples == 50
     assert any("share 10 dates" in event.message for event in events if isinstance(event, Warned))
+
+
+def test_dates_of_records_that_a_variable_lacks_do_not_count(tmp_path):
+    """NetCDF-4 has as many records as the longest variable; the others keep the dates of those they have."""
+    for name, first in (("a.nc", 0), ("b.nc", 0), ("c.nc", 8)):
+        with netCDF4.Dataset(tmp_path / name, "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("x", 4)
+            time = file.createVariable("time", "f8", ("time",))
+            time.units = "days since 2000-01-01"
+            time[:] = np.arange(8) + first
+            file.createVariable("v", "f4", ("time", "x"))[0:6] = np.random.default_rng(first).random((6, 4))
+    assert len(open_collection(tmp_path / "a.nc").sample_coordinates()["time"].values) == 6
+    with pytest.raises(DuplicatesError, match=r"b\.nc has 6 dates that .*a\.nc has, too"):
+        open_collection([tmp_path / "a.nc", tmp_path / "b.nc"])
+    assert open_collection([tmp_path / "a.nc", tmp_path / "c.nc"]).n_samples == 12
+
+
+def test_numbers_beyond_all_dates_are_not_compared(tmp_path):
+    for name, last in (("a.nc", 1e300), ("b.nc", 1e290)):
+        time = ("time", [0.0, 1.0, last], {"units": "days since 2000-01-01"})
+        values = np.random.default_rng(0).random((3, 4))
+        xarray.Dataset({"v": (("time", "x"), values)}, {"time": time}).to_netcdf(tmp_path / name)
+    assert open_collection([tmp_path / "a.nc", tmp_path / "b.nc"]).n_samples == 6
+
+
+def test_samples_told_apart_by_another_axis_repeat_no_date(caplog):
+    dates = np.arange("2000-01-01", "2000-01-07", dtype="M8[D]")
+    field = xarray.DataArray(
+        np.random.default_rng(0).random((6, 4, 5)), {"time": dates, "lon": np.arange(5.0)}, ("time", "lat", "lon")
+    )
+    streampca.fit(field, sample_axes=["lat"], n_components=2)
+    assert "date of another" not in caplog.text

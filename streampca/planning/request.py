@@ -226,7 +226,7 @@ class Request:
     kind : str, default="pca"
         Kind of model, a key of ``streampca.planning.registry.KINDS``; only methods that make it are considered.
     target_type : {"auto", "classes", "numbers"}
-        What the target of a supervised kind is taken for; see `streampca.readers.target.target_of`.
+        What the target of a supervised kind is taken for; see `streampca.fit`.
     shrinkage : float, optional
         Share, from 0 to 1, by which kind "discriminant" moves the covariances within and between classes to a multiple
         of the identity.

@@ -43,7 +43,8 @@ class Dates(NamedTuple):
         """Dates to the second as numpy has them, shape (n,); None in a calendar that numpy lacks."""
         if not self._is_gregorian:
             return None
-        return np.round(self.days * DAY).astype(np.int64).astype("datetime64[s]")
+        with np.errstate(invalid="ignore"):  # what is no date, or beyond all dates, is NaT
+            return np.round(self.days * DAY).astype(np.int64).astype("datetime64[s]")
 
     def number_of(self, part: str) -> npt.NDArray[np.int64]:
         """Return the ``"month"`` (1 to 12) or the ``"dayofyear"`` (1 to 366) of each date, shape (n,)."""

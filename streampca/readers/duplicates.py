@@ -23,6 +23,7 @@ from .dates import DAY, Dates, dates_in, dates_of
 from .image_files.listing import Listing
 from .remote import is_url
 
+LAST_DAY = 1e11  # days from 1970; numbers beyond are no dates, and milliseconds of them no 64-bit integers
 ERROR, FIRST, ALL = "error", "first", "all"
 KEEP_FIRST = "keep the first of each with --duplicates first (duplicates='first')"
 KEEP_ALL = "keep all with --duplicates all (duplicates='all')"
@@ -51,7 +52,8 @@ def repeats_to_leave_out(files: Listing, label: str, duplicates: str) -> dict[in
         path, other = (files.path(at) for at in next(iter(repeats.items())))
         same = "there twice" if path == other else f"the same file as {other}"
         raise DuplicatesError(
-            f"{path} of {label} is {same}, and its samples would count twice; take one out, or {KEEP_FIRST}."
+            f"{path} of {label} is {same}, and its samples would count twice; take one out, {KEEP_FIRST}, or "
+            f"{KEEP_ALL}."
         )
     if repeats:
         _log.warning(
@@ -91,7 +93,7 @@ def times_of(collection: Collection) -> SampleTimes | None:
     """Return the dates of a collection's samples; None where they have none."""
     known = collection.sample_coordinates()
     dates = dates_of(known, collection.sample_axis, None)
-    if dates is None:
+    if dates is None or not (np.abs(dates.days) < LAST_DAY).all():  # NaN compares as false
         return None
     own = {name: each.values for name, each in known.items() if _tells_apart(name, each, collection.samples_along)}
     whole = {name: np.full(collection.n_samples, str(value)) for name, value in collection.series.items()}
@@ -129,13 +131,14 @@ def files_of(collection: Collection) -> list[str]:
 
 
 def log_repeats(source: str, files: Iterable[SampleTimes | None]) -> None:
-    """Say in one line how many samples have a date that another one of the same file has: all of them count."""
+    """Say in one line how many samples have the date and series of another one of the same file; all of them count."""
     count, total, first = 0, 0, ""
     for each in files:
         if each is None:
             continue
-        order = np.argsort(each.moments, kind="stable")
-        again = order[1:][np.diff(each.moments[order]) == 0]
+        keys = each.keys
+        order = np.argsort(keys, kind="stable")
+        again = order[1:][np.diff(keys[order]) == 0]
         first = first or (each.dates.text_of(int(again.min())) if len(again) else "")
         count, total = count + len(again), total + len(order)
     if count:

@@ -166,17 +166,24 @@ class Hdf5Array(Reopening, StoredArray):
 
         def values() -> Array:
             with reading(label):
-                return np.asarray(found.asstr("utf-8", "replace")[...].astype(np.str_) if text else found[...])
+                own = slice(0, count)
+                return np.asarray(found.asstr("utf-8", "replace")[own].astype(np.str_) if text else found[own])
 
         check_links(dataset.parent, name)
         with reading(label):
             found = scale_of(dataset, dims.index(name)) if name in dims else dataset.parent.get(name)
             if not isinstance(found, h5py.Dataset) or not found.shape or _is_bare(found):
                 return
+            count = found.shape[0]
+            if name in dims and dataset.maxshape[dims.index(name)] is None:
+                # Of records that only other variables of a NetCDF-4 file have, nothing is stored for this one.
+                count = min(count, dataset.shape[dims.index(name)])
             text = h5py.check_string_dtype(dtype_of(found, label)) is not None
             axes = (name,) if name in dims else axis_names(found) or ("",) * found.ndim
             if found.ndim == 1 if text else found.dtype.kind in "iuf":
-                yield cf.Variable(axes, found.shape, text, attributes_of(found), label, values, unwritten_of(found))
+                yield cf.Variable(
+                    axes, (count, *found.shape[1:]), text, attributes_of(found), label, values, unwritten_of(found)
+                )
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""

@@ -289,7 +289,8 @@ def check_stored(dataset: Any, label: str) -> int:
     elif dataset.chunks:
         count = math.prod(-(-length // side) for length, side in zip(dataset.shape, dataset.chunks, strict=True))
         if count <= MOST_COUNTED:
-            check_written(dataset.id.get_num_chunks(), count, dataset.fillvalue, label)
+            reads_as = "missing" if unwritten_of(dataset) is not None else dataset.fillvalue
+            check_written(dataset.id.get_num_chunks(), count, reads_as, label)
     return 0
 
 

@@ -24,6 +24,7 @@ class Role(Enum):
     X = "x"
     PIXELS = "pixels"
     COLOURS = "colours"
+    FEATURES = "features"
     OTHER = "other"
 
 
@@ -50,10 +51,12 @@ _WORDS = (
     "sample", "samples", "member", "members", "realization", "realizations", "realisation", "ensemble", "ens",
     "ensemble_member", "number", "run", "runs", "position", "positions", "scene", "scenes", "frame", "frames",
 )  # fmt: skip
+_FEATURES = ("feature", "features", "component", "components", "variable", "variables", "pc", "mode", "modes")
 _OF_NAME = {
     **{y: Role.Y for y, _ in _PAIRS},
     **{x: Role.X for _, x in _PAIRS},
     **dict.fromkeys((*_TIMES, *_WORDS), Role.SAMPLES),
+    **dict.fromkeys(_FEATURES, Role.FEATURES),
 }
 _OF_AXIS = {"T": Role.SAMPLES, "Y": Role.Y, "X": Role.X, "Z": Role.OTHER, "C": Role.COLOURS}
 _OF_STANDARD_NAME = {
@@ -118,7 +121,8 @@ def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role
     """Choose the axes of one sample among those of an array that are kept; all but the first without names.
 
     Axes that count samples do, all of them. Without any, the first does that has several entries and is neither along
-    a picture nor of colours; none, where there is no such axis: it is a single image.
+    a picture nor of colours or features; none, where there is no such axis: it is a single image, or, beside an axis of
+    features, a table whose first other axis counts.
     """
     if len(kept) < 2:
         return DefaultAxes(())
@@ -129,6 +133,9 @@ def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role
     others = [axis for axis in others if shape[axis] > 1] or others
     if len(outer) == len(kept):
         return DefaultAxes(tuple(kept[1:]), by_position=True)
+    if not outer and not others and Role.FEATURES in {roles[axis] for axis in kept}:
+        others = [axis for axis in kept if roles[axis] is not Role.FEATURES][:1] or [kept[0]]
+        return DefaultAxes(tuple(axis for axis in kept if axis not in others), by_position=True)
     by_position = not outer and len(others) > 1
     outer = outer or others[:1]
     return DefaultAxes(tuple(axis for axis in kept if axis not in outer), by_position)

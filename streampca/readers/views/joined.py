@@ -22,7 +22,7 @@ from ...errors import DuplicatesError, EmptySelectionError, SourceError, Streamp
 from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
-from ...units import MIB, format_shape
+from ...units import MIB, counted, format_shape
 from ..collection import (
     Array,
     Chunks,
@@ -515,8 +515,8 @@ def _of_first_files(
     if masks:
         count = sum(int(np.count_nonzero(~mask)) for mask in masks.values())
         _log.warning(
-            "left out %d samples of %s whose dates earlier files have, of %s first.",
-            count, without_secrets(source), without_secrets(files.path(min(masks))),
+            "left out %s of %s whose dates earlier files have, of %s first.",
+            counted(count, "sample"), without_secrets(source), without_secrets(files.path(min(masks))),
         )  # fmt: skip
     return masks
 
