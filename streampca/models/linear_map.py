@@ -19,7 +19,7 @@ from ..events import Listener, check_listener, silent
 from ..execution.checkpoint import EVERY, Checkpointing
 from ..planning.request import MISSING
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
-from ..preprocessing.coordinates import check_axes, raw_orders
+from ..preprocessing.coordinates import check_axes, check_guess, raw_orders
 from ..preprocessing.learned import SampleKeys
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
@@ -403,7 +403,9 @@ class LinearMap(ABC):
         check_reading(raw, self.provenance, self.name)
         raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))
         check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
-        if raw.compares_coordinates and raw.axes is not None:
+        if raw.compares_coordinates and raw.axes is None:
+            check_guess(raw, self.provenance, self.name)
+        elif raw.compares_coordinates and raw.axes is not None:
             grid = Grid(raw.axes, raw.coordinates if self.coordinates else {})
             orders = self._orders_of(grid, raw.sample_shape, raw.source)
             check_axes(raw, self.provenance, self.name)

@@ -103,6 +103,30 @@ def check_axes(raw: Collection, provenance: Mapping[str, Any], model: str) -> No
     )
 
 
+def check_guess(raw: Collection, provenance: Mapping[str, Any], model: str) -> None:
+    """Refuse samples of an array without names taken by position, where the model's were taken along other axes.
+
+    Raises
+    ------
+    ModelError
+        If the model was fitted to samples whose axes were named by number, and are not the last ones in their order.
+    """
+    guessed = raw.guessed_axes
+    named = ((provenance.get("opened") or {}).get("options") or {}).get("sample_axes")
+    numbers = [int(axis) for axis in named or () if str(axis).removeprefix("-").isdecimal()]
+    if guessed is None or not numbers or len(numbers) != len(guessed.sample):
+        return
+    in_order = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    if in_order and numbers[0] != 0:
+        return
+    listed = ",".join(map(str, numbers))
+    raise ModelError(
+        f"samples of {raw.source} are taken along axis {', '.join(map(str, guessed.samples))} by its position alone, "
+        f"and {model} was fitted to samples of axes {listed}; name the axes of one sample, --sample-axes {listed} "
+        f"(sample_axes={tuple(numbers)!r}) as there, or {','.join(map(str, guessed.sample))} where these are right."
+    )
+
+
 def _counts(raw: Collection) -> list[str]:
     """Return what each axis of a sample is along: y, x or colours; empty where that is not known."""
     known, coordinates = (Role.Y, Role.X, Role.COLOURS), raw.coordinates
