@@ -154,9 +154,16 @@ def test_a_log_that_is_a_link_is_refused_with_a_remedy_that_works(here, precious
     Path("out").mkdir()
     said = tried("run", "out/run.log", "link", precious)
     assert said.complaint == (
-        "out/run.log is a link, or has other names, and runs append to it; remove it, or choose another."
+        "out/run.log is a link, or has other names, and runs append to it; remove it, or choose another directory."
     )
     Path("out/run.log").unlink()
+    Path("elsewhere").mkdir()
+    Path("out/pictures").symlink_to("../elsewhere")
+    said = typed("run", "run.yaml", "-q")
+    assert said.complaint == (
+        "out/pictures is a link, and runs write pictures into it; remove it, or choose another directory."
+    )
+    Path("out/pictures").unlink()
     assert not typed("run", "run.yaml", "-q").code
 
 

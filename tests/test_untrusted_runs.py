@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import re
 import subprocess
@@ -146,6 +147,42 @@ EXECUTIONS = {
     "option": "{{kind: dask, cluster: slurm, workers: 1, options: {{scheduler: '{tcp}'}}}}",
     "scheduler options": "{{kind: dask, cluster: slurm, workers: 1, options: {{scheduler_options: {{a: '{tcp}'}}}}}}",
 }
+
+
+def test_values_of_other_tags_are_refused_wherever_they_stand(here):
+    """As bytes, sets or ordered mappings they would be checked as no text, and validated as one."""
+
+    def as_bytes(text):
+        return "!!binary " + base64.b64encode(text.encode()).decode()
+
+    address, url = as_bytes("tcp://127.0.0.1:1"), "http://127.0.0.1:1/x.npy"
+    rows = {
+        "execution": [
+            f"{{kind: dask, cluster: {address}}}",
+            f"{{kind: dask, cluster: slurm, workers: 1, options: {{{as_bytes('python')}: /tmp/x}}}}",
+            f"{{kind: dask, cluster: slurm, workers: 1, options: {{? {as_bytes('job_script_prologue')} : [ls]}}}}",
+            f"{{kind: dask, cluster: slurm, workers: 1, options: {{queue: {as_bytes('$(ls)')}}}}}",
+        ],
+        "collection": [
+            f"{{source: {as_bytes(url)}}}",
+            f"{{source: [{as_bytes(url)}]}}",
+            f"{{source: !!set {{'{url}'}}}}",
+            f"{{source: x.npy, labels: !!omap [a: '{url}']}}",
+            f"{{source: x.npy, labels: !!pairs [a: '{url}']}}",
+            f"{{source: &u {as_bytes(url)}, labels: *u}}",
+        ],
+        "model": [as_bytes(url), "!!python/name:os.system", "!own {a: 1}"],
+    }
+    for section, values in rows.items():
+        for value in values:
+            rest = {"collection": "{source: x.npy}", "fit": "{n_components: 2}", "output": "{model: m.zarr}"}
+            written = {**rest, section: value}
+            Path("run.yaml").write_text("".join(f"{name}: {text}\n" for name, text in written.items()))
+            assert " has a value with the tag !" in refused(), value
+    Path("run.yaml").write_text(
+        "collection: {source: !!str x.npy}\nfit: {n_components: !!int 2}\noutput: {model: m.zarr}\n"
+    )
+    succeeded("run", "run.yaml", "-q")
 
 
 @pytest.mark.parametrize("name", EXECUTIONS)

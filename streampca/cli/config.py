@@ -25,6 +25,11 @@ from .variables import VARIABLE, Place, replaced
 LONGEST = 256 * 2**10  # bytes of a run file: PyYAML reads about 100 KiB a second
 MOST_VALUES = 100_000  # of a run file, with aliases written out
 COMMAND = "the command"  # the subject of runs that are made of a command's options
+# Tags of what a run file is made of. Others become values that are checked as no text and validated as one: bytes
+# (!!binary), sets, ordered mappings.
+TAGS = frozenset(
+    f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp", "seq", "map")
+)
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
 
@@ -213,6 +218,8 @@ def _parsed(text: str, subject: str) -> Any:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
+        if node is not None:
+            _check_tags(node, set())
         if node is not None and _expanded(node, {}) > MOST_VALUES:
             raise ConfigError(f"its aliases stand for more than {MOST_VALUES} values; leave them out.")
         return None if node is None else loader.construct_document(node)
@@ -231,6 +238,23 @@ def _parsed(text: str, subject: str) -> Any:
         raise ConfigError(
             f"{subject} holds a value that cannot be read: {first_line(error)}; put it in quotation marks."
         ) from None
+
+
+def _check_tags(node: yaml.Node, seen: set[int]) -> None:
+    """Refuse a node, or one within it, that is no plain text, number, date, list or mapping."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if node.tag not in TAGS and node.tag != MERGE_TAG:
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+        raise ConfigError(
+            f"line {node.start_mark.line + 1} has a value with the tag {tag}, and run files hold texts, numbers, lists "
+            "and mappings; write it as one of these."
+        )
+    parts = node.value if isinstance(node, (yaml.SequenceNode, yaml.MappingNode)) else ()
+    for part in parts:
+        for each in part if isinstance(part, tuple) else (part,):
+            _check_tags(each, seen)
 
 
 def _expanded(node: yaml.Node, known: dict[int, int]) -> int:

@@ -36,7 +36,13 @@ def check_directory(folder: str) -> None:
     """
     check_place(log := os.path.join(folder, LOG))
     if os.path.lexists(log) and not is_own(log):
-        raise OutputError(f"{log} is a link, or has other names, and runs append to it; remove it, or choose another.")
+        raise OutputError(
+            f"{log} is a link, or has other names, and runs append to it; remove it, or choose another directory."
+        )
+    if os.path.islink(pictures := os.path.join(folder, PICTURES)):
+        raise OutputError(
+            f"{pictures} is a link, and runs write pictures into it; remove it, or choose another directory."
+        )
     found = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
     missing = f"there is no {LOG}" if not os.path.lexists(log) else ""
     if not missing and CONFIG in found and not is_run_file(os.path.join(folder, CONFIG)):
