@@ -211,6 +211,7 @@ def test_orders_and_names_do_not_change_the_answer(order, data):
     (("feature", "y"), {}, ["y"]),
     (("time", "mode"), {}, ["time"]),
     (("level", "component"), {}, ["level"]),
+    (("component", "y", "x"), {}, ["component"]),  # pictures
 ], ids=lambda value: "-".join(value) if isinstance(value, tuple) else "")  # fmt: skip
 def test_fields_known_to_be_taken_wrongly(tmp_path, dims, attributes, samples):
     lengths = {"stokes": 1}

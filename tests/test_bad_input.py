@@ -305,7 +305,7 @@ def test_commands_that_are_none(here, words, says):
     ("collection: {source: images.npy}\noutput: {report: perhaps}", "output.report = 'perhaps'"),
     ("collection: {source: images.npy}\nexecution: {kind: slurm}", "execution.kind = 'slurm'"),
     ("1: 2\ncollection: {source: images.npy}", "key 1 is not a name"),
-    ("collection: {source: !!python/object/apply:os.mkdir [sprung]}", "is not YAML"),
+    ("collection: {source: !!python/object/apply:os.mkdir [sprung]}", "a value with the tag !!python"),
     (b"\xff\xfe\x00collection", "give a text file in YAML"),
 ])  # fmt: skip
 def test_run_files_that_are_none(source, text, says):

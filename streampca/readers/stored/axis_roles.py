@@ -121,8 +121,8 @@ def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role
     """Choose the axes of one sample among those of an array that are kept; all but the first without names.
 
     Axes that count samples do, all of them. Without any, the first does that has several entries and is neither along
-    a picture nor of colours or features; none, where there is no such axis: it is a single image, or, beside an axis of
-    features, a table whose first other axis counts.
+    a picture nor of colours or features. Where there is no such axis either, one of features counts pictures, or is the
+    row of a table; without it the array is a single image.
     """
     if len(kept) < 2:
         return DefaultAxes(())
@@ -133,9 +133,11 @@ def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role
     others = [axis for axis in others if shape[axis] > 1] or others
     if len(outer) == len(kept):
         return DefaultAxes(tuple(kept[1:]), by_position=True)
-    if not outer and not others and Role.FEATURES in {roles[axis] for axis in kept}:
-        others = [axis for axis in kept if roles[axis] is not Role.FEATURES][:1] or [kept[0]]
-        return DefaultAxes(tuple(axis for axis in kept if axis not in others), by_position=True)
+    features = [axis for axis in kept if roles[axis] is Role.FEATURES]
+    if not outer and not others and features:
+        if len(kept) > 2:  # pictures, as of the components of a model
+            return DefaultAxes(tuple(axis for axis in kept if axis != features[0]))
+        return DefaultAxes((features[-1],), by_position=True)
     by_position = not outer and len(others) > 1
     outer = outer or others[:1]
     return DefaultAxes(tuple(axis for axis in kept if axis not in outer), by_position)
