@@ -176,7 +176,7 @@ class Hdf5Array(Reopening, StoredArray):
                 return
             count = found.shape[0]
             if name in dims and dataset.maxshape[dims.index(name)] is None:
-                # Of records that only other variables of a NetCDF-4 file have, nothing is stored for this one.
+                # Another variable of a NetCDF-4 file may have more records, of which this one stores nothing.
                 count = min(count, dataset.shape[dims.index(name)])
             text = h5py.check_string_dtype(dtype_of(found, label)) is not None
             axes = (name,) if name in dims else axis_names(found) or ("",) * found.ndim

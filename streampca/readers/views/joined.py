@@ -549,7 +549,7 @@ def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
 
 def _listing(source: str | Sequence[str]) -> Listing:
     """Return the paths of a source held as a common folder, where they have one, and names below it."""
-    # Of a list also the files of its folders and globs, so that none is there twice unseen.
+    # The files of a list's folders and globs are listed too, so that none is there twice unseen.
     listing = Listing.of(array_files_in(source) if isinstance(source, str) else [*chain(*map(_files_of, source))])
     listing.again = partial(_listing, source) if isinstance(source, str) else None
     return listing
