@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 import streampca
 from streampca import Preparation, StreamingPCA, load_model, merge, open_collection, update
 from streampca.errors import DataError
+from streampca.planning.blocks import Span
 from streampca.planning.sizes import measured_rows
 from streampca.preprocessing import Prepared
-from streampca.preprocessing.resize import resized
+from streampca.preprocessing.resize import LineResampler, resized
 
 WIDE = np.longdouble
 EPS = np.finfo(np.float64).eps
@@ -229,10 +230,16 @@ def test_every_door_takes_double(tmp_path):
 # -- resize
 
 
+def resized_exactly(x, size):
+    return LineResampler.of(x.shape[1:3], size).lines(
+        lambda lines: x[:, slice(*lines)], Span(0, size[0]), np.dtype(WIDE)
+    )
+
+
 @pytest.mark.parametrize("size", [(5, 7), (30, 9), (12, 12), (1, 64)])
 def test_weights_of_resizing_are_pillows(size):
     x = made("f4", (17, 13), mean=0.0, deviation=1.0, n=4)
-    exact = resized(x, size, np.dtype(np.float64), exact=True)
+    exact = resized_exactly(x, size).astype(np.float64)
     np.testing.assert_allclose(resized(x, size, np.dtype(np.float32)), exact, rtol=0, atol=2e-6)
 
 
@@ -241,7 +248,7 @@ def test_weights_of_resizing_are_pillows(size):
 def test_bounds_hold_what_pillow_rounds(dtype, precision):
     x = made(dtype, (17, 13), mean=200.0 if dtype == "u1" else 30000.0, deviation=5.0)
     model = fitted(x, {"resize": (6, 8)}, method="covariance", precision=precision)
-    true = residuals(model, resized(x, (6, 8), np.dtype(WIDE), exact=True).reshape(N, -1).astype(WIDE))
+    true = residuals(model, resized_exactly(x, (6, 8)).reshape(N, -1))
     assert np.all(true <= model.error_bound)
     assert np.median(model.error_bound / np.maximum(true, 10 * EPS)) <= 40
 

@@ -7,28 +7,28 @@ takes only inner products of rows and errors with v and with one another.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..accumulators.blas import times
 from ..models.pca import PCAModel
 from ..models.subspace import Subspace
 from ..planning.blocks import Span, blocks_of
-from ..planning.sizes import measured_rows
+from ..planning.sizes import MEASURED_WIDTH, measured_rows
 from ..preprocessing import Prepared
 from ..preprocessing.learned import Learned
-from ..signals import safe_point
+from ..storage.components import StoredRows
 
-Float32 = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 SAFETY = 3  # times what the samples that are measured amount to, as they stand for all
 SHARE = 32  # ... of the samples, and of the chunks, are decoded once more
-TILE = 2**17  # values of components converted at a time
+SEED = 20
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,11 @@ class PreparedErrors:
 
     Attributes
     ----------
-    rows, errors : ndarray of shape (m, p)
-        Less their means, float32, which bounds do not need more than; divided by `row_unit` and `error_unit`.
+    sketches : ndarray of shape (2, m, w)
+        Rows and errors less their means, divided by their units: sums of features with random signs, at most
+        `MEASURED_WIDTH` of them; inner products of rows and errors are those of the sums, to 2 %.
+    along : ndarray of shape (2, m, k)
+        Inner products of these rows and errors with components.
     weights : ndarray of shape (m,)
         Adding up to 1, or a little more: m / (m - 1).
     row_unit, error_unit : float
@@ -47,32 +50,22 @@ class PreparedErrors:
         Relative spacing of the dtype that samples are prepared to; 0 where no error was seen.
     """
 
-    rows: Float32
-    errors: Float32
+    sketches: Float64
+    along: Float64
     weights: Float64
     row_unit: float
     error_unit: float
     eps: float
 
-    def residuals(self, subspace: Subspace) -> Float64:
+    def residuals(self) -> Float64:
         """Bound |E v| of each component, (k,), for E of the covariance.
 
         Errors of samples that cancel in those measured may not do so in others: their squares are added.
         """
-        along = np.zeros((2, len(self.rows), subspace.n_scores))
-        for features, piece in subspace.pieces():
-            components: Any = piece.components
-            width = max(1, TILE // max(1, len(components)))
-            for some in blocks_of(Span(0, features.size), width):
-                loadings = components[:, slice(*some)].T.astype(np.float32)
-                own = slice(features.start + some.start, features.start + some.stop)
-                for sums, values in zip(along, (self.errors, self.rows), strict=True):
-                    sums += times(values[:, own], loadings)
-        factors = (along * self.weights[:, None]).reshape(-1, subspace.n_scores)
-        products = self._products
+        own_rows, own_errors = self.along * self.weights[:, None]
+        factors, products = np.concatenate([own_errors, own_rows]), self._products
         squares = np.einsum("ij,ij->j", factors, products @ factors)
-        m = len(self.rows)
-        own_errors, own_rows = factors[:m], factors[m:]
+        m = len(self.weights)
         within = [products[:m, :m].diagonal(), products[m:, m:].diagonal(), products[:m, m:].diagonal()]
         squares += within[0] @ own_errors**2 + within[1] @ own_rows**2 + 2 * within[2] @ (own_errors * own_rows)
         found: Float64 = SAFETY * self.row_unit * self.error_unit * np.sqrt(np.maximum(squares, 0.0))
@@ -81,7 +74,7 @@ class PreparedErrors:
     @property
     def norm(self) -> float:
         """Bound on the largest eigenvalue of E, either way."""
-        m, products = len(self.rows), self._products
+        m, products = len(self.weights), self._products
         swapped = np.concatenate([products[m:] * self.weights[:, None], products[:m] * self.weights[:, None]])
         largest = float(np.abs(np.linalg.eigvals(swapped)).max(initial=0.0))
         return SAFETY * self.row_unit * self.error_unit * largest
@@ -89,19 +82,21 @@ class PreparedErrors:
     @property
     def _products(self) -> Float64:
         """Inner products of rows and errors, (2 m, 2 m), rows first."""
-        both = np.empty((2, 2, len(self.rows), len(self.rows)))
-        for i, first in enumerate((self.rows, self.errors)):
-            for j, second in enumerate((self.rows, self.errors)):
-                both[i, j] = times(first, second.T)
-        return np.ascontiguousarray(both.transpose(0, 2, 1, 3)).reshape(2 * len(self.rows), 2 * len(self.rows))
+        both = self.sketches.reshape(-1, self.sketches.shape[-1])
+        products: Float64 = both @ both.T
+        return products
 
 
 def measured_errors(
-    collection: Prepared, weights: Float64 | None = None, centre: Float64 | None = None
+    collection: Prepared,
+    weights: Float64 | None = None,
+    centre: Float64 | None = None,
+    subspace: Subspace | None = None,
 ) -> PreparedErrors | None:
     """Prepare some samples as a fit does and exactly; None where nothing is rounded, none counts or one is not finite.
 
-    Rows are about their mean, or about a centre, which one sample alone needs.
+    Samples are in memory one after another, exact ones a few features at a time. Rows are computed about a centre near
+    them, which one sample alone needs, and then about their mean.
     """
     if not collection.preparation.rounds:
         return None
@@ -110,40 +105,105 @@ def measured_errors(
         places = places[weights[places] > 0]
     if not len(places) or (len(places) == 1 and centre is None):
         return None
+    if centre is None:
+        centre = collection.read(slice(int(places[0]), int(places[0]) + 1))[0].astype(np.float64)
     counts = np.ones(len(places)) if weights is None else weights[places]
-    rows, errors = (np.empty((len(places), collection.n_features), np.float32) for _ in range(2))
-    eps, unit, at = float(np.finfo(collection.dtype).eps), 0.0, 0
+    sums = _Sums(len(places), centre, float(np.finfo(collection.dtype).eps), subspace)
     for some in _runs(places, collection.measured_at_once):
-        safe_point()
-        found, exact = collection.read(some), collection.read_exactly(some)
-        if at == 0:
-            centre = exact[0].astype(np.float64) if centre is None else centre
-        unit = unit or _unit(exact)
-        own = slice(at, at + len(found))
-        np.divide(np.subtract(found, exact, dtype=exact.dtype), eps * (unit or 1.0), out=errors[own], casting="unsafe")
-        exact -= centre
-        np.divide(exact, unit or 1.0, out=rows[own], casting="unsafe")
-        rows[own] += eps / 2 * errors[own]
-        at = own.stop
-    if not (np.isfinite(rows).all() and np.isfinite(errors).all()):  # named where the values are used
-        return None
-    share = counts / counts.sum()
-    if len(rows) > 1:
-        for values in (rows, errors):
-            values -= (share @ values).astype(np.float32)
-        share *= len(rows) / (len(rows) - 1)
-    unit = unit or 1.0
-    return PreparedErrors(rows, errors, share, unit, eps * unit, eps if errors.any() else 0.0)
+        for rows, pieces in collection.read_with_exact(some):
+            sums.add(rows, pieces)
+    return sums.errors(counts / counts.sum())
 
 
-def with_rounding(model: PCAModel, collection: Prepared, weights: Float64 | None) -> PCAModel:
-    """Return a model with bounds that hold the rounding of its preparation, where they are known."""
-    if not np.isfinite(model.error_bound).any() or (found := measured_errors(collection, weights)) is None:
+class _Sums:
+    """What is summed over the features of rows and errors, sample by sample."""
+
+    def __init__(self, count: int, centre: Float64, eps: float, subspace: Subspace | None) -> None:
+        self._centre, self._eps, self._subspace = centre, eps, subspace
+        self._sketches = np.zeros((2, count, min(len(centre), MEASURED_WIDTH)))
+        self._along = np.zeros((2, count, 0 if subspace is None else subspace.n_scores))
+        self._unit, self._at, self._rounds = 0.0, 0, False
+
+    def add(self, rows: Array, pieces: Iterator[tuple[slice, Array]]) -> None:
+        """Add some samples as they are prepared, (m, p), and exact pieces of them."""
+        self._unit = self._unit or max(_unit(self._centre), _unit(rows)) or 1.0
+        own = slice(self._at, self._at + len(rows))
+        loadings = None if self._subspace is None else _Loadings(self._subspace)
+        for features, exact in pieces:
+            errors = np.subtract(rows[:, features], exact, dtype=exact.dtype) / (self._eps * self._unit)
+            apart = (exact - self._centre[features]) / self._unit + self._eps / 2 * errors
+            both = np.stack([apart, errors]).astype(np.float64)
+            self._rounds = self._rounds or bool(errors.any())
+            self._sketches[:, own] += self._sketched(both, features)
+            if loadings is not None:
+                self._along[:, own] += loadings.times(both, features)
+        self._at = own.stop
+
+    def _sketched(self, values: Float64, features: slice) -> Float64:
+        """Return the share of some features in the sketches, (2, m, features) to (2, m, w)."""
+        width = self._sketches.shape[-1]
+        out = np.zeros((*values.shape[:2], width))
+        if width == len(self._centre):
+            out[:, :, features] = values
+            return out
+        rng = np.random.default_rng((SEED, features.start))
+        places, signs = rng.integers(0, width, values.shape[-1]), rng.choice((-1.0, 1.0), values.shape[-1])
+        for place in np.ndindex(*values.shape[:2]):
+            out[place] = np.bincount(places, values[place] * signs, width)
+        return out
+
+    def errors(self, share: Float64) -> PreparedErrors | None:
+        """Return them about their means, of weights that add up to 1; None where one is not finite."""
+        if not np.isfinite(self._sketches).all():  # named where the values are used
+            return None
+        if len(share) > 1:
+            for values in (self._sketches, self._along):
+                values -= (share @ values)[:, None]
+            share = share * (len(share) / (len(share) - 1))
+        unit, eps = self._unit, self._eps
+        return PreparedErrors(self._sketches, self._along, share, unit, eps * unit, eps if self._rounds else 0.0)
+
+
+class _Loadings:
+    """Loadings of ascending ranges of features, read piece by piece."""
+
+    def __init__(self, subspace: Subspace) -> None:
+        self._pieces, self._span, self._count = subspace.pieces(), Span(0, 0), subspace.n_scores
+        self._loadings: Array = np.empty((0, 0))
+
+    def times(self, values: Float64, features: slice) -> Float64:
+        """Multiply values of the features that come next, (2, m, features) to (2, m, k)."""
+        out, at = np.zeros((*values.shape[:2], self._count)), features.start
+        while at < features.stop:
+            if at == self._span.stop:
+                self._loadings = np.empty((0, 0))  # before the next are read
+                self._span, piece = next(self._pieces)
+                self._loadings = np.asarray(piece.components)
+            stop = min(features.stop, self._span.stop)
+            own = self._loadings[:, at - self._span.start : stop - self._span.start]
+            some = values[..., at - features.start : stop - features.start]
+            out += some.astype(own.dtype) @ own.T
+            at = stop
+        return out
+
+
+def with_rounding(
+    model: PCAModel, collection: Prepared, weights: Float64 | None, rows: StoredRows | None = None
+) -> PCAModel:
+    """Return a model with bounds that hold the rounding of its preparation, where they are known.
+
+    Its components are read from `rows` where they are given, as those that are being written are.
+    """
+    if not (collection.preparation.rounds and np.isfinite(model.error_bound).any()):
+        return model
+    subspace = model.subspace if rows is None else replace(model.subspace, components=rows)
+    found = measured_errors(collection, weights, subspace.mean, subspace)
+    if found is None:
         return model
     weight = model.total_weight or model.n_samples
     scale = weight / (weight - 1)
     values, statistic = model.explained_variance, model.statistic
-    extra = scale * found.residuals(model.subspace) + found.eps * values  # samples unlike those that are measured
+    extra = scale * found.residuals() + found.eps * values  # samples unlike those that are measured
     extra += _of_deviations(collection.preparation.learned) * (values + values.max(initial=0.0))
     if statistic is not None and hasattr(statistic, "slack"):
         statistic.slack = weight * found.norm
@@ -195,7 +255,7 @@ def _runs(places: npt.NDArray[np.intp], most: int) -> list[slice]:
     return [slice(*some) for run in whole for some in blocks_of(run, most)]
 
 
-def _unit(array: npt.NDArray[Any]) -> float:
+def _unit(array: Array) -> float:
     """Return the power of two just below the largest size of some values; 0 where there is none but 0."""
-    largest = float(np.abs(array).max(initial=0.0))
+    largest = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
     return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if np.isfinite(largest) and largest else 0.0

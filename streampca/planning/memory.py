@@ -67,7 +67,8 @@ class MemoryEstimate:
             name = "rows of the kernel matrix, and what they are multiplied with"
             phases.append(Phase("residuals", reading.beside(name, problem.following_bytes).items))
         if problem.measuring_bytes:
-            name = "samples prepared with more digits"
+            name = "pieces of samples prepared with more digits"
+            reading = next((phase for phase in phases if phase.name == "components"), reading)
             phases.append(Phase("rounding of the preparation", reading.beside(name, problem.measuring_bytes).items))
         return MemoryEstimate(tuple(phases))
 

@@ -28,7 +28,8 @@ LEAST_INTEGER_ROWS = 256  # ... or so many rows
 INTEGER_RUN = 5 * 2**19  # bytes of a run of its rows: longer ones leave the cache (784 features: a third slower)
 INTEGER_LIBRARY = 40 * 2**20  # bytes of onnxruntime and a session: 29 MiB, and 9 more in its first product
 MEASURED_ROWS, LEAST_MEASURED = 64, 4  # samples by which the rounding of a preparation is measured ...
-MEASURED_BYTES = 2**18  # ... of which so many bytes are held
+MEASURED_BYTES = 2**18  # ... of which so many bytes are held ...
+MEASURED_WIDTH = 2**13  # ... of each so many values at most, which are sums of its features: products then hold to 2 %
 MEASURED_PIECE, MEASURED_AT_ONCE = 2**15, 8  # bytes of them prepared at a time, or one sample; and most samples
 REGRESSED_INVERSES = 2**20  # bytes of an array of inverses, by which scores of some rows at a time are made
 
@@ -39,14 +40,14 @@ def check_rows(n_features: int) -> int:
 
 
 def measured_rows(n_features: int) -> int:
-    """Samples of which the rounding of a preparation is measured, each as two rows of float32."""
+    """Samples of which the rounding of a preparation is measured."""
     return max(LEAST_MEASURED, min(MEASURED_ROWS, MEASURED_BYTES // (8 * n_features)))
 
 
 def measuring_bytes(n_features: int, at_once: int) -> int:
-    """Bytes held while that is measured: rows and errors, those of a few samples at a time, and inner products."""
-    rows = measured_rows(n_features)
-    return 8 * rows * n_features + 56 * at_once * n_features + 12 * 8 * (2 * rows) ** 2
+    """Bytes held while that is measured: rows and errors, pieces of those of a few samples, and inner products."""
+    rows, width = measured_rows(n_features), min(n_features, MEASURED_WIDTH)
+    return 2 * 8 * rows * width + 10 * 8 * at_once * width + 12 * 8 * (2 * rows) ** 2
 
 
 def thread_count(cores: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..planning.blocks import Span, blocks_of
 from ..readers.collection import Array
 from ..units import KIB, MIB
 from .dtypes import SampleError, check_digits, float_of
@@ -21,11 +22,12 @@ from .sample_keys import lacking
 # Raw bytes prepared at a time: what the steps hold between them then stays in the cache (1.4 to 2 times as fast as
 # whole blocks of 24 MiB, on 128 x 128 colour images), and is no more for a large block than for a small one.
 PIECE = 256 * KIB
+SCALED = 2**16  # features of some rows set against their level and scaled at a time, in float64
+BUFFERS = 3 * 8 * 2**13  # bytes in which numpy converts what it multiplies
 UNDONE = 2**17  # values whose level is added at a time, in float64
 MAP_PIECE = 8 * MIB  # bytes that a feature map holds for the rows it maps at a time
 STREAMED_PIECE = 16 * MIB  # ... where landmarks are read again for every piece
 LEAST_MAPPED = 32  # rows mapped at a time: products of fewer with landmarks are slow
-EXACT = np.dtype(np.longdouble)  # in which the rounding of the steps is measured
 
 
 @dataclass(frozen=True)
@@ -85,24 +87,13 @@ class Frame:
             return self._mapped_raw(raw, start)
         return self._rows(raw, start, self._step(raw.dtype))
 
-    def exact_rows(self, raw: Array, start: int = 0) -> Array:
-        """Return what `rows` does before anything is rounded, (m, p): in `exact_dtype`, or mapped in float64."""
-        if self.preparation.mapped is not None:
-            return self.preparation.mapped(self.before_map.exact_rows(raw, start).astype(np.float64))
-        return self._rows(raw, start, max(1, self._step(raw.dtype) // EXACT.itemsize), exact=True)
-
-    def exact_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
-        """Return a dtype in which rounding to the dtype of rows is seen."""
-        return np.dtype(np.float64) if self.row_dtype(raw) == np.float32 else EXACT
-
-    def _rows(self, raw: Array, start: int, step: int, *, exact: bool = False) -> Array:
+    def _rows(self, raw: Array, start: int, step: int) -> Array:
         """Prepare raw rows, so many at a time."""
-        dtype = self.exact_dtype(raw.dtype) if exact else self.row_dtype(raw.dtype)
-        out = np.empty((len(raw), self.n_features), dtype)
+        out = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype))
         for at in range(0, len(raw), step):
             piece, made = raw[at : at + step], out[at : at + step]
             try:
-                self._prepare(piece.reshape(len(piece), *self.raw_shape), start + at, made, exact=exact)
+                self._prepare(piece.reshape(len(piece), *self.raw_shape), start + at, made)
             except SampleError as error:
                 raise type(error)(at + error.sample, error.problem) from None
         return out
@@ -141,35 +132,28 @@ class Frame:
         if self.preparation.maps:
             mapped: Array = self.mapped(self.before_map.row(image, number)[None])[0]
             return mapped
-        return self._row(image, number, exact=False)
-
-    def exact_row(self, image: Array, number: int = 0) -> Array:
-        """Return what `row` does before anything is rounded; see `exact_rows`."""
-        if self.preparation.mapped is not None:
-            before = self.before_map.exact_row(image, number).astype(np.float64)
-            mapped: Array = self.preparation.mapped(before[None])[0]
-            return mapped
-        return self._row(image, number, exact=True)
-
-    def _row(self, image: Array, number: int, *, exact: bool) -> Array:
-        dtype = self.exact_dtype(image.dtype) if exact else self.row_dtype(image.dtype)
-        out = np.empty((1, self.n_features), dtype)
-        self._prepare(image[None], number, out, coloured=image.ndim == len(self.raw_shape), exact=exact)
+        out = np.empty((1, self.n_features), self.row_dtype(image.dtype))
+        self._prepare(image[None], number, out, coloured=image.ndim == len(self.raw_shape))
         row: Array = out[0]
         return row
 
-    def _prepare(self, samples: Array, start: int, out: Array, *, coloured: bool = True, exact: bool = False) -> None:
+    def _prepare(self, samples: Array, start: int, out: Array, *, coloured: bool = True) -> None:
         """Write the rows of raw samples from number `start` on to `out`."""
-        working = out.dtype if exact else self.preparation.working_dtype(samples.dtype)
+        working, how = self.preparation.working_dtype(samples.dtype), self.preparation.normalize
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are named where they are used
-            features = self.features(self.preparation.apply(samples, working, coloured=coloured, exact=exact))
-            check_digits(features, samples.dtype)
-            if self.preparation.learned is None:
-                scaled = self._scaled(features, working, out)
-            else:
-                scaled = self._departures(features, start, working).astype(out.dtype, copy=False)
-            made = self.normalized(scaled, out.dtype)[0]
-            if made is not out:
+            made = self.features(self.preparation.apply(samples, working, coloured=coloured))
+            check_digits(made, samples.dtype)
+            if self.lacks_keys:
+                raise lacking(self.preparation, "what was given")
+            factors = self.factors(working)
+            if self.preparation.learned is not None or factors is not None:
+                for some in blocks_of(Span(0, self.n_features), SCALED):
+                    own = slice(*some)
+                    self.scaled(made[:, own], start, own, factors, out=out[:, own])
+                made = out
+            if how is not None:
+                normalized(made, how, out.dtype, out)
+            elif made is not out:
                 out[...] = made
 
     def features(self, images: Array) -> Array:
@@ -177,22 +161,20 @@ class Frame:
         rows = images.reshape(len(images), math.prod(self.sample_shape))
         return rows if self.mask is None else rows.compress(self.mask.ravel(), axis=1)
 
-    def _scaled(self, rows: Array, dtype: np.dtype[Any], out: Array) -> Array:
-        """Return rows times their factors, if there are any: in `out`, which is of the dtype."""
-        factors = self.factors(dtype)
-        return rows if factors is None else np.multiply(rows, factors, dtype=dtype, out=out)
+    def scaled(self, rows: Array, start: int, features: slice, factors: Any, *, out: Array) -> Array:
+        """Write some features of rows, (m, features), less their level and times their factors, if they have any.
 
-    def _departures(self, rows: Array, start: int, dtype: np.dtype[Any]) -> Array:
-        """Return rows less their level, scaled and divided by deviations; computed in float64 or wider."""
+        Less a level, they are computed in float64 or wider; else in the dtype of `out`, which may be the rows.
+        """
+        factors = factors[features] if np.ndim(factors) else factors
         learned = self.preparation.learned
-        assert learned is not None  # noqa: S101 - see `_prepared`
-        if self.lacks_keys:
-            raise lacking(self.preparation, "what was given")
-        level = learned.level(self.keys, slice(start, start + len(rows)))
-        out: Array = np.subtract(rows, level, dtype=dtype, casting="unsafe")
-        factors = self.factors(np.float64)
+        if learned is None:
+            return np.multiply(rows, 1 if factors is None else factors, dtype=out.dtype, out=out)
+        level = learned.level(self.keys, slice(start, start + len(rows)), features)
+        apart = np.subtract(rows, level, dtype=np.result_type(rows, np.float64))
         if factors is not None:
-            out *= factors
+            apart *= factors
+        out[...] = apart
         return out
 
     @property
@@ -251,7 +233,7 @@ class Frame:
         full = self._steps.full_scale(self.sample_shape)
         if full is None:
             return None if scale is None else dtype.type(scale)
-        return self.features(full[None])[0].astype(dtype)
+        return self.features(full[None])[0].astype(dtype, copy=False)
 
     @cached_property
     def _factors(self) -> Float64 | None:
@@ -273,20 +255,11 @@ class Frame:
         if self.preparation.mapped is not None:
             row = self.before_map.n_features * self.before_map.row_dtype(raw).itemsize
             return self.before_map.scratch_bytes(raw) + self.map_rows * row + self.mapping_bytes
-        own = normalizing_bytes(self.n_features) if self.preparation.normalize else 0
+        steps, rows = self.preparation, self._step(raw)
+        own = BUFFERS + (normalizing_bytes() if steps.normalize else 0)
         # Rows less their level in float64, the level, and the trend's part of it.
-        departing = 3 * 8 * self.n_features if self.preparation.learns else 0
-        steps = self.preparation  # departures are counted by themselves
-        working = float_of(raw) if steps.learns and not steps.makes_images else steps.working_dtype(raw)
-        return self._step(raw) * (self.preparation.image_bytes(self.raw_shape, raw, working) + departing) + own
-
-    def exact_bytes(self, raw: npt.DTypeLike) -> int:
-        """Return the most bytes that `exact_row` holds beside image, row, and what mapping takes."""
-        before = self if self.preparation.mapped is None else self.before_map
-        steps, dtype = before.preparation, before.exact_dtype(raw)
-        own = 3 * dtype.itemsize * before.n_features if steps.normalize or steps.learns else 0
-        arrays = 3 if before.mask is not None or isinstance(steps.scale, np.ndarray) else 0
-        return steps.image_bytes(self.raw_shape, raw, dtype, beside=arrays) + own
+        departing = 3 * 8 * min(SCALED, self.n_features) if steps.learns else 0
+        return rows * (steps.image_bytes(self.raw_shape, raw, steps.working_dtype(raw)) + departing) + own
 
     @property
     def mapping_bytes(self) -> int:

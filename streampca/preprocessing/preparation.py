@@ -246,23 +246,31 @@ class Preparation:
         """Return the steps as a fit of a precision takes them: what was "double" once stays so."""
         return replace(self, precision="double") if precision == "double" else self
 
-    def apply(
-        self, samples: Array, dtype: np.dtype[Any] | None = None, *, coloured: bool = True, exact: bool = False
-    ) -> Array:
+    def apply(self, samples: Array, dtype: np.dtype[Any] | None = None, *, coloured: bool = True) -> Array:
         """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin.
 
-        Steps that weigh values compute in `dtype`, by default as for rows; `exact` as for `resized`.
+        Steps that weigh values compute in `dtype`, by default as for rows.
         """
         dtype = self.working_dtype(samples.dtype) if dtype is None else dtype
-        if self.crop is not None:
-            samples = samples[(slice(None), *(slice(*pair) for pair in self.ranges(samples.shape[1:])))]
-        if coloured and self._weighs(samples.shape[1:]):
+        samples = self.cropped(samples)
+        if coloured and self.weighs(samples.shape[1:]):
             samples = greyed(samples, dtype)
         if self.resize is not None:
-            samples = resized(samples, self.resize, dtype, exact=exact)
+            samples = resized(samples, self.resize, dtype)
         if self.bin > 1:
             samples = binned(samples, self.bin, dtype)
         return samples
+
+    def cropped(self, samples: Array) -> Array:
+        """Return what `crop` keeps of raw samples, (m, *raw_shape)."""
+        if self.crop is None:
+            return samples
+        return samples[(slice(None), *(slice(*pair) for pair in self.ranges(samples.shape[1:])))]
+
+    def cropped_shape(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that `crop` leaves of raw samples of a shape."""
+        ranges = self.ranges(raw_shape)
+        return (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
 
     def dtype_of(self, raw: npt.DTypeLike) -> np.dtype[Any]:
         """Return the dtype of rows made of raw values of a dtype."""
@@ -301,9 +309,8 @@ class Preparation:
         """
         shape = raw_shape
         if self.crop is not None:
-            ranges = self.ranges(raw_shape)
-            shape = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
-        if coloured and self._weighs(shape):
+            shape = self.cropped_shape(raw_shape)
+        if coloured and self.weighs(shape):
             shape = shape[:-1]
         if self.resize is not None:
             if len(shape) < 2:
@@ -319,27 +326,40 @@ class Preparation:
         self.unmapped._check_arrays(shape)
         return shape if self.mapped is None else (self.mapped.n_features,)
 
-    def image_bytes(
-        self, raw_shape: tuple[int, ...], raw: npt.DTypeLike, working: npt.DTypeLike, *, beside: int = 3
-    ) -> int:
+    def image_bytes(self, raw_shape: tuple[int, ...], raw: npt.DTypeLike, working: npt.DTypeLike) -> int:
         """Return the most bytes that `apply` to one sample, mask and scale hold, beside the sample and its row.
 
-        Steps compute in the dtype `working`; mask and scale hold so many arrays of a prepared sample.
+        Steps that compute images do so in the dtype `working`.
         """
-        ranges = self.ranges(raw_shape)
-        cropped = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
-        given = np.dtype(raw).itemsize * math.prod(cropped)  # a cropped block is copied when it is flattened
+        cropped = self.cropped_shape(raw_shape)
+        given = np.dtype(raw).itemsize * math.prod(cropped)
         width, made = np.dtype(working).itemsize, math.prod(self.unmapped.shape_of(raw_shape))
-        weighed = width * math.prod(cropped[:-1]) if self._weighs(cropped) else 0
-        least = max(given, 2 * weighed)  # the sum of colours, and the one being added
+        weighed = width * math.prod(cropped[:-1]) if self.weighs(cropped) else 0
+        most, images = 2 * weighed, weighed  # the sum of colours, and the one being added
         if self.resize is not None:
             plane, sized = math.prod(cropped[:2]), self.resize[0] * self.resize[1]
             channels = 1 if weighed else math.prod(cropped[2:])
             copies = 1 if weighed and width == 4 else 2  # Pillow's own, and one as float32
             half = cropped[0] * self.resize[1]  # rows are shortened first, then columns
-            planes = (8 if width > 8 else 4) * (copies * plane + half + sized)
-            return max(least, weighed + planes + width * sized * channels) + beside * width * made
-        return max(least, weighed + width * made) + beside * width * made
+            planes, images = 4 * (copies * plane + half + sized), width * sized * channels
+            most = max(most, weighed + planes + images)
+        if self.bin > 1:
+            most, images = max(most, images + width * made), width * made
+        if not self.makes_images and self.crop is not None:
+            images = given  # a cropped block is copied when it is flattened
+        beside = 0
+        if self.mask is not None:
+            beside += (
+                8 + 1 + (width if self.makes_images else np.dtype(raw).itemsize)
+            ) * made  # numbers of pixels kept
+        return max(most, images + beside + self.factor_bytes(self.unmapped.shape_of(raw_shape), working))
+
+    def factor_bytes(self, shape: tuple[int, ...], working: npt.DTypeLike) -> int:
+        """Return the bytes of the factors of pixels while they are applied to samples of a shape, in a dtype."""
+        if not isinstance(self.scale, np.ndarray):
+            return 0
+        copied = 8 if self.mask is not None or self.scale.shape != shape else 0
+        return (copied + np.dtype(working).itemsize % 8) * math.prod(shape)
 
     def full_mask(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
         """Return the mask over the whole prepared sample (a mask of leading axes covers every channel)."""
@@ -349,7 +369,7 @@ class Preparation:
         """Return the factors over the whole prepared sample, shape (*shape), or None where there is one or none."""
         return _over(self.scale, shape) if isinstance(self.scale, np.ndarray) and not self.maps else None
 
-    def _weighs(self, shape: tuple[int, ...]) -> bool:
+    def weighs(self, shape: tuple[int, ...]) -> bool:
         """Return whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
         if not self.grey or (self.resize is not None and len(shape) == 2):
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +13,14 @@ from .. import machine
 from ..errors import ModelError, RequestError, SourceError
 from ..planning.sizes import MEASURED_AT_ONCE, MEASURED_PIECE, measuring_bytes
 from ..readers.collection import Array, Chunks, Collection, Skipped, State, digest, with_ends, with_nan
+from ..readers.views.items import sample_of
 from ..readers.views.view import View
 from ..signals import safe_point
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
 from .dtypes import SampleError, check_digits
+from .exact_rows import Pieces, exact_bytes, exact_pieces
 from .feature_map import KernelMap
 from .frame import Frame, unflatten
 from .kernel_features import KernelFeatures
@@ -151,10 +153,8 @@ class Prepared(View):
         """Most bytes held beside a block while the rounding of the steps is measured; 0 where nothing is rounded."""
         if not self.preparation.rounds:
             return 0
-        p, at_once = self.n_features, self.measured_at_once
-        widest = p if self.unmapped is None else max(p, self.unmapped.n_features)
-        prepared = max(at_once, machine.cores()) if self._by_image else at_once
-        return measuring_bytes(widest, at_once) + prepared * self.frame.exact_bytes(self.raw.dtype)
+        at_once = self.measured_at_once
+        return measuring_bytes(self.n_features, at_once) + at_once * exact_bytes(self.frame, self.raw.dtype)
 
     @property
     def measured_at_once(self) -> int:
@@ -229,18 +229,31 @@ class Prepared(View):
         else:
             super().read_into(rows, features, out)
 
-    def read_exactly(self, rows: slice) -> Array:
-        """Return what `read` does before the steps round anything; see `Frame.exact_rows`."""
+    def read_with_exact(self, rows: slice) -> Iterator[tuple[Array, Pieces]]:
+        """Yield samples as `read` prepares them, some at a time, each with the same before anything is rounded.
+
+        Yields
+        ------
+        rows : ndarray of shape (m, n_features)
+        pieces : iterator of (slice, ndarray)
+            See `exact_pieces`.
+        """
         safe_point()
-        if not self._by_image:
-            return self.frame.exact_rows(self.raw.read(rows), rows.start)
-        out = np.empty((rows.stop - rows.start, self.n_features), self.frame.exact_dtype(self.raw.dtype))
-
-        def fill(at: int, image: Array) -> None:
-            out[at] = self.frame.exact_row(image, rows.start + at)
-
-        self.raw.each(rows, fill)
-        return out
+        start = rows.start
+        try:
+            if not self._by_image:
+                raw = self.raw.read(rows)
+                images = raw.reshape(len(raw), *self.raw.sample_shape)
+                yield self.frame.rows(raw, start), exact_pieces(self.frame, images, start)
+                return
+            for start in range(rows.start, rows.stop):
+                image = sample_of(self.raw, start)
+                self._check_image(start, image.shape)
+                coloured = image.ndim == len(self.raw.sample_shape)
+                found = self.frame.row(image, start)[None]
+                yield found, exact_pieces(self.frame, image[None], start, coloured=coloured)
+        except SampleError as error:
+            raise error.of(self.named, start) from None
 
     def as_images(self, rows: Array) -> Array:
         """Return rows in the shape of prepared samples; NaN outside the mask, in a floating dtype."""

@@ -5,18 +5,22 @@ Each function maps sample by sample, and to the same bits however many there are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..planning.blocks import Span, blocks_of
 from ..readers.collection import Array
 
 if TYPE_CHECKING:
     from scipy import sparse
 
+PIECE = 2**13  # values of a sample computed with more digits at a time, or one line of its image
 
-def resized(samples: Array, shape: tuple[int, int], dtype: np.dtype[Any], *, exact: bool = False) -> Array:
+
+def resized(samples: Array, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     """Resample the first two axes of each sample to `shape`, in float32, every further axis by itself.
 
     By Pillow's linear filter, widened by the factor where an image shrinks. Its weights are never negative: no ringing
@@ -25,16 +29,15 @@ def resized(samples: Array, shape: tuple[int, int], dtype: np.dtype[Any], *, exa
     ``reducing_gap`` saves less than decoding costs, and is up to 0.8 % of the range off.
 
     Weights of a pixel add up to 1: where `dtype` is wider than float32, the mean of a plane is taken off before it is
-    rounded, and added again. `exact` applies the same weights in float64, which is how the rounding is measured.
+    rounded, and added again. The rounding is measured against the same weights in float64; see `LineResampler`.
     """
     planes = samples.reshape(*samples.shape[:3], prod(samples.shape[3:]))
     out = np.empty((len(samples), *shape, planes.shape[-1]), dtype)
-    one = _exactly_resized if exact else _resized_by_pillow
     for number, channel in np.ndindex(len(samples), planes.shape[-1]):
         plane = planes[number, :, :, channel]
         level = float(plane.mean(dtype=np.float64)) if dtype != np.float32 else 0.0
         level = level if isfinite(level) else 0.0  # NaN stays where it is
-        out[number, :, :, channel] = one(plane, shape, level)
+        out[number, :, :, channel] = _resized_by_pillow(plane, shape, level)
         if level:
             out[number, :, :, channel] += level
     return out.reshape(len(samples), *shape, *samples.shape[3:])
@@ -51,11 +54,39 @@ def _resized_by_pillow(plane: Array, shape: tuple[int, int], level: float) -> Ar
     return np.asarray(Image.fromarray(near).resize(shape[::-1], Image.Resampling.BILINEAR))
 
 
-def _exactly_resized(plane: Array, shape: tuple[int, int], level: float) -> Array:
-    """Resample a plane less its level by Pillow's weights in float64."""
-    rows, columns = (_weights(length, made) for length, made in zip(plane.shape, shape, strict=True))
-    near = np.subtract(plane, level, dtype=np.float64)
-    return np.asarray(rows @ (columns @ near.T).T)
+class LineResampler(NamedTuple):
+    """Weights of Pillow's linear filter in float64, applied to a few lines of images at a time.
+
+    Attributes
+    ----------
+    rows, columns : sparse matrix of shape (made, given)
+        Weights of the lines given in those made, and of the columns.
+    """
+
+    rows: sparse.csr_array
+    columns: sparse.csr_array
+
+    @classmethod
+    def of(cls, given: tuple[int, ...], made: tuple[int, int]) -> LineResampler:
+        """Return the weights between images of two sizes."""
+        rows, columns = (_weights(length, own) for length, own in zip(given, made, strict=True))
+        return cls(rows, columns)
+
+    def lines(self, given: Callable[[Span], Array], made: Span, dtype: np.dtype[Any]) -> Array:
+        """Resample some lines of images whose lines ``given(lines)`` returns, (m, lines, width, ...)."""
+        weights = self.rows[slice(*made)]
+        needed = Span(int(weights.indices.min()), int(weights.indices.max()) + 1)
+        first = given(Span(needed.start, needed.start + 1))
+        level = np.nan_to_num(first.mean(axis=(1, 2), dtype=np.float64), posinf=0.0, neginf=0.0)
+        found = np.zeros((len(first), made.size, self.columns.shape[0], *first.shape[3:]))
+        for some in blocks_of(needed, max(1, PIECE // max(1, first[0].size))):
+            own, images = weights[:, slice(*some)], given(some)
+            for number, *channel in np.ndindex(level.shape):
+                place = (number, slice(None), slice(None), *channel)
+                near = np.subtract(images[place], level[number, *channel], dtype=np.float64)
+                found[place] += own @ (self.columns @ near.T).T
+        made_lines: Array = np.add(found, level[:, None, None], dtype=dtype)
+        return made_lines
 
 
 def _weights(length: int, made: int) -> sparse.csr_array:

@@ -94,7 +94,7 @@ class Projection:
         if not self.normalizes:
             return problem
         row = problem.prepared_bytes + p * self.row_dtype.itemsize
-        return replace(problem, prepared_bytes=row, scratch_bytes=problem.scratch_bytes + normalizing_bytes(p))
+        return replace(problem, prepared_bytes=row, scratch_bytes=problem.scratch_bytes + normalizing_bytes())
 
     def plan(self, memory: int | None) -> Piecewise:
         """Return the pieces in which it is made within a budget in bytes; raises as `plan_pieces`."""
