@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import streampca
 from streampca import Preparation, StreamingPCA, load_model, merge, open_collection, update
 from streampca.errors import DataError
-from streampca.planning.blocks import Span
+from streampca.fitting.preparation_rounding import measured_errors
+from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.sizes import measured_rows
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.resize import LineResampler, resized
@@ -62,7 +63,7 @@ def exactly(x, steps):
 def residuals(model, rows):
     """True |C v - lambda v| / lambda of a model's pairs, (k,), for the covariance C of rows in long double."""
     centred = rows - rows.mean(axis=0)
-    components = model.subspace.components.astype(WIDE)
+    components = np.asarray(model.subspace.components).astype(WIDE)
     values = model.explained_variance.astype(WIDE)
     image = (components @ centred.T) @ centred / (len(rows) - 1)
     found = np.sqrt(((image - components * values[:, None]) ** 2).sum(axis=1)) / values
@@ -300,3 +301,83 @@ def test_what_is_measured_is_planned():
     plain, scaled = (streampca.plan(x, preparation=Preparation(**steps)) for steps in ({}, {"scale": 0.1}))
     assert plain.problem.measuring_bytes == 0 < scaled.problem.measuring_bytes
     assert any(phase.name == "rounding of the preparation" for phase in scaled.memory_estimate.phases)
+
+
+@pytest.mark.parametrize("mask", [None, np.arange(72).reshape(9, 8) % 5 > 0], ids=["whole", "masked"])
+def test_components_on_disk_have_the_same_bounds(tmp_path, monkeypatch, mask):
+    """Components that are stored as they are made are read before their model is complete."""
+    monkeypatch.setattr("streampca.planning.dual.places", lambda request: (bool(request.output),))
+    x = made("u2", (9, 8), **FLAT, n=30)
+    steps = {"scale": 0.1} if mask is None else {"scale": 0.1, "mask": mask}
+    own = {"method": "dual", "precision": "double"}
+    plan = streampca.plan(x, n_components=K, preparation=Preparation(**steps), output=tmp_path / "m.zarr", **own)
+    assert plan.stored
+    written, held = fitted(x, steps, output=tmp_path / "m.zarr", **own), fitted(x, steps, **own)
+    np.testing.assert_allclose(written.error_bound, held.error_bound, rtol=0.05)
+    np.testing.assert_array_equal(load_model(tmp_path / "m.zarr").error_bound, written.error_bound)
+    assert np.all(residuals(written, exactly(x, steps)) <= written.error_bound)
+
+
+# -- by pieces
+
+
+PIECEWISE = {
+    "lines": ((40, 300), {"scale": 0.1, "mask": np.arange(12000).reshape(40, 300) % 7 > 0}),
+    "one line": ((1, 9000), {"scale": 0.1, "normalize": "norm"}),
+    "numbers": ((9000,), {"normalize": "ratio", "crop": ((100, None),)}),
+    "colours": ((90, 120, 3), {"grey": True, "bin": 3, "normalize": "mean"}),
+    "colours binned": ((200, 101, 3), {"bin": 2, "scale": 1 / 3}),
+    "standardized": ((100, 100), {"standardize": True, "normalize": "mean"}),
+}
+
+
+@pytest.mark.parametrize(("shape", "steps"), PIECEWISE.values(), ids=PIECEWISE)
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_exact_pieces_are_the_steps_in_more_digits(monkeypatch, shape, steps, dtype):
+    """Whatever the pieces: they follow one another, and hold what the steps make in long double."""
+    monkeypatch.setattr("streampca.preprocessing.exact_rows.PIECE", 1000)
+    x = made(dtype, shape, mean=120.0, deviation=9.0, n=5)
+    collection = fitted_collection(x, steps)
+    ((rows, pieces),) = collection.read_with_exact(slice(0, 5))
+    found, exact = np.empty(rows.shape, WIDE), exactly(x, steps)
+    at = 0
+    for features, values in pieces:
+        assert features.start == at < features.stop
+        found[:, features] = values
+        at = features.stop
+    assert at == collection.n_features
+    np.testing.assert_allclose(found, exact, rtol=0, atol=float(500 * np.finfo(values.dtype).eps))
+    np.testing.assert_allclose(rows, exact.astype(float), rtol=0, atol=float(5e-5 * np.abs(exact).max().clip(max=1)))
+
+
+def fitted_collection(x, steps):
+    raw = open_collection(x)
+    return Prepared(raw, fitted(x, steps).preparation)
+
+
+@pytest.mark.parametrize("size", [(3, 250), (80, 5), (7, 7)])
+def test_lines_are_resampled_as_whole_images_are(monkeypatch, size):
+    monkeypatch.setattr("streampca.preprocessing.resize.PIECE", 40)
+    x = made("u2", (30, 40, 3), **FLAT, n=2)
+    resampler = LineResampler.of(x.shape[1:3], size)
+    parts = [
+        resampler.lines(lambda lines: x[:, slice(*lines)], lines, np.dtype(WIDE))
+        for lines in blocks_of(Span(0, size[0]), 2)
+    ]
+    monkeypatch.undo()
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), resized_exactly(x, size), rtol=1e-15)
+
+
+def test_sums_of_features_stand_for_long_samples(monkeypatch):
+    """Of more features than are held, products of rows and errors are sums with random signs: the same to 2 % or so."""
+    rng = np.random.default_rng(3)
+    column = np.where(np.arange(200) % 40 == 0, 50.0, 1.0)  # most of the variance in few columns
+    x = (30000 + column * rng.normal(size=(6, 200, 200))).astype("u2")
+    model, collection = fitted(x, {"scale": 0.1}), fitted_collection(x, {"scale": 0.1})
+    found = measured_errors(collection, None, model.subspace.mean, model.subspace)
+    monkeypatch.setattr("streampca.fitting.preparation_rounding.MEASURED_WIDTH", 10**6)
+    whole = measured_errors(collection, None, model.subspace.mean, model.subspace)
+    assert found.sketches.shape[-1] < whole.sketches.shape[-1] == 40000
+    assert found.norm == pytest.approx(whole.norm, rel=0.05)
+    np.testing.assert_allclose(found.residuals(), whole.residuals(), rtol=0.05)
+    np.testing.assert_array_equal(found.along, whole.along)

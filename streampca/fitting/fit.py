@@ -420,6 +420,6 @@ def _written(
 
         found = METHODS[job.plan.method](replace(job, sink=sink)).of_kind(job.plan.request.kind)
         model = model_of(collection, found, about(found), writer.stored())
-        model = with_rounding(model, collection, job.weights)
+        model = with_rounding(model, collection, job.weights, writer.begun(collection.mask))
         writer.finish(model)
     return model

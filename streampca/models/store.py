@@ -25,13 +25,13 @@ import zarr
 from ..accumulators import Accumulator, FrequentDirections, Scatter
 from ..errors import RequestError
 from ..machine import hand_back
-from ..planning.component_chunks import PIECE
+from ..planning.component_chunks import PIECE, TILE
 from ..preprocessing import Preparation, unflatten
 from ..preprocessing.landmark_rows import LandmarkRows
 from ..preprocessing.learned import Learned
 from ..signals import safe_point
 from ..storage.components import NAME as COMPONENTS
-from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
+from ..storage.components import ComponentWriter, RowsToCome, StoredComponents, StoredRows, UnfinishedComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import sync_files
 from ..storage.integrity import (
@@ -207,6 +207,11 @@ class ModelWriter:
         array: Any = self._root[COMPONENTS]
         digest = metadata_digest(os.path.join(self._partial, COMPONENTS, METADATA))
         return StoredComponents.of(self._path, array, digest=digest)
+
+    def begun(self, mask: npt.NDArray[np.bool_] | None = None) -> StoredRows:
+        """The components that were begun, as rows of the features inside a mask, as they can be read before the end."""
+        array: Any = self._root[COMPONENTS]
+        return RowsToCome(StoredComponents.of(self._partial, array, TILE, digest=None), array.shape[0], mask)
 
     def finish(
         self,

@@ -501,7 +501,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class RowsToCome(StoredRows):
-    """Components that will be stored: sizes to plan with, and nothing to read.
+    """Components of a model that does not hold its mask yet: written so far, or sizes to plan with.
 
     Attributes
     ----------
