@@ -338,7 +338,7 @@ def test_exact_pieces_are_the_steps_in_more_digits(monkeypatch, shape, steps, dt
     monkeypatch.setattr("streampca.preprocessing.exact_rows.PIECE", 1000)
     x = made(dtype, shape, mean=120.0, deviation=9.0, n=5)
     collection = fitted_collection(x, steps)
-    ((rows, pieces),) = collection.read_with_exact(slice(0, 5))
+    rows, pieces = collection.read_with_exact(slice(0, 5))
     found, exact = np.empty(rows.shape, WIDE), exactly(x, steps)
     at = 0
     for features, values in pieces:

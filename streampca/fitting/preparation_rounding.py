@@ -110,8 +110,7 @@ def measured_errors(
     counts = np.ones(len(places)) if weights is None else weights[places]
     sums = _Sums(len(places), centre, float(np.finfo(collection.dtype).eps), subspace)
     for some in _runs(places, collection.measured_at_once):
-        for rows, pieces in collection.read_with_exact(some):
-            sums.add(rows, pieces)
+        sums.add(*collection.read_with_exact(some))
     return sums.errors(counts / counts.sum())
 
 
@@ -130,9 +129,10 @@ class _Sums:
         own = slice(self._at, self._at + len(rows))
         loadings = None if self._subspace is None else _Loadings(self._subspace)
         for features, exact in pieces:
-            errors = np.subtract(rows[:, features], exact, dtype=exact.dtype) / (self._eps * self._unit)
-            apart = (exact - self._centre[features]) / self._unit + self._eps / 2 * errors
-            both = np.stack([apart, errors]).astype(np.float64)
+            own_rows = rows[:, features]
+            errors = np.subtract(own_rows, exact, dtype=exact.dtype).astype(np.float64) / (self._eps * self._unit)
+            apart = (own_rows - self._centre[features]) / self._unit - self._eps / 2 * errors
+            both = np.stack([apart, errors])
             self._rounds = self._rounds or bool(errors.any())
             self._sketches[:, own] += self._sketched(both, features)
             if loadings is not None:
@@ -146,10 +146,10 @@ class _Sums:
         if width == len(self._centre):
             out[:, :, features] = values
             return out
-        rng = np.random.default_rng((SEED, features.start))
-        places, signs = rng.integers(0, width, values.shape[-1]), rng.choice((-1.0, 1.0), values.shape[-1])
-        for place in np.ndindex(*values.shape[:2]):
-            out[place] = np.bincount(places, values[place] * signs, width)
+        places = np.random.default_rng((SEED, features.start)).integers(0, 2 * width, values.shape[-1])
+        for place in np.ndindex(*values.shape[:2]):  # half of the places are of those whose sign is turned
+            plus, minus = np.bincount(places, values[place], 2 * width).reshape(2, width)
+            out[place] = plus - minus
         return out
 
     def errors(self, share: Float64) -> PreparedErrors | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -160,7 +160,7 @@ class Prepared(View):
     def measured_at_once(self) -> int:
         """Number of samples prepared at a time while that is measured."""
         widest = max(self.n_features, math.prod(self.raw.sample_shape))
-        return max(1, min(MEASURED_AT_ONCE, MEASURED_PIECE // (8 * widest)))
+        return 1 if self._by_image else max(1, min(MEASURED_AT_ONCE, MEASURED_PIECE // (8 * widest)))
 
     @property
     def is_narrow(self) -> bool:
@@ -229,31 +229,24 @@ class Prepared(View):
         else:
             super().read_into(rows, features, out)
 
-    def read_with_exact(self, rows: slice) -> Iterator[tuple[Array, Pieces]]:
-        """Yield samples as `read` prepares them, some at a time, each with the same before anything is rounded.
+    def read_with_exact(self, rows: slice) -> tuple[Array, Pieces]:
+        """Return samples as `read` does, (m, n_features), and the same before anything is rounded, piece by piece.
 
-        Yields
-        ------
-        rows : ndarray of shape (m, n_features)
-        pieces : iterator of (slice, ndarray)
-            See `exact_pieces`.
+        Samples of images that are prepared one by one are asked for one by one; see `exact_pieces`.
         """
         safe_point()
-        start = rows.start
+        start, shape = rows.start, self.raw.sample_shape
+        images = sample_of(self.raw, start)[None] if self._by_image else self.raw.read(rows).reshape(-1, *shape)
+        coloured = images.ndim == 1 + len(shape)
         try:
-            if not self._by_image:
-                raw = self.raw.read(rows)
-                images = raw.reshape(len(raw), *self.raw.sample_shape)
-                yield self.frame.rows(raw, start), exact_pieces(self.frame, images, start)
-                return
-            for start in range(rows.start, rows.stop):
-                image = sample_of(self.raw, start)
-                self._check_image(start, image.shape)
-                coloured = image.ndim == len(self.raw.sample_shape)
-                found = self.frame.row(image, start)[None]
-                yield found, exact_pieces(self.frame, image[None], start, coloured=coloured)
+            if self._by_image:
+                self._check_image(start, images.shape[1:])
+                found = self.frame.row(images[0], start)[None]
+            else:
+                found = self.frame.rows(images.reshape(len(images), math.prod(shape)), start)
         except SampleError as error:
             raise error.of(self.named, start) from None
+        return found, exact_pieces(self.frame, images, start, coloured=coloured)
 
     def as_images(self, rows: Array) -> Array:
         """Return rows in the shape of prepared samples; NaN outside the mask, in a floating dtype."""
