@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..machine import hand_back
 from ..models.pca import PCAModel
 from ..models.subspace import Subspace
 from ..planning.blocks import Span, blocks_of
@@ -109,8 +110,15 @@ def measured_errors(
         centre = collection.read(slice(int(places[0]), int(places[0]) + 1))[0].astype(np.float64)
     counts = np.ones(len(places)) if weights is None else weights[places]
     sums = _Sums(len(places), centre, float(np.finfo(collection.dtype).eps), subspace)
+    reads = not (subspace is None or subspace.is_held)
     for some in _runs(places, collection.measured_at_once):
-        sums.add(*collection.read_with_exact(some))
+        if reads:
+            hand_back()  # what reading tiles of components took, and the fit before
+        rows, pieces = collection.read_with_exact(some)
+        if reads:
+            hand_back()  # what preparing took
+        sums.add(rows, pieces)
+        del rows, pieces  # before the next are read
     return sums.errors(counts / counts.sum())
 
 

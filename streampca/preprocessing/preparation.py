@@ -340,8 +340,8 @@ class Preparation:
             plane, sized = math.prod(cropped[:2]), self.resize[0] * self.resize[1]
             channels = 1 if weighed else math.prod(cropped[2:])
             copies = 1 if weighed and width == 4 else 2  # Pillow's own, and one as float32
-            half = cropped[0] * self.resize[1]  # rows are shortened first, then columns
-            planes, images = 4 * (copies * plane + half + sized), width * sized * channels
+            half = cropped[0] * self.resize[1]  # rows are shortened first, then columns; the result is copied
+            planes, images = 4 * (copies * plane + half + 2 * sized), width * sized * channels
             most = max(most, weighed + planes + images)
         if self.bin > 1:
             most, images = max(most, images + width * made), width * made
