@@ -29,7 +29,7 @@ Float64 = npt.NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 SAFETY = 3  # times what the samples that are measured amount to, as they stand for all
 SHARE = 32  # ... of the samples, and of the chunks, are decoded once more
-SEED = 20
+SEED = 20  # of the sums of features of long samples: the same samples have the same bounds
 
 
 @dataclass(frozen=True)
