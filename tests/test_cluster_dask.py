@@ -67,6 +67,13 @@ def restarted(folder):
         yield client
 
 
+@pytest.fixture(scope="module")
+def crowded(folder):
+    """Client of a cluster for fits in tasks: one that waited for ever would keep the threads of other tests."""
+    with processes_here(folder, 2) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
 def restart(client):
     with distributed.Client(client.cluster, set_as_default=False) as other:
         other.restart(wait_for_workers=False)
@@ -107,6 +114,10 @@ def of_parts(read, *given):
     """An array of parts that a function makes, which may be a local one."""
     parts = [dask.delayed(read)(*given, at) for at in range(0, N, ROWS)]
     return da.concatenate([da.from_delayed(part, (ROWS, SIDE, SIDE), np.dtype("u1")) for part in parts])
+
+
+def computing(x):
+    return of_parts(lambda at: x[at : at + ROWS].compute())
 
 
 def frame_of(path):
@@ -163,6 +174,35 @@ def test_a_process_reads_what_the_client_of_others_computes(cluster, path, expec
         if name == "from_zarr":
             fit = partial(streampca.fit, memory=MEMORY, **HOW)
             same_bits(client.submit(lambda: fit(da.from_zarr(path))).result(), expected)
+
+
+# Sources of fits that are tasks themselves, and so hold the threads that these sources are to be computed in.
+IN_TASKS = {
+    "persisted": SOURCES["persisted"],
+    "persisted, opened": lambda client, path: open_collection(SOURCES["persisted"](client, path)),
+    "persisted, of a frame": SOURCES["frame, persisted"],
+    "xarray, persisted": SOURCES["xarray, persisted"],
+    "futures in functions": lambda client, path: computing(client.persist(da.from_zarr(path))),
+}
+
+
+@pytest.mark.parametrize("name", IN_TASKS)
+def test_fits_in_tasks_that_hold_all_threads_end(crowded, folder, path, expected, name):
+    """By a lambda, and as an argument; though the process of one is killed, and what it held has to be made again."""
+    source, note = IN_TASKS[name](crowded, path), str(folder / f"killed-in-{name}")
+    fit = partial(streampca.fit, memory=OF_FRAMES if "frame" in name else MEMORY, **HOW)
+    fits = [lambda: fit(source), lambda: fit(Killing(open_collection(source), N // 2, note))]
+    running = [crowded.submit(each, pure=False) for each in [*fits, *fits]]
+    for future in [*running, crowded.submit(fit, source, pure=False)]:
+        same_bits(future.result(timeout=90), expected)
+
+
+def test_fits_in_tasks_run_on_the_cluster_of_their_own(crowded, path, expected):
+    def fit():
+        return streampca.fit(path, cluster=distributed.get_client(), memory=MEMORY, **HOW)
+
+    for future in [crowded.submit(fit, pure=False) for _ in range(3)]:
+        same_bits(future.result(timeout=90), expected)
 
 
 def test_a_span_that_waits_for_another_fit_leaves_its_thread(client, folder, path, expected):

@@ -98,6 +98,19 @@ def _future_in(nodes: list[Any]) -> Any:
     return None
 
 
+def leave_thread_if_waiting(value: Any) -> None:
+    """Give the thread of a task that uses a value back to its worker, where the value is made of futures.
+
+    Reading ahead is done by other threads, which cannot leave for the task's own one: it leaves before they start, and
+    does not come back, as dask's `worker_client` has it do after each use.
+    """
+    if _in_task():
+        from .packing import waits
+
+        if waits(value):
+            leave_thread()
+
+
 def leave_thread() -> None:
     """Give the thread that a task holds back to its worker, for tasks that this one is going to wait for."""
     distributed = sys.modules.get("distributed")

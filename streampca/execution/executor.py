@@ -10,6 +10,7 @@ from ..errors import ClusterError, RequestError
 from ..events import Listener, silent
 from ..machine import limit_cores
 from .cluster_options import ClusterOptions, with_address
+from .compute import leave_thread
 from .local import LocalExecutor
 from .task import Executor
 
@@ -36,6 +37,7 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
     if cluster is None or hasattr(cluster, "fold"):
         yield cluster or LocalExecutor()
         return
+    leave_thread()  # of a task, which waits for others from here on
     try:
         from .connect import client_of, connected, joined
     except ImportError as error:

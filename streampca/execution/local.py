@@ -13,6 +13,7 @@ from ..errors import Stopped
 from ..events import Listener
 from ..planning.blocks import Span
 from ..signals import stops_delayed
+from .compute import leave_thread_if_waiting
 from .decoded_chunks import keeping
 from .fold import Merged, Partial, fold_partial, partials_of
 from .stalls import STALLED, stalls_told
@@ -52,7 +53,8 @@ class LocalExecutor:
         listener: Listener,
         checkpoint: Checkpointer | None = None,
     ) -> A:
-        """See `Executor.fold`."""
+        """See `Executor.fold`; in a task of a cluster whose blocks are made of futures, others get its thread."""
+        leave_thread_if_waiting(task)
         at_work: dict[int, Partial[A]] = {}
         over, merged = threading.Event(), Merged(merge, checkpoint)
         waiting: deque[tuple[Partial[A], Future[A]]] = deque()

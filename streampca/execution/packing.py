@@ -44,6 +44,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return super().reducer_override(value)
 
 
+class _Finder(_Pickler):
+    """Looks for futures without copying arrays."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how a value is pickled, or NotImplemented for the usual way."""
+        if type(value) is np.ndarray and not value.dtype.hasobject:
+            return int, ()
+        return super().reducer_override(value)
+
+
+class _Nowhere(io.RawIOBase):
+    """A file that keeps nothing of what is written to it."""
+
+    def write(self, data: Any) -> int:
+        """Drop the data."""
+        return len(data)
+
+
 class _ForeignPickler(_Pickler):
     """Pickles what only dask can, as open HDF5 files."""
 
@@ -64,6 +82,16 @@ def packed(value: Any) -> Packed:
         return _packed(value, _Pickler)
     except Exception:  # whatever an object raises that is not to be pickled
         return _packed(value, _ForeignPickler)
+
+
+def waits(value: Any) -> bool:
+    """Return whether a value holds futures, or may hold some, as it cannot be pickled and so not be looked through."""
+    pickler = _Finder(_Nowhere(), protocol=5)
+    try:
+        pickler.dump(value)
+    except Exception:  # whatever an object raises that is not to be pickled
+        return True
+    return pickler.waits
 
 
 def _packed(value: Any, kind: type[_Pickler]) -> Packed:
