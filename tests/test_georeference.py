@@ -17,6 +17,7 @@ import streampca
 from streampca import Preparation, open_collection
 from streampca.errors import ModelError, SourceError
 from streampca.models.export import export_components
+from streampca.storage.components import StoredComponents
 from streampca.storage.georeference import georeference_of
 
 RNG = np.random.default_rng(0)
@@ -318,6 +319,42 @@ def test_a_model_holds_the_reference_as_a_scalar_variable():
     model = streampca.load_model("m.zarr")
     assert model.coordinates["spatial_ref"].attributes["GeoKeyDirectoryTag"] == list(UTM)
     assert model.to_xarray()["mean"].coords["spatial_ref"].attrs["epsg_code"] == "EPSG:32633"
+
+
+LAT_LON = {"y": "lat", "x": "lon", "spatial_ref": "crs"}
+
+
+@pytest.mark.parametrize("method", ["covariance", "randomized"])
+@pytest.mark.parametrize("names", [{}, LAT_LON], ids=["y, x", "lat, lon"])
+def test_arrays_of_models_and_outputs_over_y_and_x_name_their_reference(names, method):
+    """As CF says it, so that xarray and rioxarray find it: by ``grid_mapping``, of these arrays and no others."""
+    source = field(crs_wkt=WKT).rename(names)
+    grid = names.get("spatial_ref", "spatial_ref")
+    streampca.fit(source, n_components=2, method=method, output="m.zarr", preparation=Preparation(standardize=True))
+    model = streampca.load_model("m.zarr")
+    model.save("again.zarr")
+    model.write_reconstruction(source, "r.zarr")
+    model.write_scores(source, "s.zarr")
+    for path in ("m.zarr", "again.zarr", "r.zarr", "s.zarr"):
+        opened = xarray.open_zarr(path, decode_coords="all")
+        found = {name for name, each in opened.data_vars.items() if each.encoding.get("grid_mapping") == grid}
+        assert found == {name for name, each in opened.data_vars.items() if {*source.dims[1:]} <= {*each.dims}}
+        assert found == set() if path == "s.zarr" else opened[grid].attrs["crs_wkt"] == WKT
+    for name in ("mean", "components", "deviation"):
+        assert model.to_xarray()[name].attrs["grid_mapping"] == grid
+    assert "grid_mapping" not in model.to_xarray()["explained_variance"].attrs
+
+
+def test_components_that_are_written_as_they_are_computed_name_their_reference():
+    source = scenes(RNG.normal(size=(12, 400, 400)).astype("f4"))
+    model = streampca.fit(source, n_components=11, method="dual", memory="72 MiB", output="m.zarr")
+    assert isinstance(model.components, StoredComponents)
+    assert xarray.open_zarr("m.zarr", decode_coords="all")["components"].encoding["grid_mapping"] == "spatial_ref"
+
+
+def test_series_of_pixels_lie_on_no_grid():
+    streampca.fit(field(crs_wkt=WKT), n_components=2, sample_axes=("time",), output="m.zarr")
+    assert "grid_mapping" not in xarray.open_zarr("m.zarr")["mean"].attrs
 
 
 @pytest.mark.parametrize("keys", [UTM, POINTS, DEGREES])

@@ -27,6 +27,7 @@ from ..readers import Collection
 from ..readers.collection import State, encoded_states, fingerprint_of, growth_states, place_of, sample_dims
 from ..readers.target import Target
 from ..readers.weights import weights_digest
+from ..storage.coordinate import Coordinate
 from .methods import Decomposition
 from .seen import noted
 
@@ -156,16 +157,20 @@ def dims_of(collection: Collection, kind: str) -> tuple[str, ...]:
     return sample_dims(collection, names_of_arrays(model_class(kind).own_arrays))
 
 
+def coordinates_of(collection: Collection, kind: str) -> dict[str, Coordinate]:
+    """Return the coordinates that a model of a kind has of a collection."""
+    return kept_coordinates(collection.coordinates, dims_of(collection, kind), model_class(kind).own_arrays)
+
+
 def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     """Return the model of a decomposition of a collection, whose components are `components`."""
     if found.mapped is not None and collection.pending is not None:
         wanted = replace(collection.pending, kernel=found.mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=wanted, mapped=found.mapped))
-    dims, kind = dims_of(collection, found.kind), model_class(found.kind)
-    return kind(
+    return model_class(found.kind)(
         **numbers_of(found, collection.sample_shape, collection.mask, components),
-        sample_dims=dims,
-        coordinates=kept_coordinates(collection.coordinates, dims, kind.own_arrays),
+        sample_dims=dims_of(collection, found.kind),
+        coordinates=coordinates_of(collection, found.kind),
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,

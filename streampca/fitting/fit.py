@@ -29,6 +29,7 @@ from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
+from ..readers.stored.axis_roles import grid_mapping
 from ..readers.target import check_target, digest_of
 from ..readers.weights import weights_digest
 from ..signals import stopping_on_signals
@@ -36,7 +37,7 @@ from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from ..storage.locks import alone_at, alone_in
 from ..units import parse_bytes
-from .build_model import data_of, dims_of, model_of, provenance_of
+from .build_model import coordinates_of, data_of, dims_of, model_of, provenance_of
 from .executor import resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, identity_of
 from .kernel_residuals import with_residuals
@@ -413,7 +414,9 @@ def _written(
 ) -> PCAModel:
     """Return a model whose components are written as they are computed, and stay on disk."""
     with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.stage is not None) as writer:
-        like: dict[str, Any] = {"dims": dims_of(collection, job.plan.request.kind), "mask": collection.mask}
+        kind = job.plan.request.kind
+        dims, known = dims_of(collection, kind), coordinates_of(collection, kind)
+        like: dict[str, Any] = {"dims": dims, "mask": collection.mask, "attributes": grid_mapping(dims, known)}
 
         def sink(count: int, dtype: np.dtype[Any], unfinished: UnfinishedComponents | None) -> ComponentWriter:
             return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **like)

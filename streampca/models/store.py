@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..planning.component_chunks import PIECE, TILE
 from ..preprocessing import Preparation, unflatten
 from ..preprocessing.landmark_rows import LandmarkRows
 from ..preprocessing.learned import Learned
+from ..readers.stored.axis_roles import grid_mapping
 from ..signals import safe_point
 from ..storage.components import NAME as COMPONENTS
 from ..storage.components import ComponentWriter, RowsToCome, StoredComponents, StoredRows, UnfinishedComponents
@@ -166,6 +167,7 @@ class ModelWriter:
         dims: tuple[str, ...],
         dtype: npt.DTypeLike,
         mask: npt.NDArray[np.bool_] | None = None,
+        attributes: Mapping[str, Any] | None = None,
         identity: str | None = None,
         resume: UnfinishedComponents | None = None,
     ) -> ComponentWriter:
@@ -181,6 +183,8 @@ class ModelWriter:
             float32 or float64.
         mask : ndarray of bool, optional
             Pixels that are features; NaN is stored outside.
+        attributes : mapping, optional
+            What else is said of the array.
         identity : str, optional
             Of the components that these are a copy of.
         resume : UnfinishedComponents, optional
@@ -196,6 +200,7 @@ class ModelWriter:
             dims=dims,
             dtype=dtype,
             mask=mask,
+            attributes=attributes,
             identity=identity,
             unfinished=unfinished,
             resume=resume,
@@ -237,7 +242,9 @@ class ModelWriter:
             elif self._sink is None:
                 values = array.values
                 own = values.identity if isinstance(values, StoredComponents) else None
-                self.components(values.shape, dims=array.dims[1:], dtype=values.dtype, identity=own).copy(values)
+                self.components(
+                    values.shape, dims=array.dims[1:], dtype=values.dtype, attributes=array.attributes, identity=own
+                ).copy(values)
         if statistic is not None:
             group = self._root.create_group(STATE, attributes={"kind": statistic.kind})
             for name, values in statistic.state(copy=False).items():
@@ -329,6 +336,8 @@ def model_arrays(model: PCAModel) -> dict[str, NamedArray]:
         if values is not None:
             arrays[name] = NamedArray(dims if axes == SAMPLE else axes, np.asarray(values))
     arrays |= _learned_arrays(model) | _map_arrays(model)
+    for name, array in arrays.items():
+        arrays[name] = replace(array, attributes=grid_mapping(array.dims, model.coordinates))
     along = model.coordinates.items()
     return arrays | {name: NamedArray(each.along(name), each.values, each.attributes) for name, each in along}
 

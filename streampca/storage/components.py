@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -97,6 +97,8 @@ class ComponentWriter:
         Dtype as stored, float32 or float64.
     mask : ndarray of bool or None
         Pixels that are features.
+    attributes : mapping, optional
+        What else is said of the array.
     identity : str, optional
         Identity of the components that these are a copy of; a new one by default.
     unfinished : UnfinishedOutput, optional
@@ -120,6 +122,7 @@ class ComponentWriter:
         dims: tuple[str, ...],
         dtype: npt.DTypeLike,
         mask: Mask | None = None,
+        attributes: Mapping[str, Any] | None = None,
         identity: str | None = None,
         unfinished: UnfinishedOutput | None = None,
         resume: UnfinishedComponents | None = None,
@@ -145,7 +148,7 @@ class ComponentWriter:
                 chunks=cut.chunk,
                 shards=None if cut.shard == cut.chunk else cut.shard,
                 dimension_names=("component", *dims),
-                attributes={ATTRIBUTE: {"id": self.identity}},
+                attributes={**(attributes or {}), ATTRIBUTE: {"id": self.identity}},
                 fill_value=np.nan,
                 compressors=CHECKED,
                 config=EVERY_CHUNK,

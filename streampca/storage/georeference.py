@@ -16,6 +16,7 @@ import numpy as np
 from .coordinate import Coordinate
 
 SPATIAL_REF = "spatial_ref"
+GRID_MAPPING = "grid_mapping"  # attribute that names an array's reference (CF, section 5.6)
 BAND = "band"  # the axis of values beside one another in a pixel of a georeferenced image
 SIDES = ("y", "x")
 
@@ -154,6 +155,13 @@ def is_reference(attributes: Mapping[str, Any]) -> bool:
     )
 
 
+def reference_name(known: Mapping[str, Coordinate]) -> str | None:
+    """Return the name of the reference system among coordinates; None where there is none."""
+    return next(
+        (name for name, each in known.items() if np.ndim(each.values) == 0 and is_reference(each.attributes)), None
+    )
+
+
 def reference_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return what one and another reference say, where that is comparable and not the same; of maps, all six numbers.
 
@@ -222,12 +230,10 @@ def geotiff_tags(known: Mapping[str, Coordinate]) -> list[tuple[int, str, int, A
     NaN stands for no value. Without a reference system there is this tag alone.
     """
     tags: list[tuple[int, str, int, Any, bool]] = [(_NO_DATA, "s", 0, "nan", False)]
-    reference = next(
-        (each for each in known.values() if np.ndim(each.values) == 0 and is_reference(each.attributes)), None
-    )
-    if reference is None:
+    name = reference_name(known)
+    if name is None:
         return tags
-    about = reference.attributes
+    about = known[name].attributes
     keys = {code: about[name] for code, name in _KEY_TAGS.items() if name in about} or _keys_of(about)
     found: dict[int, Any] = {code: about[name] for code, name in _PLACE_TAGS.items() if name in about}
     numbers = _map_of(about)

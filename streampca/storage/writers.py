@@ -27,6 +27,7 @@ from ..planning.component_chunks import Cut
 from ..units import MIB
 from .coordinate import PACKING, Coordinate
 from .disk import UnsyncedFiles, sync_files
+from .georeference import GRID_MAPPING, reference_name
 from .table_cells import as_cell
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import page_layout, values_of, write_empty
@@ -364,8 +365,8 @@ class ZarrWriter:
         named = [SAMPLE] if table.names is not None else []
         names = [name for name in (*named, *table.coordinates, *table.sample_coordinates) if name not in table.dims]
         about = {SAMPLE_AXIS: table.dims[0]} if table.counts else {}
-        references = [name for name, each in table.coordinates.items() if not each.along(name)]
-        about |= {"grid_mapping": references[0]} if references else {}
+        reference = reference_name(table.coordinates)
+        about |= {} if reference is None else {GRID_MAPPING: reference}
         return about | ({"coordinates": " ".join(names)} if names else {})
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:

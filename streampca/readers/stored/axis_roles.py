@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from ...storage.coordinate import Described
+from ...storage.coordinate import Coordinate, Described
+from ...storage.georeference import GRID_MAPPING, reference_name
 from ...storage.pixel_sizes import is_colour
 from ..coordinates import DEGREES_EAST, DEGREES_NORTH, has_dates
 
@@ -66,7 +67,7 @@ _OF_STANDARD_NAME = {
 }
 
 
-def roles_of(dims: Sequence[str], described: Mapping[str, Described]) -> tuple[Role, ...]:
+def roles_of(dims: Sequence[str], described: Mapping[str, Described | Coordinate]) -> tuple[Role, ...]:
     """Return the role of each axis, given its name and the attributes of the coordinates along the axes, by name.
 
     The coordinate that has the axis's name goes before others along it, attributes before names, and these before a
@@ -115,6 +116,15 @@ def role_of_name(name: str, beside: Iterable[str] = ()) -> Role | None:
     if name in _PICTURE and {*_PICTURE} <= {name, *beside}:
         return _PICTURE[name]
     return _OF_NAME.get(name) or (Role.COLOURS if is_colour(name) else None)
+
+
+def grid_mapping(dims: Sequence[str], known: Mapping[str, Coordinate]) -> dict[str, str]:
+    """Return the attribute that names the reference system of an array's pixels; none of one without y and x axes."""
+    name = reference_name(known)
+    if name is None:
+        return {}
+    over = sum(role in (Role.Y, Role.X, Role.PIXELS) for role in roles_of(dims, known))
+    return {GRID_MAPPING: name} if over > 1 else {}
 
 
 def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role] | None) -> DefaultAxes:
