@@ -121,6 +121,13 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Assumed:
+    """Something had to be guessed; `message` is one line that says what was taken, and what settles it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileSkipped:
     """A damaged file was left out; `reason` is one line."""
 
@@ -148,6 +155,7 @@ Event: TypeAlias = (
     | Stored
     | Resumed
     | Warned
+    | Assumed
     | FileSkipped
     | Finished
 )
@@ -181,6 +189,8 @@ def describe(event: Event) -> str:
             return f"{path}: {samples} samples"
         case Warned(message):
             return f"warning: {message}"
+        case Assumed(message):
+            return message
         case FileSkipped(path, reason):
             return f"skipped {path}: {reason}"
     return ""
@@ -226,5 +236,7 @@ def logged(event: Event) -> None:
     """Log warnings, and what had to be assumed, and ignore every other event: the default listener of a fit."""
     if isinstance(event, Warned):
         logging.getLogger("streampca").warning("%s", event.message)
+    elif isinstance(event, Assumed):
+        logging.getLogger("streampca").info("%s", event.message)
     elif isinstance(event, Planned) and event.assumed:
         logging.getLogger("streampca").info("%s", event.assumed)

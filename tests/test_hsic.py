@@ -16,6 +16,7 @@ import streampca
 from streampca import hsic
 from streampca.accumulators import CrossMoments, KernelSums
 from streampca.errors import BudgetError, DataError, OutputError, RequestError, Stopped, StreampcaError
+from streampca.events import Assumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.hsic import HsicRequest, KernelSide, _Work
 from streampca.fitting.hsic_tasks import KernelTiles, MappedPairs
@@ -83,12 +84,12 @@ def test_whole_numbers_in_floating_point_are_classes_unless_they_are_said_to_be_
     expected = untested(rows, target=labels)
     for dtype in ("f2", "f4", "f8", "u1"):
         assert repr(untested(rows, target=labels.astype(dtype), listener=said.append)) == repr(expected)
-    taken = [event.message for event in said if type(event).__name__ == "Warned"]
+    taken = [event.message for event in said if isinstance(event, Assumed)]
     assert len(taken) == 4
     assert all("is taken for 10 classes, as it holds whole numbers" in message for message in taken)
     said.clear()
     assert repr(untested(rows, target=labels * 1.0, target_type="classes", listener=said.append)) == repr(expected)
-    assert not any(type(event).__name__ == "Warned" for event in said)
+    assert not any(isinstance(event, Assumed | Warned) for event in said)
     numbers = untested(rows, target=labels, target_type="numbers")
     assert (
         numbers.biased == untested(rows, labels[:, None]).biased == untested(rows, target=labels, y_kernel="rbf").biased

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 
 import numpy as np
@@ -20,7 +21,7 @@ import streampca
 from streampca import FisherDiscriminant, Preparation, SlicedInverseRegression, SupervisedPCA
 from streampca.cli.commands import cli
 from streampca.errors import BudgetError, DataError, ModelError, RequestError, Stopped, StreampcaError
-from streampca.events import BlockDone, Warned
+from streampca.events import Assumed, BlockDone, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.models.registry import MODEL_KINDS
 from streampca.planning.choose_method import _makers
@@ -178,9 +179,11 @@ def test_what_a_target_is_taken_for_is_said_once(target, kind, said, caplog):
     how, events = {"kind": "supervised-pca", "target": target, "n_components": 1}, []
     rows = ROWS.copy()
     rows[0, 0] = np.nan  # the target is read again for the samples that are left
+    caplog.set_level(logging.INFO, "streampca")
     model = streampca.fit(rows, missing="drop-samples", listener=events.append, **how)
     assert (model.classes is None) == (kind == "numbers")
-    messages = [event.message for event in events if isinstance(event, Warned) and "target" in event.message]
+    messages = [event.message for event in events if isinstance(event, Assumed)]
+    assert not any(isinstance(event, Warned) and "target" in event.message for event in events)
     assert len(messages) == (said is not None)
     assert all(said in message and "target_type=" in message and "\n" not in message for message in messages)
     for settled in ("auto", kind):
@@ -188,7 +191,7 @@ def test_what_a_target_is_taken_for_is_said_once(target, kind, said, caplog):
         fitted = SupervisedPCA(1, target_type=settled, missing="drop-samples").fit(rows, target)
         np.testing.assert_array_equal(fitted.components_, model.components)
         logged = [record for record in caplog.records if "target" in record.getMessage()]
-        assert len(logged) == (said is not None and settled == "auto")
+        assert [record.levelname for record in logged] == ["INFO"] * (said is not None and settled == "auto")
 
 
 def test_the_type_of_a_target_is_that_of_all_samples_where_some_are_left_out(tmp_path, monkeypatch):

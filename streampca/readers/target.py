@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, RequestError
-from ..events import Listener, Warned, silent
+from ..events import Assumed, Listener, silent
 from ..planning.registry import KINDS
 from ..planning.request import Request
 from . import open_column
@@ -204,7 +204,7 @@ def _guessed(values: Array, subject: str, listener: Listener) -> str:
     is_class = is_whole and is_repeated
     why = f"{count} of {n} values are different" if is_whole else "not all are whole"
     listener(
-        Warned(
+        Assumed(
             f"{subject} is taken for {f'{count} classes' if is_class else 'numbers'}, as "
             f"{'it holds whole numbers' if is_class else why}; give --target-type classes or numbers (target_type=) to "
             "settle it."

@@ -18,6 +18,7 @@ from rich.text import Text
 from ... import events
 from ...errors import readable
 from ...events import (
+    Assumed,
     BlockDone,
     Converging,
     Drawing,
@@ -92,7 +93,7 @@ class Progress:
                 self._print(events.describe(event), "yellow")
             case _ if self._quiet:
                 return
-            case Planned(assumed=line) if line:
+            case Planned(assumed=line) | Assumed(line) if line:
                 self._print(line)
             case PassStarted():
                 self._pass = current = _Pass.of(event, self._clock())
