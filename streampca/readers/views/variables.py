@@ -1,4 +1,9 @@
-"""`Variables`: arrays of the same samples as one field, side by side along a last axis called ``variable``."""
+"""`Variables`: several variables of the same samples, such as u and v of a wind field, read as one collection.
+
+A sample holds the values of all variables at each pixel: where a variable has the axes (time, lat, lon), a sample has
+the axes (lat, lon, variable), and principal components are patterns of the variables together. All must have the same
+number of samples, sample shape and axes, and coordinates of the same values, in whatever order.
+"""
 
 from __future__ import annotations
 
