@@ -529,3 +529,23 @@ def test_a_stray_page_is_one_bad_file(folder):
     ((path, reason),) = open_images(str(folder), on_bad_file="skip").skipped
     assert path.endswith("7b.tif")
     assert "has 3 pages" in reason
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "jp2", "pgm", "gif"])
+def test_a_picture_is_asked_for_its_state_once_on_opening_and_once_on_reading(tmp_path, monkeypatch, suffix):
+    """Of files on a network each question takes as long as reading a small picture."""
+    count, rng, asked = 300, np.random.default_rng(0), []
+    for number in range(count):
+        save(tmp_path / f"{number:03d}.{suffix}", rng.integers(0, 255, (8, 8), dtype=np.uint8))
+
+    def asking(path, *args, stat=os.stat, **options):
+        if str(path).endswith(suffix):
+            asked.append(str(path))
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", asking)
+    found = open_collection(str(tmp_path))
+    assert len(asked) <= count + census._LOOKED_AT + 20  # and some headers are read
+    asked.clear()
+    found.read(slice(0, count))
+    assert len(asked) == len(set(asked)) == count

@@ -43,7 +43,7 @@ def open_jpeg_2000(file: IO[bytes], path: str) -> OpenedImage:
     shape = (bottom - top, right - left, *((channels,) if channels > 1 else ()))
     dtype = np.dtype(f"{kind}{1 if max(depths) <= 8 else 2}")
     check_size(path, shape, dtype)
-    check_stored(path, shape, dtype)
+    check_stored(file, path, shape, dtype)
 
     def load() -> Array:
         file.seek(0)

@@ -7,9 +7,10 @@ one line that names the file.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +39,8 @@ class OpenedImage(NamedTuple):
 
 def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse an image before memory is taken for it if its file is too small to hold what its header claims."""
-    stored, decoded = size_of(path), math.prod(map(int, shape)) * dtype.itemsize
-    if decoded > _SMALL and decoded > _MOST_PACKED * stored:
+    decoded = math.prod(map(int, shape)) * dtype.itemsize
+    if decoded > _SMALL and decoded > _MOST_PACKED * (stored := size_of(path)):
         raise SourceError(
             f"{path} claims {format_shape(shape)} {dtype} values ({format_bytes(decoded)}) in a file of "
             f"{format_bytes(stored)}, more than {_MOST_PACKED} times its size; it is damaged or made to exhaust "
@@ -47,9 +48,9 @@ def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         )
 
 
-def check_stored(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse an image before its file is read whole if it is much longer than the values it decodes to."""
-    stored, most = size_of(path), 2 * math.prod(map(int, shape)) * dtype.itemsize + _SMALL
+def check_stored(file: IO[bytes], path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse an image before its open file is read whole if it is much longer than the values it decodes to."""
+    stored, most = file.seek(0, os.SEEK_END), 2 * math.prod(map(int, shape)) * dtype.itemsize + _SMALL
     if stored > most:
         raise SourceError(
             f"{path} has {format_bytes(stored)}, and its {format_shape(shape)} {dtype} values take at most "

@@ -52,7 +52,7 @@ def _plain_picture(file: IO[bytes], path: str) -> OpenedImage | None:
             return None
     shape, dtype = (height, width, *_CHANNELS[colours]), np.dtype(f"u{depth // 8}")
     check_size(path, shape, dtype)
-    check_stored(path, shape, dtype)
+    check_stored(file, path, shape, dtype)
     return OpenedImage(shape, dtype, lambda: _decoded(file, path))
 
 
