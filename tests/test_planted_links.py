@@ -9,13 +9,15 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import socket
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shell import diagonal, pictures, typed
+import zarr
+from shell import diagonal, pictures, refused, succeeded, typed
 
 import streampca
 from streampca.errors import OutputError
@@ -262,6 +264,48 @@ def test_a_lock_that_was_replaced_by_a_pipe_is_not_waited_for(tmp_path):
         with pytest.raises(OSError, match="it is a pipe, not a file"):
             lock.check()
     assert fcntl.flock is not None
+
+
+def own_folder(path):
+    path.mkdir()
+    (path / "thesis.txt").write_text("thesis")
+
+
+def other_group(path):
+    zarr.create_group(path)
+
+
+ASIDE = {
+    "link to a model": (lambda path: path.symlink_to("m.zarr"), "a link"),
+    "link to nothing": (lambda path: path.symlink_to("nothing"), "a link"),
+    "file": (lambda path: path.write_text("precious"), "not a folder"),
+    "pipe": (fifo, "not a folder"),
+    "folder": (own_folder, "a folder that streampca has not written"),
+    "group": (other_group, "a folder that streampca has not written"),
+}
+
+
+@pytest.mark.parametrize(("name", "planted"), diagonal([name for name in COMMANDS if name != "run"], list(ASIDE)))
+def test_only_an_output_that_was_moved_aside_is_recovered(here, name, planted):
+    words, out = COMMANDS[name]
+    aside, (plant, said) = Path(f"{out}.streampca-replaced"), ASIDE[planted]
+    plant(aside)
+    before = os.lstat(aside)
+    line = refused(*words.replace("OUT", out).split())
+    assert line == (
+        f"{aside} is {said}, and only an output that a run was replacing when it was killed has such a name; remove or "
+        "rename it."
+    )
+    assert os.lstat(aside) == before
+    assert not os.path.lexists(out)
+    aside.rename("elsewhere")
+    succeeded(*words.replace("OUT", out).split())
+
+
+def test_a_model_that_was_moved_aside_is_recovered(here):
+    shutil.copytree("m.zarr", "out.zarr.streampca-replaced")
+    assert "exists already" in refused("fit", "x.npy", "-k", 2, "-o", "out.zarr")
+    assert streampca.load_model("out.zarr").n_samples == 200
 
 
 # -- what is resumed

@@ -166,11 +166,33 @@ def _take_place(partial: str, path: str) -> None:
 
 
 def recover(path: str) -> None:
-    """Restore an output that a process moved aside and was killed before replacing; refuse one that it does replace."""
-    if os.path.lexists(path + REPLACED) and not os.path.lexists(path):
+    """Restore an output that a process moved aside and was killed before replacing; refuse one that it does replace.
+
+    Raises
+    ------
+    OutputError
+        If anything else has the name that such an output has: who knows it may have put a link there.
+    """
+    aside = path + REPLACED
+    if os.path.lexists(aside) and not os.path.lexists(path):
         with alone_at(path):
-            if os.path.lexists(path + REPLACED) and not os.path.lexists(path):
-                os.rename(path + REPLACED, path)
+            if os.path.lexists(aside) and not os.path.lexists(path):
+                _check_own_folder(aside)
+                os.rename(aside, path)
+
+
+def _check_own_folder(aside: str) -> None:
+    """Refuse what is not a folder that was moved aside: one of ours, or an empty one, which outputs may replace."""
+    if os.path.islink(aside) or not os.path.isdir(aside):
+        what = "a link" if os.path.islink(aside) else "not a folder"
+    elif os.listdir(aside) and group_attribute(aside) is None:
+        what = "a folder that streampca has not written"
+    else:
+        return
+    raise OutputError(
+        f"{aside} is {what}, and only an output that a run was replacing when it was killed has such a name; remove or "
+        "rename it."
+    )
 
 
 def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = None) -> str:
