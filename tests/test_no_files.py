@@ -269,6 +269,35 @@ def test_what_was_saved_and_is_no_file_is_not_waited_for(here, name, kind):
     assert code == 0, said
 
 
+@pytest.mark.parametrize("labels", ["labels.npy", "labels.csv", "labels.csv:x", "labels.npz:x", "labels.idx"])
+def test_labels_from_a_pipe_are_refused_with_a_remedy_that_works(here, labels):
+    path = labels.partition(":")[0]
+    os.mkfifo(path)
+    with pytest.raises(streampca.errors.SourceError) as error:
+        streampca.open_collection("good.npy", labels=labels)
+    line = f"{path} cannot be read: it is a pipe, not a file; save what comes from there as a file, and give that."
+    assert str(error.value) == line
+    np.save("saved.npy", np.arange(60))
+    assert streampca.open_collection("good.npy", labels="saved.npy").labels[-1] == 59
+
+
+def test_a_store_whose_metadata_are_a_pipe_is_refused_with_a_remedy_that_works(here):
+    streampca.fit("good.npy", n_components=2, output="m.zarr")
+    shutil.copytree("m.zarr", "other.zarr")
+    replaced("m.zarr/zarr.json", "pipe")
+    known = (
+        r"^m\.zarr is not a model: its zarr\.json cannot be read: it is a pipe, not a file\. Give a folder written by"
+    )
+    with pytest.raises(streampca.errors.ModelError, match=known):
+        streampca.load_model("m.zarr")
+    unknown = r"^m\.zarr/zarr\.json cannot be read: it is a pipe, not a file; copy the store again\.$"
+    with pytest.raises(streampca.errors.SourceError, match=unknown):
+        streampca.open_collection("m.zarr")
+    shutil.rmtree("m.zarr")
+    shutil.copytree("other.zarr", "m.zarr")
+    assert streampca.load_model("m.zarr").n_components == 2
+
+
 def test_pipes_in_a_folder_are_no_samples(here):
     """Only a link that is called as an image is meant as one."""
     named_images("pipe")

@@ -143,6 +143,8 @@ EXECUTIONS = {
     "variable for all": "{{kind: dask, cluster: '${{SECRET}}'}}",
     "escaped variable": "{{kind: dask, cluster: '{tcp}$${{SECRET}}'}}",
     "no scheme": "{{kind: dask, cluster: '{host}'}}",
+    "mapping": "{{kind: dask, cluster: {{address: '{tcp}'}}}}",
+    "other key": "{{address: '{tcp}'}}",
     "list": "{{kind: dask, cluster: ['{tcp}']}}",
     "option": "{{kind: dask, cluster: slurm, workers: 1, options: {{scheduler: '{tcp}'}}}}",
     "scheduler options": "{{kind: dask, cluster: slurm, workers: 1, options: {{scheduler_options: {{a: '{tcp}'}}}}}}",
@@ -200,13 +202,20 @@ def test_a_run_file_connects_to_no_scheduler(here, hostile, name, words):
     assert not list(folder.iterdir())
 
 
-def test_addresses_are_refused_with_a_remedy_that_works(here, hostile, monkeypatch):
+@pytest.mark.parametrize(("key", "form"), [
+    ("cluster", lambda address: address),
+    ("cluster", lambda address: [address]),
+    ("cluster", lambda address: {"address": address}),
+    ("address", lambda address: address),
+])  # fmt: skip
+def test_addresses_are_refused_with_a_remedy_that_works(here, hostile, key, form):
     address, _ = hostile
-    run_file(execution={"kind": "dask", "cluster": address})
+    run_file(execution={key: form(address)})
     line = refused()
     assert line == (
-        "run file run.yaml: execution.cluster is a scheduler's address, which a run file cannot choose; if you trust "
-        "what runs there, leave the key out and set DASK_SCHEDULER_ADDRESS, or give --set execution.cluster=..."
+        f"run file run.yaml: execution.{key} names a scheduler's address, which a run file cannot choose; if you trust "
+        "what runs there, write execution: {kind: dask}, and set DASK_SCHEDULER_ADDRESS or give --set "
+        "execution.cluster=..."
     )
     run_file(execution={"kind": "dask"})
     run = load_run("run.yaml", [f"execution.cluster={address}"])

@@ -168,12 +168,22 @@ def _refuse_commands(data: dict[str, Any], subject: str) -> None:
 def _refuse_address(data: dict[str, Any], subject: str) -> None:
     """Refuse the address of a scheduler: it could send this process anything to run."""
     execution = data.get("execution")
-    address = execution.get("cluster") if isinstance(execution, dict) else None
-    if isinstance(address, str) and "://" in address:
-        raise ConfigError(
-            f"{subject}: execution.cluster is a scheduler's address, which a run file cannot choose; if you trust "
-            "what runs there, leave the key out and set DASK_SCHEDULER_ADDRESS, or give --set execution.cluster=..."
-        )
+    for key, value in execution.items() if isinstance(execution, dict) else ():
+        if key != "options" and any("://" in text for text in _texts_in(value)):
+            raise ConfigError(
+                f"{subject}: execution.{key} names a scheduler's address, which a run file cannot choose; if you trust "
+                "what runs there, write execution: {kind: dask}, and set DASK_SCHEDULER_ADDRESS or give --set "
+                "execution.cluster=..."
+            )
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts that a value holds, in lists and mappings too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(each)
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:

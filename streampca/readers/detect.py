@@ -17,6 +17,7 @@ from . import remote
 from .image_files.find import IMAGES, MANY, ending, has_images
 from .image_files.names import natural
 from .silence_decoders import quiet
+from .stored.files import check_kind
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Files that are opened where names do not tell what they hold.
@@ -113,7 +114,10 @@ def is_zarr(source: Any) -> bool:
     metadata = ("zarr.json", ".zarray", ".zgroup")
     if remote.is_url(source):
         return not remote.is_pattern(source) and any(remote.exists(f"{source.rstrip('/')}/{name}") for name in metadata)
-    return any(os.path.isfile(os.path.join(source, name)) for name in metadata)
+    places = [os.path.join(source, name) for name in metadata] if os.path.isdir(source) else []
+    for place in places:
+        check_kind(place, "copy the store again")
+    return any(os.path.isfile(place) for place in places)
 
 
 def is_tiff(source: Any) -> bool:

@@ -33,7 +33,7 @@ from ..planning.boxes import Box, tiles_of
 from ..signals import safe_point
 from ..units import MIB, budget_size, format_bytes
 from .bounded_zarr import MOST_METADATA, TEXT_CODECS, bounded, limited_store
-from .disk import open_regular
+from .disk import check_regular, open_regular
 from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
@@ -393,6 +393,10 @@ def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
     place, remedy = os.path.join(path, METADATA), f"Give a folder written by 'streampca {sort.command}'."
     if not os.path.isfile(place):
         what = f"it has no {METADATA}" if os.path.isdir(path) else "it is a file"
+        try:
+            check_regular(place)
+        except OSError as error:
+            what = f"its {METADATA} cannot be read: {error.strerror}"
         raise ModelError(f"{path} is not a {sort.noun}: {what}. {remedy}")
     try:
         found = read_json(place)

@@ -181,12 +181,12 @@ def opened(path: str) -> IO[bytes]:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
 
 
-def check_kind(path: str) -> None:
+def check_kind(path: str, remedy: str = "give a file or a folder") -> None:
     """Raise SourceError of what is neither a file nor a folder, or is a link to such: a pipe, a device."""
     try:
         check_regular(path)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}; give a file or a folder.") from None
+        raise SourceError(f"{path} cannot be read: {error.strerror}; {remedy}.") from None
 
 
 def is_gzip(path: str) -> bool:

@@ -22,6 +22,7 @@ from ...units import format_bytes
 from ..collection import Array, Collection, unmasked
 from ..idx import is_idx, read_idx
 from ..npy import read_header
+from ..stored.files import check_kind
 from ..stored.flat import FlatHeader
 from .chosen import Chosen
 from .patches import Patches
@@ -159,9 +160,11 @@ def cells(path: str, column: str) -> Iterator[str]:
 
 def _read(source: str, most: int) -> Array:
     table = table_column(source)
+    path, _, member = source.rpartition(":")
+    for each in (source, path):
+        check_kind(each, "save what comes from there as a file, and give that")
     if table is not None:
         return _numbers_or_text(*table, most)
-    path, _, member = source.rpartition(":")
     if path.lower().endswith(".npz") and not os.path.exists(source):
         return _loaded(path, member, most)
     if source.lower().endswith(".npy"):
