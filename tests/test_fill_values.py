@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shell import refused, succeeded
 
 import streampca
-from streampca.errors import RequestError, SourceError
+from streampca.errors import DataError, RequestError, SourceError
 from streampca.readers import open_collection
 
 CLASSIC = ["i1", "i2", "i4", "f4", "f8"]
@@ -40,6 +40,7 @@ class Case(NamedTuple):
     filled: bool
     scale: float | None
     hit: bool
+    longer: int
 
 
 @st.composite
@@ -55,6 +56,7 @@ def cases(draw):
         filled,
         draw(st.sampled_from([None, None, 0.5])),
         draw(st.booleans()),
+        draw(st.sampled_from([0, 0, 4, 8])) if form.startswith("NETCDF4") else 0,  # classic files fill records up
     )
 
 
@@ -78,6 +80,13 @@ def write(path, case):
             variable[record] = values[record]
         if case.hit:
             variable[case.records[-1], 1, 1] = default
+        if case.longer:  # another variable with as many records
+            file.createVariable("w", "f4", ("time", "y"))[: case.longer] = 1.0
+
+
+def is_longer(stored, case):
+    """Whether another variable has more records than were written."""
+    return len(stored) > case.records[-1] + 1
 
 
 def oracle(path, case):
@@ -86,7 +95,9 @@ def oracle(path, case):
         variable = file["v"]
         variable.set_auto_maskandscale(False)
         stored = np.array(variable[:])
-        fill = variable.get_fill_value() if case.form.startswith("NETCDF4") else netCDF4.default_fillvals[case.dtype]
+        # Records that only another variable has read as the default, whether the variable is filled or not.
+        takes_default = is_longer(stored, case) or not case.form.startswith("NETCDF4")
+        fill = netCDF4.default_fillvals[case.dtype] if takes_default else variable.get_fill_value()
         missing = np.zeros(stored.shape, bool)
         if case.declares == "_FillValue":
             missing |= stored == 99
@@ -103,21 +114,29 @@ def oracle(path, case):
 def check_law(path, case):
     write(path, case)
     stored, missing = oracle(path, case)
-    found = open_collection(path, key="v")
-    stored, missing = stored[: found.n_samples], missing[: found.n_samples]
+    found, select = open_collection(path, key="v"), None
+    assert found.shape == stored.shape
+    if is_longer(stored, case) and case.dtype[1:] == "1" and case.declares != "_FillValue":
+        count = case.records[-1] + 1
+        with pytest.raises(
+            SourceError, match=rf"has {count} of the {len(stored)} entries of its file along time, and "
+        ):
+            found.read(slice(0, found.n_samples))
+        select = {"time": slice(0, count)}  # which the message names
+        found, stored, missing = open_collection(path, key="v", select=select), stored[:count], missing[:count]
     floats = case.dtype[0] == "f" or case.declares != "nothing" or case.scale is not None
     if missing.any() and not floats:
         first = int(missing.reshape(len(missing), -1).any(axis=1).argmax())
         assert found.dtype == stored.dtype.newbyteorder(found.dtype.byteorder)
         with pytest.raises(SourceError, match=rf"^sample {first} of {path}, .* has values {stored[missing][0]}, "):
             found.read(slice(0, found.n_samples))
-        found = open_collection(path, key="v", fill_value=stored[missing][0].item())
+        found = open_collection(path, key="v", fill_value=stored[missing][0].item(), select=select)
     expected = stored.astype(found.dtype) * (1 if case.scale is None else case.scale)
     expected[missing] = np.nan if found.dtype.kind == "f" else 0
     np.testing.assert_array_equal(read_all(found), expected)
     if not (floats or missing.any()):
         assert found.dtype.kind == stored.dtype.kind
-    every = open_collection(path, key="v", fill_value="none")
+    every = open_collection(path, key="v", fill_value="none", select=select)
     if case.declares == "nothing":
         np.testing.assert_array_equal(read_all(every), stored * (1 if case.scale is None else case.scale))
 
@@ -126,6 +145,35 @@ def check_law(path, case):
 @given(case=cases())
 def test_what_was_never_written_is_missing_or_refused(tmp_path_factory, case):
     check_law(tmp_path_factory.mktemp("f") / "x.nc", case)
+
+
+@pytest.mark.parametrize("late", ["v", "time", "named by none"])
+def test_a_variable_has_the_records_of_its_file_with_their_dates(tmp_path, caplog, late):
+    """Ten records, of which the variable has six; those of the other are found by its dates, or by itself alone."""
+    path, values = tmp_path / "x.nc", np.arange(120.0).reshape(10, 3, 4)
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in zip(("time", "y", "x"), (None, 3, 4), strict=True):
+            file.createDimension(name, length)
+        if late != "named by none":
+            time = file.createVariable("time", "f8", ("time",))
+            time.units = "days since 2000-01-01"
+            time[: 6 if late == "time" else 10] = np.arange(6 if late == "time" else 10)
+        for name, count in (("v", 6), ("w", 10)):
+            variable = file.createVariable(name, "f8", ("time", "y", "x"), chunksizes=(4, 3, 4), zlib=True)
+            variable[:count] = values[:count]
+    found = open_collection(path, key="v")
+    rows = read_all(found)
+    np.testing.assert_array_equal(rows[:6], values[:6])
+    assert np.isnan(rows[6:]).all()
+    np.testing.assert_array_equal(read_all(open_collection(path, key="v", select={"time": slice(5, 8)})), rows[5:8])
+    assert caplog.messages[0] == f"{path}, dataset 'v' has 6 of the 10 records of its file; the others are missing."
+    if late == "v":
+        assert len(found.sample_coordinates()["time"].values) == 10
+    assert open_collection(path, key="v,w").shape == (10, 3, 4, 2)
+    with pytest.raises(DataError, match=r"sample 6 of .*missing"):
+        streampca.fit(path, key="v", n_components=2)
+    model = streampca.fit(path, key="v", n_components=2, missing="drop-samples")
+    np.testing.assert_array_equal(model.mean, streampca.fit(values[:6], n_components=2).mean)
 
 
 @pytest.mark.campaign

@@ -34,6 +34,7 @@ from .hdf5_content import (
     opened,
     opened_file,
     reading,
+    record_shape,
     scale_of,
     select_dataset,
     sources_of,
@@ -44,6 +45,7 @@ from .hdf5_growth import growing_states, mode_of, written_entries
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
+from .stored.default_fills import default_fill
 from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
 from .stored.kept_chunk import KeptChunk
@@ -88,12 +90,17 @@ class Hdf5Array(Reopening, StoredArray):
     def __init__(self, dataset: Any, label: str, *, held: bool = False) -> None:
         # Without h5py's note of what an enumeration calls its values.
         self.dtype = np.dtype(check_dtype(dtype_of(dataset, label), label).str)
-        self.shape = check_shape(tuple(int(length) for length in dataset.shape or ()), label)
+        self._written = check_shape(tuple(int(length) for length in dataset.shape or ()), label)
         check_filters(dataset, label)
         elsewhere = 0 if held else check_stored(dataset, label)
+        self.shape = self._written if held else record_shape(dataset, label)
         self._label, self._path, self._name = label, str(dataset.file.filename), str(dataset.name)
         self.dims = axis_names(dataset) or tagged_axes(dataset, label)
-        self.unwritten = unwritten_of(dataset)
+        self.unwritten, self._padding = unwritten_of(dataset), None
+        if self.shape != self._written:
+            declares = "_FillValue" in dataset.attrs
+            self._padding = dataset.fillvalue if declares else default_fill(self.dtype)
+            self.unwritten = None if declares else self._padding
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
         # Values written to an open file may be in HDF5's memory only.
@@ -176,8 +183,7 @@ class Hdf5Array(Reopening, StoredArray):
                 return
             count = found.shape[0]
             if name in dims and dataset.maxshape[dims.index(name)] is None:
-                # Another variable of a NetCDF-4 file may have more records, of which this one stores nothing.
-                count = min(count, dataset.shape[dims.index(name)])
+                count = min(count, self.shape[dims.index(name)])  # a caller's dataset has what is stored
             text = h5py.check_string_dtype(dtype_of(found, label)) is not None
             axes = (name,) if name in dims else axis_names(found) or ("",) * found.ndim
             if found.ndim == 1 if text else found.dtype.kind in "iuf":
@@ -186,6 +192,28 @@ class Hdf5Array(Reopening, StoredArray):
                 )
 
     def read_into(self, box: Box, out: Array) -> None:
+        """Read what is stored of a box, the rest of which is missing."""
+        inside = tuple(
+            slice(min(part.start, end), min(part.stop, end)) for part, end in zip(box, self._written, strict=True)
+        )
+        if inside != box:
+            if self._padding is None:
+                raise self._no_padding()
+            out[...] = self._padding
+        if 0 not in lengths(inside):
+            self._read_stored(inside, out[_within(inside, box)])
+
+    def _no_padding(self) -> SourceError:
+        """Return the error for bytes that are missing."""
+        axis = next(axis for axis, end in enumerate(self._written) if end < self.shape[axis])
+        name, end = (self.dims or ())[axis], self._written[axis]
+        return SourceError(
+            f"{self._label} has {end} of the {self.shape[axis]} entries of its file along {name}, and bytes have no "
+            f"number that stands for none; take those that it has with --select {name}=0:{end} "
+            f"(select={{{name!r}: slice(0, {end})}})."
+        )
+
+    def _read_stored(self, box: Box, out: Array) -> None:
         """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""
         if self._flat is not None:
             self._flat.read_into(box, out)
@@ -195,7 +223,7 @@ class Hdf5Array(Reopening, StoredArray):
             self._read_by_hdf5(dataset, box, out)
             return
         # In the order of storage: the last part is of the chunk that the next read begins in.
-        for part, whole in sorted(whole_chunks(box, self.chunk_shape, self.shape), key=_first_corner):
+        for part, whole in sorted(whole_chunks(box, self.chunk_shape, self._written), key=_first_corner):
             inside = out[_within(part, box)]
             if whole:
                 self._kept.drop()
@@ -203,7 +231,7 @@ class Hdf5Array(Reopening, StoredArray):
             elif self.keeps:
                 for piece, within in pieces_of(part, self.chunk_shape, self._most):
                     decode = partial(self._chunk, dataset)
-                    self._kept.read_into(piece, self.chunk_shape, self.shape, inside[within], decode)
+                    self._kept.read_into(piece, self.chunk_shape, self._written, inside[within], decode)
             else:  # through HDF5's cache: the rest of these chunks may be asked for next
                 self._read_by_hdf5(dataset, part, inside)
 
@@ -299,7 +327,7 @@ class Hdf5Array(Reopening, StoredArray):
             dataset = self._open()
             with reading(self._label):
                 dataset.refresh()
-                found = growing_states(dataset, length, self._label)
+                found = growing_states(dataset, min(length, self._written[0]), self._label)
             if now:
                 return found
             self._first[length] = found
@@ -310,7 +338,7 @@ class Hdf5Array(Reopening, StoredArray):
         if not (self.grows and self._can_grow):
             return self.shape[0]
         with reading(self._label):
-            return min(written_entries(self._open(), first), self.shape[0])
+            return min(written_entries(self._open(), first), self._written[0])
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return the entries that had begun to be written that long ago; such files hold no other times."""

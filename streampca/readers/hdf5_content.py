@@ -241,6 +241,34 @@ def unwritten_of(dataset: Any) -> Any:
     return dataset.dtype.newbyteorder("=").type(number)
 
 
+def record_shape(dataset: Any, label: str) -> tuple[int, ...]:
+    """Return the shape that NetCDF gives a dataset: its unlimited axes are as long as those of any variable along them.
+
+    Where it stores fewer records than another variable, the last ones are missing.
+    """
+    shape = tuple(map(int, dataset.shape))
+    if None not in (dataset.maxshape or ()) or not _is_netcdf(dataset):
+        return shape
+    found = tuple(
+        max(length, _records(scale_of(dataset, axis))) if most is None else length
+        for axis, (length, most) in enumerate(zip(shape, dataset.maxshape, strict=True))
+    )
+    for length, records in zip(shape, found, strict=True):
+        if length < records:
+            _log.warning("%s has %d of the %d records of its file; the others are missing.", label, length, records)
+    return found
+
+
+def _records(scale: Any) -> int:
+    """Return the length of a dimension, the largest of the variables along it, given its scale; 0 without one."""
+    longest = 0
+    with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError):  # where the list is damaged
+        longest = int(scale.shape[0])
+        for reference, axis in scale.attrs["REFERENCE_LIST"][:_MOST_DATASETS]:
+            longest = max(longest, int(scale.file[reference].shape[axis]))
+    return longest
+
+
 def _is_netcdf(dataset: Any) -> bool:
     """Return whether a dataset is of a NetCDF-4 file, by what its library writes beside it."""
     beside = (dataset, *(scale_of(dataset, axis) for axis in range(len(dataset.shape))))
