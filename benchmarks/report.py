@@ -52,7 +52,7 @@ def fit(path: Path, model: Path, k: int, memory: str) -> float:
 def report(model: Path, memory: str, **options: int | None) -> Made:
     """Write a report of the collection that a model was fitted on."""
     warm_up()
-    from streampca.plot.report import write_report
+    from streampca import write_report
 
     with tempfile.TemporaryDirectory() as place:
         work = partial(write_report, model, Path(place) / "report.html", memory=memory, **options)
