@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from resumed import unbroken_fits, write_collections
 from shell import not_drawn, pictures, succeeded
+from skips import failing_if_unlisted
 from threadpoolctl import threadpool_limits
 
 # Tests run side by side, and threads of BLAS would wait for each other's cores. Processes that tests start are limited
@@ -36,6 +37,16 @@ def pytest_collection_modifyitems(items):
     """Move whole files with slow tests to the front, so that small tests remain to be shared by workers."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return failing_if_unlisted((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return failing_if_unlisted((yield))
 
 
 @pytest.fixture(scope="module")

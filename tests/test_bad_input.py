@@ -135,7 +135,7 @@ def test_picture_that_breaks_off(here, keep):
     succeeded("fit", folder, "-k", 2, "-o", "m.zarr", "-q")
 
 
-@pytest.mark.skipif(not ODD.is_dir(), reason=f"needs the odd images of {ODD}")
+@pytest.mark.skipif(not ODD.is_dir(), reason="odd is not in ../shared/data")
 @pytest.mark.parametrize("name", [
     "pillow_broken.png", "pillow_broken_data_stream.png", "pillow_decompression_bomb.gif",
     "pillow_libtiff_segfault.tif", "pillow_negative_size.ppm", "pillow_no_palette.gif", "pillow_pil_sample_cmyk.jpg",

@@ -255,6 +255,7 @@ def test_a_place_that_is_no_folder_is_named(tmp_path):
     assert CheckpointFile(str(tmp_path / "file"), "s").load() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_memory_is_that_of_the_arrays(tmp_path, order):
     state = np.ones((2000, 4000), order=order)  # 61 MiB
@@ -263,7 +264,7 @@ def test_memory_is_that_of_the_arrays(tmp_path, order):
     file.save({}, {"x": state})
     saving = meter.peak()
     if saving is None:
-        pytest.skip("this system does not say what was held at most")
+        pytest.skip("this system does not tell a process its peak")
     meter = PeakMeter()
     _, arrays = file.load()
     loading = meter.peak()

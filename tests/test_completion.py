@@ -51,7 +51,7 @@ class Terminal:
 def shell(request, tmp_path):
     words, setup = SHELLS[request.param]
     if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not installed")
+        pytest.skip(f"the shell {words[0]} is not installed")
     (tmp_path / "pictures.npy").touch()
     (tmp_path / "results").mkdir()
     terminal = Terminal(words, tmp_path)

@@ -179,7 +179,7 @@ def test_the_demonstration_takes_little_memory_and_time(here):
     fitting = re.findall(r"planned, (.*?) actual, (.*?) allowed\ndata +(.*)", done.stdout)
     assert len(making) == 2
     if None in making:
-        pytest.skip("this system does not let the high-water mark be reset")
+        pytest.skip("this system does not tell a process its peak")
     assert max(making) < 24 * 2**20, "the array of digits holds 59 MiB"
     sizes = [[parse_bytes(number) for number in each] for each in fitting]
     assert all(peak <= budget == 32 * 2**20 for peak, budget, _ in sizes)

@@ -118,7 +118,12 @@ def quiet_pictures(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+LONG = {"course", "manifolds", "merging"}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in LONG), id=page.stem) for page in PAGES]
+)
 def test_page(page, here, quiet_pictures):
     carry_out(page)
 
@@ -196,7 +201,7 @@ def put_back(names):
 def threes_alike(names):
     """The textbook's figures, where they are its threes; and what its picture shows, in the images ours arranges."""
     if names["model"].n_samples != 658:
-        pytest.skip("the zip-code digits are not here")
+        pytest.skip("zip_train.npz is not in ../shared/data")
     sums = np.cumsum(names["model"].explained_variance_ratio)
     assert sums[[11, 49]] == pytest.approx([0.63, 0.90], abs=0.006)
     ink = names["pictures"][nearest_to_quantiles(names["scores"])] > 0  # (up, across, y, x)

@@ -12,7 +12,7 @@ from shell import DATA, python
 pytestmark = pytest.mark.slow
 
 ODD = DATA / "odd"
-needs_odd = pytest.mark.skipif(not ODD.is_dir(), reason=f"needs the odd images of {ODD}")
+needs_odd = pytest.mark.skipif(not ODD.is_dir(), reason="odd is not in ../shared/data")
 
 # In a process of its own, which holds each attempt to 10 seconds and all to 500 MiB above what the imports took.
 SCRIPT = """

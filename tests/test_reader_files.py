@@ -31,7 +31,7 @@ from streampca.readers import open_collection
 from streampca.readers.idx import read_idx
 from streampca.units import MIB
 
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not beside the repository")
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="references.json is not in ../shared/data")
 
 
 # --- real data ---

@@ -105,8 +105,9 @@ def test_promax_is_a_least_squares_fit_of_powers(model, power):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("power", [1, 2, 4])
+@pytest.mark.filterwarnings("ignore:::xeofs")  # it calls xarray by names that xarray has deprecated
 def test_rotations_are_those_of_xeofs(seed, power):
-    xeofs = pytest.importorskip("xeofs", reason="xeofs is not installed, and is no dependency")
+    xeofs = pytest.importorskip("xeofs")
     field = field_of(seed=seed)
     eof = xeofs.single.EOF(n_modes=4, solver="full").fit(field, dim="time")
     theirs = xeofs.single.EOFRotator(n_modes=4, power=power, max_iter=10_000, rtol=1e-15).fit(eof)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from streampca.readers import open_collection
 
-REASON = "pip install 's3fs>=2024.12' 'moto[server]'"
+REASON = "pip install 's3fs>=2024.12' 'moto[s3]' flask-cors"
 s3fs = pytest.importorskip("s3fs", "2024.12", reason=REASON)
 server = pytest.importorskip("moto.server", reason=REASON, exc_type=ImportError)
 
