@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,15 @@ settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items):
-    """Move whole files with slow tests to the front, so that small tests remain to be shared by workers."""
+    """Mark slow all but each n-th case of tests marked `every(n)`; move whole files with slow tests to the front.
+
+    Then small tests remain to be shared by workers.
+    """
+    cases = defaultdict(count)
+    for item in items:
+        every, asked = item.get_closest_marker("every"), item.get_closest_marker("campaign")
+        if every and not asked and next(cases[item.parent, item.originalname]) % every.args[0]:
+            item.add_marker("slow")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

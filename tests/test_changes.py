@@ -162,6 +162,7 @@ def changing(change, source, kind=PassStarted):
     return listen
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("case", "kind"), diagonal(CASES, [PassStarted, BlockDone]))
 def test_a_change_during_a_fit_is_named_and_nothing_is_kept(copied, tmp_path, case, kind):
     source, change, name = CASES[case]

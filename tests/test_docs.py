@@ -215,6 +215,7 @@ REAL = {"denoise_faces": "frey_faces.npy", "threes": "zip_train.npz", "calcium_m
 SHOWN = {"denoise_faces": denoised, "photograph_by_patches": put_back, "threes": threes_alike}
 
 
+@pytest.mark.every(6)
 @pytest.mark.parametrize("script", GALLERY, ids=lambda script: script.stem)
 def test_gallery(script, here, quiet_pictures, monkeypatch):
     """On real data where these are; building the pages runs all scripts on what comes with scikit-learn."""

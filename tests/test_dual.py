@@ -247,6 +247,7 @@ def copied_back(plan):
     return plan.bytes_written * (p + again) // p
 
 
+@pytest.mark.slow
 def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
     x = images("f4", n=120, shape=(200, 300))
     plan = streampca.plan(x, n_components=100, method="dual", memory="68 MiB", output=tmp_path / "m.zarr")

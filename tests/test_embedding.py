@@ -158,6 +158,7 @@ def test_images_are_projected_first():
     assert abs(abs(slope[0]) - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_landmarks_approach_all(samples):
     """Isomap by 200 of 900 samples lies near that by all; landmarks are embedded as they would be by themselves."""
     rows = samples["roll"]
@@ -486,6 +487,7 @@ class Stopping:
             raise KeyboardInterrupt
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("kind", "word", "done"),
     [
@@ -549,6 +551,7 @@ def test_a_refused_graph_is_kept_for_its_largest_component(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
+@pytest.mark.slow
 def test_report_draws_labels_and_images(tmp_path):
     digits = load_digits()
     np.save(tmp_path / "images.npy", digits.images[:200])

@@ -16,6 +16,7 @@ from streampca.manifold import quality as module
 from streampca.manifold.quality import principal_coordinates, quality
 
 
+@pytest.mark.slow
 def test_measurements_are_those_of_scikit_learn(monkeypatch):
     """For all numbers of neighbours, whatever the blocks; of a sample, those of the samples drawn."""
     random = np.random.default_rng(0)
@@ -53,6 +54,7 @@ def in_parts():
     return streampca.embed(rows, n_neighbors=5, largest_component=True)
 
 
+@pytest.mark.slow
 def test_components_of_the_graph_and_neighbours_kept_are_drawn_and_said(in_parts, tmp_path):
     notes = " ".join(in_parts.notes)
     assert "3 components, of 60, 20, 7 samples; --n-neighbors 20 (n_neighbors=20) would connect them" in notes

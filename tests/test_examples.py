@@ -24,6 +24,7 @@ def test_every_public_function_has_an_example():
 SLOW = {"write_report"}  # draws every picture
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(EXAMPLES)]
 )

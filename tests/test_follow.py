@@ -63,6 +63,7 @@ def in_bursts(path, write, bursts):
     return opened
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("kind", WRITERS)
 def test_it_ends_with_the_bits_of_one_fit(kind):
     path, write = WRITERS[kind]
@@ -209,6 +210,7 @@ class Clock:
         self.now = until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5.2, *(pytest.param(step, marks=pytest.mark.campaign) for step in (0.4, 3.0, 8.0))])
 @pytest.mark.parametrize("solving", [0.0, 3.0])
 def test_an_image_is_in_the_stored_model_in_time(step, solving, monkeypatch):
@@ -400,6 +402,7 @@ def extended(start, stop):
     return f"data.resize({stop}, axis=0); file.flush()", f"write({start}, {stop})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["chunks=(50, 8, 8)", "chunks=(150, 8, 8), compression='gzip', shuffle=True"])
 def test_hdf5_is_followed_while_it_is_written(options, writer):
     """Bursts end inside chunks, following is broken off twice, and the writer closes the file and opens it again."""
@@ -417,6 +420,7 @@ def test_hdf5_is_followed_while_it_is_written(options, writer):
     same(streampca.fit("x.h5", n_components=4, method="covariance"), whole())
 
 
+@pytest.mark.slow
 def test_images_of_hdf5_that_are_not_written_yet_are_waited_for(writer, monkeypatch):
     """The file has chunks that are not stored, images that are still the fill value, and half an image."""
     half = "data[60, :4] = np.load('all.npy')[60, :4]; file.flush()"
@@ -514,6 +518,7 @@ streampca.follow(sys.argv[1], "model.zarr", n_components=4, settle=0, interval=0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zarr", pytest.param("folder", marks=pytest.mark.campaign)])
 def test_a_process_that_is_killed_goes_on_from_the_model_it_stored(kind):
     path, write = WRITERS[kind]

@@ -92,6 +92,7 @@ def test_full_disk_keeps_what_was_to_be_replaced(disk, fitted):
     np.testing.assert_array_equal(zarr.open_group("disk/scores.zarr")["scores"][...], before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 16 * 2**10, 400 * 2**10, 700 * 2**10])
 def test_full_disk_during_a_run(disk, free, undrawn):
     np.save("images.npy", pictures(4000, 10, 10))

@@ -60,6 +60,7 @@ print(json.dumps({"said": said, "peak": meter.peak(), "seconds": time.perf_count
 """
 
 
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", FILES)
 def test_hostile_files_are_refused_within_the_budget(tmp_path, name):
     how, write = FILES[name]

@@ -199,6 +199,7 @@ def independent(seed, n=60):
     return random.normal(size=(n, 2)), random.exponential(size=(n, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "estimator"),
     [("exact", "biased"), pytest.param("landmarks", "unbiased", marks=pytest.mark.campaign)],

@@ -434,6 +434,7 @@ def unpickling(monkeypatch):
 CODECS = sorted(numcodecs.registry.codec_registry)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("codec", "every"),
     [

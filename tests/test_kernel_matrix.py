@@ -140,6 +140,7 @@ def stored(request, tmp_path_factory):
     return str(folder / "samples.zarr"), str(folder / "model.zarr"), array
 
 
+@pytest.mark.every(3)
 def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_path):
     source, output, _ = stored
     model = fitted(source, output=output, overwrite=True)

@@ -246,6 +246,7 @@ streampca.plot.save(streampca.plot.scree(model), "scree.png")
 """
 
 
+@pytest.mark.slow
 def test_what_is_used_is_loaded_then(here):
     """The public names work, and only what they need comes with them; pictures need no pyplot."""
     names = "for name in streampca.__all__: getattr(streampca, name)"
@@ -256,6 +257,7 @@ def test_what_is_used_is_loaded_then(here):
     assert {"matplotlib", "False"} <= drawn, "and pyplot is not"
 
 
+@pytest.mark.slow
 def test_command_line_starts_light():
     """``streampca --help`` waits for nothing but click, and commands that only look at options for no numerics."""
     show_help = "from streampca.cli.main import cli; cli.main(['--help'], standalone_mode=False)"
@@ -264,6 +266,7 @@ def test_command_line_starts_light():
     assert not {"scipy", "sklearn", "dask", "matplotlib", "zarr"} & loaded_by("import streampca.cli.commands")[0]
 
 
+@pytest.mark.slow
 def test_fits_load_no_manifolds():
     """They are half of all imports, with the parts of scipy that they take."""
     show = "print(*(name for name in sys.modules if name.startswith('streampca.manifold')))"

@@ -492,6 +492,7 @@ model.write_reconstruction(sys.argv[2], sys.argv[4], memory="64MiB", n_component
 """
 
 
+@pytest.mark.slow
 def test_a_preparation_is_applied_in_a_new_process(folder, of_folder, tmp_path):
     """Fitted here, applied to the raw files there: equals numpy on hand-prepared pixels."""
     fitted, path = of_folder

@@ -111,6 +111,7 @@ def test_equal_samples_far_more_than_neighbours(monkeypatch):
     assert graph.provenance["facts"]["duplicates"] == {"samples": 303, "surrounded": 303}
 
 
+@pytest.mark.slow
 def test_hnsw_finds_nearly_all_and_the_same_each_time():
     pytest.importorskip("faiss")
     x = np.random.default_rng(1).standard_normal((3000, 10))
@@ -311,6 +312,7 @@ def collection_of(path):
     return prepare(streampca.open_collection(path), None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("method", ["exact", "hnsw"])
 def test_a_killed_search_does_no_finished_block_again(here, monkeypatch, method):

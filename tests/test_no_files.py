@@ -249,6 +249,7 @@ def used(words):
     return found["code"], done.stderr
 
 
+@pytest.mark.every(7)
 @pytest.mark.parametrize(("name", "kind"), diagonal(CASES, list(KINDS)))
 def test_what_is_no_file_is_refused_at_once(here, name, kind):
     make, words, named = CASES[name]
@@ -260,6 +261,7 @@ def test_what_is_no_file_is_refused_at_once(here, name, kind):
     assert named in line
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", GOES_ON)
 def test_what_was_saved_and_is_no_file_is_not_waited_for(here, name, kind):

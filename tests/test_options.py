@@ -132,12 +132,12 @@ def test_options_of_one_value_are_given_once(name):
     for option in command.params:
         if isinstance(option, click.Option) and not option.is_flag and not option.multiple:
             with pytest.raises(click.UsageError, match=f"{option.opts[0]} takes one value and is given 2 times"):
-                command.make_context(name, [option.opts[0], "1", option.opts[-1], "2"])
+                command.make_context(name, [option.opts[0], "1", option.opts[-1], "2"], **cli.context_settings)
 
 
 def test_flags_and_parts_of_axes_may_be_repeated():
     words = ["a.zarr", "-o", "m.zarr", "--grey", "--grey", "--select", "c=0", "--select", "t=0:5"]
-    assert cli.commands["fit"].make_context("fit", words).params["prepare__grey"]
+    assert cli.commands["fit"].make_context("fit", words, **cli.context_settings).params["prepare__grey"]
 
 
 def test_texts_that_look_like_numbers_stay_as_they_are():

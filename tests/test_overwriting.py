@@ -119,6 +119,7 @@ def test_a_command_that_is_refused_removes_nothing(there, undrawn):
         assert state(".") == before, name
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_leaves_what_was_there(there, disk, undrawn, name):
     for path in COMMANDS[name][1]:
@@ -170,6 +171,7 @@ main()
 """
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run"])
 def test_a_signal_after_the_output_took_its_name_says_that_it_is_complete(there, undrawn, monkeypatch, name):
     """The command ends as usual and does not ask to be given again, which would not replace the output."""
@@ -360,6 +362,7 @@ def python_sources(folder):
     yield streampca.open_collection([folder / "x.npy", folder / "x.npy"], duplicates="all"), "x.npy"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_replaced_all_the_time_is_read_whole(here):
     """Mean, variances and components are of one model each time, and a lazy handle never mixes two."""
     noise = np.random.default_rng(0).normal(size=(20, 8, 8))

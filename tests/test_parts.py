@@ -512,6 +512,7 @@ print(model.provenance["peak_bytes"] or 0, *estimates)
 """
 
 
+@pytest.mark.slow
 def test_two_statistics_at_a_time(tmp_path):
     """The peak of a fresh process is within the memory estimate, which holds two of the three matrices."""
     p = 2100
@@ -554,6 +555,7 @@ def killed(*words):
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@pytest.mark.slow
 def test_a_part_that_was_killed_is_missing(parts):
     shutil.rmtree("part2.zarr")
     killed("state", "fit")

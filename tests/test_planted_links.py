@@ -124,6 +124,7 @@ def tried(name, place, kind, precious):
 ROWS = [(name, kind) for name in COMMANDS for kind in KINDS]
 
 
+@pytest.mark.every(7)
 @pytest.mark.parametrize(("row", "place"), diagonal(ROWS, PLACES))
 def test_what_a_planted_link_leads_to_stays(here, precious, row, place, undrawn):
     name, kind = row
@@ -133,6 +134,7 @@ def test_what_a_planted_link_leads_to_stays(here, precious, row, place, undrawn)
     tried(name, place, kind, precious)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_has_the_name_of_a_lock_ends_every_command(here, precious, name, kind, undrawn):
@@ -143,6 +145,7 @@ def test_what_has_the_name_of_a_lock_ends_every_command(here, precious, name, ki
     assert not typed(*words.replace("OUT", out).split()).code
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("place", RECORDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_link_in_a_run_directory_leads_to_stays(here, precious, place, kind):

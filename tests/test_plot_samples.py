@@ -272,6 +272,7 @@ def wanted(model, x):
     return [pixels(grid) for grid in pictures_of(model, model.transform(x), x)]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_samples_of_every_kind_are_drawn(model, x, wanted, tmp_path, form):
     """The same pixels, and only of those that are drawn."""

@@ -145,6 +145,7 @@ def test_no_more_is_read_than_is_drawn():
     assert watched.read == 0
 
 
+@pytest.mark.slow
 def test_huge_components_on_disk_are_drawn_in_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.planning.component_chunks.TILE", 1 << 20)  # several copies of one are held
     side, k = 1200, 8

@@ -37,6 +37,7 @@ def case(request):
     return fitted(name), answers, np.load(DATA / f"reference_{name}.npz")
 
 
+@pytest.mark.every(5)
 def test_total_variance(case):
     model, answers, _ = case
     assert (model.n_samples, model.n_features) == (answers["n"], answers["p"])

@@ -96,6 +96,7 @@ def page(place, folder, model):
 # -- the page
 
 
+@pytest.mark.slow
 def test_sections_and_facts(page, folder, model):
     assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
     assert [*figures.NAMES] == [*ORDERED, *OF_SAMPLES, "neighborhoods", "graph"]

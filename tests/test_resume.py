@@ -525,6 +525,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
 def test_a_signal_ends_a_command_that_then_goes_on(files, tmp_path, name):
     """Exit 75, one line that names the command, and the same model as without."""

@@ -227,6 +227,7 @@ def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, e
 
 
 # Halfway through a block or a record, and before the output takes its name.
+@pytest.mark.slow
 @pytest.mark.parametrize(("killed", "at", "case"), [
     ("write", 2, CASES[1]), ("write", 2, CASES[9]), ("write", 5, CASES[8]), ("record", 5, CASES[6]),
     ("close", 1, CASES[3]), ("rename", 1, CASES[0]), ("write", 2, ("images", "i.tif", "whole")),
@@ -243,6 +244,7 @@ def test_a_killed_run_goes_on(here, killed, at, case):
         assert [event for event in events if isinstance(event, (Resumed, BlockDone))] == [Resumed(N, N * 72)]
 
 
+@pytest.mark.slow
 def test_a_killed_parquet_file_is_begun_again(here):
     """Nothing takes its name before it is complete, and nothing is left of what was begun."""
     expected = unbroken("scores", "s.parquet", "whole")[0]
@@ -254,6 +256,7 @@ def test_a_killed_parquet_file_is_begun_again(here):
     assert left() == ["s.parquet"]
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_loses_nothing_recorded(here):
     case, deaths = CASES[3], 0
     expected = unbroken(*case)[0]
@@ -267,6 +270,7 @@ def test_a_run_killed_again_and_again_loses_nothing_recorded(here):
     assert list(dict.fromkeys(saved)) == [10, 20, 30, 40, N]
 
 
+@pytest.mark.slow
 def test_killed_before_anything_is_recorded(here):
     expected = unbroken("scores", "s.npy", "whole")[0]
     assert died("write", 1, "scores", "s.npy", "whole")

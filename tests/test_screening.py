@@ -169,6 +169,7 @@ def test_weights_are_copies_where_the_threshold_is_given():
 # -- many features
 
 
+@pytest.mark.slow
 def test_few_features_of_many_predict_better_than_components_of_all():
     """Of held-out samples, where most features have to do with other things: by a clear margin, seed by seed."""
     for seed in range(2):

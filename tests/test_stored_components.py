@@ -241,6 +241,7 @@ def test_rows_of_features_are_read_by_ranges(small_tiles, tmp_path):
     assert len(pickle.dumps(rows)) < 1000
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("steps", "dtype"), [("scaled", np.uint8), ("mean", np.uint8), ("ratio", np.float32), ("masked", np.float64)]
 )
@@ -428,6 +429,7 @@ def in_pieces(small_tiles, monkeypatch):
     return force
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("route", "steps", "dtype", "endings"),
     [
@@ -570,6 +572,7 @@ def test_components_to_come_are_as_they_are_stored(small_tiles, tmp_path, mask):
         assert getattr(to_come, name) == getattr(rows, name)
 
 
+@pytest.mark.slow
 def test_a_run_that_could_not_apply_what_it_fits_is_refused_before_reading(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 255, (120, 256, 256), np.uint8))
     read, reads = Prepared.read, []

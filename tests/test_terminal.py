@@ -202,6 +202,7 @@ def test_a_terminal_says_how_many_pictures_are_left():
     assert not any("samples/s" in line for line in plain(console))
 
 
+@pytest.mark.slow
 def test_leading_components_are_drawn_on_terminals(tmp_path):
     """The mean and as many as two rows hold; elsewhere, and of samples without two axes, none."""
     images = np.random.default_rng(0).normal(size=(60, 12, 10, 3))

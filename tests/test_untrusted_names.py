@@ -114,6 +114,7 @@ def test_run_files_cannot_allow_it_themselves(here):
     assert "is for the command line" in refused("run", "run.yaml", code=2)
 
 
+@pytest.mark.slow
 def test_reports_do_not_fetch_what_a_model_names(here, unasked):
     model = streampca.fit(pictures(), n_components=2, listener=lambda event: None)
     about = {**model.provenance, "source": URL, "opened": {"source": URL, "options": {}, "not_kept": []}}

@@ -142,6 +142,7 @@ GROWING = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("kind", GROWING)
 def test_a_source_that_grew_gives_its_new_samples_unless_old_ones_changed(kind):
     path, write, n = GROWING[kind]

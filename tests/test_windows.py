@@ -101,6 +101,7 @@ def test_dask_is_computed_chunk_by_chunk_and_once():
     assert len(computed) == len(set(computed)) == lazy.numblocks[0]
 
 
+@pytest.mark.slow
 def test_a_picture_larger_than_memory_goes_to_what_takes_slices(tmp_path, monkeypatch):
     shape, count = (2048, 512), 255 * 63
     monkeypatch.setattr(windows, "BAND", 2**16)
