@@ -1,6 +1,6 @@
-"""Statistics that can be split and merged: one a file, one protocol.
+"""Statistics that can be split and merged: one statistic per file, one protocol for all.
 
-The idea: whatever a method needs from the data is a small sum that can be built from any cutting of the data, in any
+The idea: everything a method needs from the data is a small sum that can be built from any cutting of the data, in any
 process, and merged. The laws (identity, symmetry, associativity, any cutting gives the same, state round-trips,
 inputs are never written to) are run for every accumulator by `streampca.testing.AccumulatorLaws`. `methods` decides
 what is accumulated and when; nothing here knows storage, executors or the budget.
@@ -52,7 +52,7 @@ __all__ = [
     "sample_directions",
 ]
 
-# kind -> class, which makes an accumulator of a stored state
+# Stored states name their kind; its class restores the accumulator.
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     kind.kind: kind
     for kind in (

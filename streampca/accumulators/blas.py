@@ -1,8 +1,8 @@
-"""Products of matrices by one BLAS at a time: numpy brings one, scipy another.
+"""Matrix products by one BLAS at a time: numpy has one, scipy another.
 
-Alternating between the two made loops 3 to 5 times slower (benchmarks/choices.py), as the threads of one wait,
-spinning, on the cores that the other wants. What multiplies block by block goes through scipy's, which adds to a matrix
-in place; what runs in threads of a thread each through numpy's, which lets other threads of Python go on meanwhile.
+Alternating between the two made loops 3 to 5 times slower (benchmarks/choices.py): the waiting threads of one spin on
+the cores that the other needs. Products of blocks use scipy's BLAS, which can add to a matrix in place. Products inside
+Python threads of one BLAS thread each use numpy's, which releases the lock of the interpreter.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ Array = npt.NDArray[Any]
 
 
 def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:
-    """``left @ right`` in C order, of two matrices both float32 or both float64; others become float64.
+    """Return ``left @ right`` in C order. Both are float32 or both float64; other dtypes become float64.
 
     Contiguous matrices, in either order, are not copied.
     """
+    # numpy's BLAS releases the interpreter's lock.
     if one_thread or 0 in left.shape or 0 in right.shape:
         return left @ right
     single = left.dtype == right.dtype == np.float32
@@ -33,11 +34,12 @@ def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:
     return gemm(1.0, first, second, trans_a=turned, trans_b=turned_too).T  # type: ignore[no-any-return]
 
 
-THREADED_BYTES = 96_000  # of a row of the matrix that threads of OpenBLAS may update together (12000 float64)
+# Longest row of a matrix, in bytes, that several threads of OpenBLAS update (12000 float64); see `update_among`.
+THREADED_BYTES = 96_000
 
 
 def among(rows: Array, out: Array | None, *, one_thread: bool = False) -> Array:
-    """``rows @ rows.T``, at least the upper triangle of it, float32, into `out` where it has the right shape.
+    """Return at least the upper triangle of ``rows @ rows.T``, float32, in `out` if its shape fits.
 
     In Fortran order; the cost is that of a symmetric update.
     """
@@ -54,7 +56,7 @@ def among(rows: Array, out: Array | None, *, one_thread: bool = False) -> Array:
 def symmetric_product(
     rows: Array, total: Array, product: Array | None, *, one_thread: bool = False
 ) -> tuple[Array | None, Array]:
-    """Multiply rows with one another: float64 is added to the total at once, float32 goes to `product`.
+    """Multiply rows with one another: add float64 products to the total, write float32 products to `product`.
 
     Returns
     -------
@@ -64,6 +66,7 @@ def symmetric_product(
         Diagonal of the product.
     """
     if rows.dtype == np.float64:
+        # float64 needs no separate product: its diagonal is the growth of the total's.
         before = total.diagonal().copy()
         update_among(rows, total)
         return None, total.diagonal() - before
@@ -72,10 +75,10 @@ def symmetric_product(
 
 
 def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
-    """Make `out`, in Fortran order, ``beta * out + rows @ rows.T`` in its upper triangle; all float32 or all float64.
+    """Set the upper triangle of `out`, in Fortran order, to ``beta * out + rows @ rows.T``; dtypes are equal.
 
-    One thread multiplies very many rows: two of OpenBLAS 0.3.30 write beyond their buffers, and the process dies (seen
-    from 16000 float64 and 30000 float32 rows on).
+    More than 12000 float64 rows are multiplied by one thread: two threads of OpenBLAS 0.3.30 write beyond their
+    buffers, and the process dies (seen from 16000 float64 and 30000 float32 rows on).
     """
     syrk = blas.ssyrk if out.dtype == np.float32 else blas.dsyrk
     matrix, turned = _fortran(rows)
@@ -84,5 +87,5 @@ def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
 
 
 def _fortran(matrix: Array) -> tuple[Array, bool]:
-    """A matrix as BLAS takes it without a copy: in Fortran order, or transposed."""
+    """Return a matrix that BLAS reads without a copy, and whether it is the transpose."""
     return (matrix.T, True) if matrix.flags.c_contiguous and not matrix.flags.f_contiguous else (matrix, False)

@@ -1,4 +1,4 @@
-"""The product of a piece with a block of vectors and then with its own transpose, Q^T X^T X."""
+"""Product of a piece with a block of vectors and then with the piece itself, Q^T X^T X."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FEW_ROWS = 64  # rows summed by class in the precision of products, before the s
 
 
 class ClassScatter(Scatter):
-    """Accumulates S, and sums by class, over samples of known classes.
+    """Accumulate S, and sums by class, over samples of known classes.
 
     Parameters
     ----------
@@ -58,26 +58,28 @@ class ClassScatter(Scatter):
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows, the first of them sample `at` of the collection; see `Scatter.update`."""
-        assert self._codes is not None  # noqa: S101 - the caller has given the classes
+        assert self._codes is not None  # noqa: S101 - samples can only be added where classes are given
         codes = self._codes[at : at + len(block)]
         self._of_block = codes if weights is None else codes[weights != 0]
         super().update(block, at=at, weights=weights)
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         super()._absorb_block(block, roots, at)
+        # Class sums are about the centre that `Scatter` has just chosen for this block.
         parts = split(self._centre, self._dtype)
         for start in range(0, len(block), self.product_rows):
-            some = slice(start, start + self.product_rows)
-            self._sum_by_class(self._centred(block[some], parts, None), self._of_block[some], roots, start)
+            rows = slice(start, start + self.product_rows)
+            self._sum_by_class(self._centred(block[rows], parts, None), self._of_block[rows], roots, start)
 
     def _sum_by_class(self, centred: Array, codes: Array, roots: Float64 | None, at: int) -> None:
-        """Add centred rows to the sums of their classes, given the roots of the weights of a block from row `at`."""
+        """Add centred rows, from row `at` of a block, to the sums of their classes; `roots` are those of the block."""
         weights = np.ones(len(codes)) if roots is None else roots[at : at + len(codes)] ** 2
         self.class_weights += np.bincount(codes, weights, len(self.class_weights))
         for start in range(0, len(codes), FEW_ROWS):
-            own = codes[start : start + FEW_ROWS]
-            factors = np.zeros((len(self.class_weights), len(own)), self._dtype)
-            factors[own, np.arange(len(own))] = weights[start : start + FEW_ROWS]
+            few = codes[start : start + FEW_ROWS]
+            # One product with an indicator matrix sums the rows of all classes at once.
+            factors = np.zeros((len(self.class_weights), len(few)), self._dtype)
+            factors[few, np.arange(len(few))] = weights[start : start + FEW_ROWS]
             self._class_totals += times(factors, centred[start : start + FEW_ROWS], one_thread=True)
 
     def _recentre(self, centre: Float64) -> None:
@@ -89,6 +91,7 @@ class ClassScatter(Scatter):
         """Add the samples of another; see `Scatter.absorb`."""
         super().absorb(other)
         if other.n_samples:
+            # `super().absorb` has chosen the common centre: move the other's class sums to it.
             shift = self._centre - other._centre
             self._class_totals += other._class_totals - other.class_weights[:, None] * shift
             self.class_weights += other.class_weights
@@ -102,9 +105,10 @@ class ClassScatter(Scatter):
     @property
     def between(self) -> Float64:
         """D, shape (c, p), with rows sqrt(w_c) (mean of class c - mean): D^T D is the scatter between classes."""
+        # A class without samples has the row 0.
         weights = np.maximum(self.class_weights, np.finfo(np.float64).tiny)[:, None]
-        found: Float64 = (self._class_totals / weights - self.offset) * np.sqrt(self.class_weights)[:, None]
-        return found
+        deviations: Float64 = (self._class_totals / weights - self.offset) * np.sqrt(self.class_weights)[:, None]
+        return deviations
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; see `Scatter.state`."""

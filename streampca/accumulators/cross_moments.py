@@ -1,8 +1,8 @@
 """`CrossMoments`: sums over pairs of mapped rows that give the Hilbert-Schmidt independence criterion.
 
-Where the inner products of mapped rows are the kernels' values, tr(K H L H) is the squared norm of their cross-scatter.
-The diagonals of the centred kernel matrices, which the unbiased estimate needs too, are squared distances from the
-means; their part follows from moments of these.
+If the inner products of mapped rows are the kernels' values, tr(K H L H) is the squared norm of their cross-scatter.
+The unbiased estimate also needs the diagonals of the centred kernel matrices. They are squared distances from the
+means, and their contribution follows from the moments accumulated here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CROSS = "cross_"
 
 
 class CrossMoments:
-    """Accumulates the cross-scatter of pairs of rows x and y, and moments of a = |x - c|^2 and b = |y - d|^2.
+    """Accumulate the cross-scatter of pairs of rows x and y, and moments of a = |x - c|^2 and b = |y - d|^2.
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class CrossMoments:
         u, v = self.cross.mean, self.cross.other_mean  # means of rows less the centres
         norm, (a, b) = float(np.vdot(products, products)), self.squares
         apart, other_apart = float(u @ u), float(v @ v)
-        # Sums of |x - mean|^2, |y - mean|^2 and of their products, from those about the centres.
+        # Product of the sums of |x - mean|^2 and |y - mean|^2, and sum of their products, from moments about the
+        # centres.
         traces = (a - n * apart) * (b - n * other_apart)
         diagonal = self.product + other_apart * a + apart * b + n * apart * other_apart
         diagonal += 4 * float(u @ products @ v) - 2 * float(v @ self.along + u @ self.other_along)
@@ -88,9 +89,9 @@ class CrossMoments:
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and centres as plain arrays."""
-        own = {"centre": self.centres[0], "other_centre": self.centres[1]}
-        own |= {name: getattr(self, name) for name in SUMS}
-        return as_arrays(own, copy=copy) | as_arrays(self.cross.state(copy=copy), CROSS)
+        arrays = {"centre": self.centres[0], "other_centre": self.centres[1]}
+        arrays |= {name: getattr(self, name) for name in SUMS}
+        return as_arrays(arrays, copy=copy) | as_arrays(self.cross.state(copy=copy), CROSS)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:

@@ -24,7 +24,7 @@ SUMS = ("n_samples", "weight", "mean", "other_mean", "products")
 
 
 class CrossScatter(Accumulator):
-    """Accumulates sum_i w_i (x_i - mean x) (y_i - mean y)^T of pairs of rows, in float64 whatever their dtype.
+    """Accumulate sum_i w_i (x_i - mean x) (y_i - mean y)^T of pairs of rows, in float64 whatever their dtype.
 
     Parameters
     ----------
@@ -83,22 +83,22 @@ class CrossScatter(Accumulator):
             other = self._rows_at(at, len(block))
         # Multiplying few rows takes less time than adding the product; `n_targets` rows are no larger than it.
         rows = max(1, GROUP_PIECE // max(1, self.n_features), min(self.n_targets, PAIRED_ROWS))
-        for some, piece in weighted_pieces(block, weights, rows):
+        for places, piece in weighted_pieces(block, weights, rows):
             if not has_safe_squares(piece, "double"):
-                raise not_finite(piece, at + some, "double")
-            counts = None if weights is None else weights[some]
-            self._add(piece.astype(np.float64), other[some].astype(np.float64), counts)
-            self.n_samples += len(some)
+                raise not_finite(piece, at + places, "double")
+            counts = None if weights is None else weights[places]
+            self._add(piece.astype(np.float64), other[places].astype(np.float64), counts)
+            self.n_samples += len(places)
 
     def _rows_at(self, at: int, count: int) -> Array:
         """Return the targets of `count` samples, the first at position `at`, as rows (count, l)."""
-        assert self._targets is not None  # noqa: S101 - without rows y, targets were given
-        some = self._targets[at : at + count]
-        if some.ndim == 2:
-            return some
-        made = np.zeros((len(some), self.n_targets))
-        made[np.arange(len(some)), some] = 1.0
-        return made
+        assert self._targets is not None  # noqa: S101 - blocks without rows y need targets
+        targets = self._targets[at : at + count]
+        if targets.ndim == 2:
+            return targets
+        indicators = np.zeros((len(targets), self.n_targets))
+        indicators[np.arange(len(targets)), targets] = 1.0
+        return indicators
 
     def _add(self, rows: Float64, others: Float64, counts: Float64 | None) -> None:
         """Add pairs of rows; they are overwritten."""
@@ -115,7 +115,7 @@ class CrossScatter(Accumulator):
         self._combine(weight, mean + shift, other_mean + other_shift, rows.T @ others)
 
     def _combine(self, weight: float, mean: Float64, other_mean: Float64, products: Float64) -> None:
-        """Add the sums of some pairs about their own means."""
+        """Add sums of further pairs about the means of these pairs."""
         if not weight:
             return
         if not self.weight:
@@ -124,6 +124,7 @@ class CrossScatter(Accumulator):
             return
         total = self.weight + weight
         share = weight / total
+        # Chan, Golub and LeVeque: a rank-one term accounts for the distance of the two pairs of means.
         apart, other_apart = mean - self.mean, other_mean - self.other_mean
         self.products += products
         self.products += (self.weight * share * apart)[:, None] * other_apart
@@ -144,10 +145,10 @@ class CrossScatter(Accumulator):
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
         """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
-        given = {name: array.copy() for name, array in state.items()} if copy else state
-        p, width = given["products"].shape
-        new = cls(p, width, given.get("targets"))
-        new.n_samples, new.weight = int(given["n_samples"]), float(given["weight"])
+        arrays = {name: array.copy() for name, array in state.items()} if copy else state
+        p, width = arrays["products"].shape
+        new = cls(p, width, arrays.get("targets"))
+        new.n_samples, new.weight = int(arrays["n_samples"]), float(arrays["weight"])
         for name in ("mean", "other_mean", "products"):
-            setattr(new, name, given[name])
+            setattr(new, name, arrays[name])
         return new

@@ -1,4 +1,4 @@
-"""Refusing NaN, infinity and values whose products overflow, by the sample that holds them."""
+"""Refusal of NaN, infinity and values whose products overflow, naming the sample that holds them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..errors import DataError, StreampcaError
 
 Array = npt.NDArray[Any]
 
-SAFE_SINGLE = 1e15  # squares of differences of such values, 2^20 of them added up, fit float32 ...
-MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver takes norms, fit float64
+SAFE_SINGLE = 1e15  # sums of 2^20 squared differences of values up to here fit float32
+MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver computes norms, fit float64
 
 
 class NotFiniteError(DataError):
@@ -41,7 +41,7 @@ def is_finite(array: Array) -> bool:
 
 
 def has_safe_squares(block: Array, precision: str) -> bool:
-    """Return whether a block is finite and its values are so small that no sum of their squares can overflow."""
+    """Return whether a block is finite, and too small for any sum of squares of its values to overflow."""
     if block.dtype.kind == "b" or (block.dtype.kind in "iu" and block.itemsize <= 2) or not block.size:
         return True
     most = MOST_DOUBLE if precision == "double" else SAFE_SINGLE
@@ -49,7 +49,7 @@ def has_safe_squares(block: Array, precision: str) -> bool:
 
 
 def check_finite(total: Array) -> None:
-    """Refuse a sum of products of finite samples that is not finite: no solver would make anything of it.
+    """Refuse a sum of products of finite samples that is not finite, which no solver can use.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def check_finite(total: Array) -> None:
 
 
 def not_finite(block: Array, at: int | npt.NDArray[np.intp], precision: str) -> NotFiniteError:
-    """Name the first row to blame and what is wrong with it, given the position of the first row, or of each row."""
+    """Return the error that names the first invalid row; `at` is the position of the first row, or of each."""
     places = at + np.arange(len(block)) if np.ndim(at) == 0 else np.asarray(at)
     finite = np.isfinite(block) if block.dtype.kind == "f" else np.ones(block.shape, bool)
     bad_rows = np.flatnonzero(~finite.all(axis=1))

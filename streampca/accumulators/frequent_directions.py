@@ -1,18 +1,18 @@
-"""Frequent directions: a few rows B whose B^T B stands for the scatter matrix S where that does not fit in memory.
+"""Frequent directions: a few rows B whose B^T B approximates a scatter matrix S that does not fit in memory.
 
-Rows are appended until there is no room; then B is rotated onto its singular vectors and each squared singular value is
-lessened by the first that is not kept (Ghashami, Liberty, Phillips and Woodruff, "Frequent directions: simple and
-deterministic matrix sketching", SIAM J. Comput. 45, 2016). With Delta the sum of what was subtracted,
+Rows are appended until the buffer is full; then B is rotated onto its singular vectors, and the first discarded squared
+singular value is subtracted from each (Ghashami, Liberty, Phillips and Woodruff, "Frequent directions: simple and
+deterministic matrix sketching", SIAM J. Comput. 45, 2016). With Delta the sum of the subtracted values,
 
     0 <= x^T (S - B^T B) x <= Delta for every unit vector x,
 
 and Delta is at most the trace of S divided by the number of rows that are kept. Both hold for merged sketches, too.
-Where rows stand for samples that nobody sees again, as the components of a model do, they may be off by themselves:
+Rows that replace samples which are no longer available, such as the components of a model, have an error of their own:
 
     -slack <= x^T (S - B^T B) x <= Delta + slack.
 
-Samples are centred on the mean of their block, and a further row for the distance of that mean from the mean so far
-(Chan, Golub and LeVeque, 1983) makes the sum exact: centring loses nothing, and leaves B^T B positive semi-definite.
+Samples are centred on the mean of their block. A further row for the distance of this mean from the mean so far (Chan,
+Golub and LeVeque, 1983) makes the sum exact, so centring loses nothing and B^T B stays positive semi-definite.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
-THREADED_ROWS = 128  # that LAPACK would share among threads; to forbid it takes a few ms
+THREADED_ROWS = 128  # order of matrices that LAPACK shares among threads; forbidding it costs a few ms
 
 
 class FrequentDirections(Accumulator):
-    """Accumulates a sketch of S over the samples, one block of rows after another.
+    """Accumulate a sketch of S over the samples, one block of rows after another.
 
     Parameters
     ----------
     n_features : int
         p.
     rows : int
-        Directions kept by a shrink, l. There is room for twice as many rows.
+        Directions kept by a shrink, l. The buffer holds twice as many rows.
 
     Attributes
     ----------
     n_samples : int
-        Samples absorbed, but for those of weight 0.
+        Number of samples absorbed, except those of weight 0.
     weight : float
         Sum of their weights; n_samples where none were given.
     mean : ndarray of shape (p,)
@@ -58,13 +58,13 @@ class FrequentDirections(Accumulator):
     shrunk : float
         Delta, in the units of S.
     slack : float
-        Error of rows that were no samples, in the units of S; 0 where all were.
+        Error of rows that were not samples, in the units of S; 0 if all were.
 
     Notes
     -----
-    Cost: about 8 n l p flops, all in float64, whatever the samples' dtype. Memory: 24 l p bytes while it shrinks, 16
-    else. Unlike other statistics this one depends on how the data are cut, within Delta; number, mean, variance of
-    each feature and trace do not.
+    Cost: about 8 n l p flops, all in float64, whatever the samples' dtype. Memory: 24 l p bytes while it shrinks, 16 l
+    p otherwise. Unlike other statistics, the sketch depends on how the data are cut, within Delta; number, mean,
+    variance of each feature and trace do not.
     """
 
     kind = "frequent_directions"
@@ -93,7 +93,7 @@ class FrequentDirections(Accumulator):
         slack: float,
         rows: int,
     ) -> Self:
-        """Return the sketch of samples of which only leading eigenpairs of S are known.
+        """Return the sketch of samples, given only leading eigenpairs of S.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class FrequentDirections(Accumulator):
         n_samples, weight : int, float
             Number of samples, and sum of their weights.
         outside : float
-            Largest eigenvalue that the components leave.
+            Largest eigenvalue outside the components.
         slack : float
             Bound on the error of the pairs, see `slack`.
         rows : int
@@ -118,8 +118,9 @@ class FrequentDirections(Accumulator):
         new._append(components * np.sqrt(values)[:, None])
         new.n_samples, new.weight, new.mean = n_samples, weight, mean.copy()
         new.shrunk, new.slack = outside, slack
-        known = np.einsum("ij,ij,i->j", components, components, values)
-        new._squares = known + max(0.0, trace - float(known.sum())) / len(mean)
+        explained = np.einsum("ij,ij,i->j", components, components, values)
+        # The variance outside the components is known in total only: spread it evenly over the features.
+        new._squares = explained + max(0.0, trace - float(explained.sum())) / len(mean)
         return new
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
@@ -137,11 +138,12 @@ class FrequentDirections(Accumulator):
         Raises
         ------
         NotFiniteError
-            If a sample holds NaN or infinity, or squares overflow. The accumulator is then of no more use.
+            If a sample holds NaN or infinity, or squares overflow. The accumulator must then be discarded.
         """
+        # Weights of 0 and 1 only select rows, which saves the multiplications by weights.
         counts = None if weights is None or (weights[weights != 0] == 1).all() else weights
-        for some, piece in weighted_pieces(block, weights, self.rows):
-            self._absorb_piece(piece, None if counts is None else counts[some], at + some)
+        for places, piece in weighted_pieces(block, weights, self.rows):
+            self._absorb_piece(piece, None if counts is None else counts[places], at + places)
 
     def _absorb_piece(self, piece: Array, weights: Float64 | None, places: npt.NDArray[np.intp]) -> None:
         weight = float(len(piece)) if weights is None else float(np.sum(weights))
@@ -156,17 +158,18 @@ class FrequentDirections(Accumulator):
             squares += between**2
         if not np.isfinite(squares.sum()):
             raise not_finite(piece, places, self.precision)
+        # A single row equals its mean, so only `between` is left of it.
         if len(rows) > 1:
             self._append(rows)
         self._count_in(weight, len(piece), mean, squares, between)
 
     def _between(self, weight: float, mean: Float64) -> Float64:
-        """Return the row that stands for the distance of two means: that so far, and that of further samples."""
+        """Return the row that accounts for the distance of the mean so far and the mean of further samples."""
         share = self.weight * weight / (self.weight + weight)
         return np.sqrt(share) * (mean - self.mean)  # type: ignore[no-any-return]
 
     def _count_in(self, weight: float, n_samples: int, mean: Float64, squares: Float64, between: Float64) -> None:
-        """Move the mean and add to the counts and squares, those of `between` among them."""
+        """Update mean, counts and squares by further samples; `squares` include those of `between`."""
         if self.weight:
             self._append(between[None])
         self.weight += weight
@@ -185,20 +188,21 @@ class FrequentDirections(Accumulator):
             rows = rows[free:]
 
     def _shrink(self) -> None:
-        """Keep the leading `rows` directions at most, each lessened by the first that is not kept."""
+        """Keep at most `rows` leading directions, each reduced by the first that is not kept."""
         gram = self.gram()
-        # One thread: others gain little on so small a matrix, and cost 8 times as much where cores are busy.
+        # One thread: more gain little on so small a matrix, and take 8 times as long where cores are busy.
         with one_blas_thread() if len(gram) >= THREADED_ROWS else nullcontext():
             values, vectors = eigh(gram, lower=False, overwrite_a=True, check_finite=False)
         values, vectors = values[::-1], vectors[:, ::-1]
-        nought = EPS * len(values) * max(values[0], 0.0)  # what rounding makes of directions without variance
-        taken = float(values[self.rows])
-        taken = taken if taken > nought else 0.0
-        count = min(self.rows, int(np.count_nonzero(values > max(taken, nought))))
-        scales = np.sqrt(1 - taken / values[:count])
+        negligible = EPS * len(values) * max(values[0], 0.0)  # rounding leaves this in directions without variance
+        subtracted = float(values[self.rows])
+        subtracted = subtracted if subtracted > negligible else 0.0
+        count = min(self.rows, int(np.count_nonzero(values > max(subtracted, negligible))))
+        # Rows of U^T B have the squared norms `values`; scaling them subtracts `subtracted` from each.
+        scales = np.sqrt(1 - subtracted / values[:count])
         self._held[:count] = times((vectors[:, :count] * scales).T, self._held)
         self._count = count
-        self.shrunk += taken
+        self.shrunk += subtracted
 
     @property
     def sketch(self) -> Float64:
@@ -225,7 +229,7 @@ class FrequentDirections(Accumulator):
         return self._squares / (self.weight or 1.0)
 
     def absorb(self, other: Self) -> None:
-        """Add the samples of another sketch, of as many rows or others; the other is left as it was.
+        """Add the samples of another sketch, of any number of rows; the other is not changed.
 
         Raises
         ------

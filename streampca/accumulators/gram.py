@@ -1,9 +1,9 @@
-"""The Gram matrix of samples, G = sum over features of x x^T, n x n, for p much larger than n, with its probes.
+"""Gram matrix of samples, G = sum over features of x x^T, n x n, for p much larger than n, with its probes.
 
-Cut along features: a block is every sample of some features. Each tile of features is centred on its own mean before it
-is multiplied; what is left of the mean is taken off in float64 at the end, on both sides and at no cost (`centred`). In
-single precision the products of a tile are float32 and are added up in float64; tiles of whole numbers are kept so
-narrow that their products are exact, where the range of the data allows.
+Data are cut along features: a block holds all samples of some features. Each tile of features is centred on its own
+approximate mean before it is multiplied; the remaining mean is removed in float64 at the end, on both sides, at no cost
+(`centred`). In single precision the products of a tile are float32 and are added up in float64; tiles of whole numbers
+are so narrow that their products are exact, if the range of the data allows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from .tile_product import FeatureTile, Multiplied, TileProducts
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-MEAN_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of m 1^T + 1 m^T, relative to its norm, and of the subtraction
-NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)  # of the squares about the centre: what centring leaves is rounding
+# Rounding of m 1^T + 1 m^T and of its subtraction, relative to its norm.
+MEAN_ROUNDING = 4 * float(np.finfo(np.float64).eps)
+# Traces below this share of the squares about the centre are rounding.
+NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class CentredGram:
-    """A Gram matrix of centred samples, each times the root of its weight, ready to be solved.
+    """Gram matrix of centred samples, each times the root of its weight, ready to be solved.
 
     Attributes
     ----------
@@ -45,9 +47,9 @@ class CentredGram:
     trace : float
         Its trace; 0 where all samples are equal.
     products, rounding : ndarray of shape (n, 8)
-        X W of the same rows, and the measured rounding of it.
+        X W of the same rows, and its measured rounding.
     mean_rounding : float
-        Bound on the norm of the rounding that taking off the mean has left in the matrix.
+        Bound on the norm of the rounding that subtracting the mean has left in the matrix.
     """
 
     upper: Float64
@@ -66,12 +68,12 @@ class CentredGram:
         return self.upper.copy(order="F")
 
     def multiply(self, block: Float64) -> Float64:
-        """The matrix times a block of columns, (n, l)."""
+        """Return the matrix times a block of columns, (n, l)."""
         return blas.dsymm(1.0, self.upper, block)  # type: ignore[no-any-return]
 
 
 class Gram(Accumulator):
-    """Accumulates G over the features, one range of them after another.
+    """Accumulate G over the features, one range of them after another.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ class Gram(Accumulator):
     about : {"mean", "zero"}
         Point that products are about: near the mean of the samples, or zero, for inner products of samples as they are.
     centres : int
-        Number of all features, p, where that point is kept for `products`; 0 by default, where it is not.
+        Number of all features, p, to keep that point for `products`; 0 by default, not to keep it.
     integer_units : str
         Class of integer units that blocks of whole numbers are multiplied on, about their mean, e.g. ``"amx"``.
 
@@ -97,7 +99,7 @@ class Gram(Accumulator):
     n_features : int
         Features absorbed.
     n_on_integer_units : int
-        Those that were multiplied on integer units.
+        Number of these that were multiplied on integer units.
 
     Notes
     -----
@@ -127,7 +129,7 @@ class Gram(Accumulator):
         self._pieces = ExactProducts(precision, product_features)
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
-        self._probes = GramProbes.nothing(n_samples, columns=0)
+        self._probes = GramProbes.empty(n_samples, columns=0)
         self._free: list[TileProducts] = []
         self._check = SumCheck(probe_directions(n_samples, seed), self._dtype, one_thread=threads > 1)
 
@@ -141,51 +143,61 @@ class Gram(Accumulator):
         block : ndarray of shape (n, width)
             A range of features; centred on its own mean.
         at : int
-            Position of the first feature: which rows of W it meets.
+            Position of the first feature, which decides the rows of W that multiply it.
         weights : optional
             Samples are weighted at the end, by `centred`; not used here.
 
         Raises
         ------
         NotFiniteError
-            If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
+            If a sample holds NaN or infinity, or products overflow. The accumulator must then be discarded.
         """
         threads = 1 if self.precision == "double" else self.threads
         if self._integers is None and self.integer_units != "none" and block.dtype.kind != "f":
-            self._integers = integer_products(self.integer_units, self.n_samples + 1)  # with their centre
+            # One sample more: the centre is multiplied with the samples.
+            self._integers = integer_products(self.integer_units, self.n_samples + 1)
             self.integer_units = "none" if self._integers is None else self.integer_units
-        how: dict[str, Any] = {"one_thread": threads > 1, "centres": self.about == "mean", "integers": self._integers}
         while len(self._free) < threads:
-            self._free.append(TileProducts(self._dtype, self.product_features, seed=self.seed, **how))
+            self._free.append(
+                TileProducts(
+                    self._dtype,
+                    self.product_features,
+                    seed=self.seed,
+                    one_thread=threads > 1,
+                    centres=self.about == "mean",
+                    integers=self._integers,
+                )
+            )
         for products in self._free:
             products.make_ready(*block.shape)
 
-        def multiplied(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
+        def multiply_tile(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
             products = self._free.pop()
             return products, products.multiply(tile, self._gram, self._check if self.exact else None)
 
-        for products, found in map_in_threads(multiplied, self._tiles(block, at), threads):
-            self._add(found, products)
+        # Results are added by one thread and in the order of the tiles, whatever the number of threads.
+        for products, result in map_in_threads(multiply_tile, self._tiles(block, at), threads):
+            self._add(result, products)
             self._free.append(products)
         self.n_features += block.shape[1]
 
     @property
     def exact(self) -> bool:
-        """True where every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
+        """True if every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
         return self._pieces.exact
 
     @property
     def sums_exactly(self) -> bool:
-        """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
+        """True if products and their sums were exact: no entry is larger than the largest on the diagonal."""
         return self.exact and bool(self._gram.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
     @property
     def agrees(self) -> bool | None:
-        """True where exact sums are those along random directions; None where sums are not exact."""
+        """True if exact sums match those along random directions; None if sums are not exact."""
         return self._check.agrees(self._gram) if self.sums_exactly else None
 
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
-        """Cut features into tiles, each as wide as is right when its turn comes."""
+        """Yield tiles of features; the width of each is decided when its turn comes."""
         start, whole = 0, holds_whole_numbers(block)
         while start < block.shape[1]:
             width = self.product_features if self._integers else self._pieces.length(whole)
@@ -194,32 +206,32 @@ class Gram(Accumulator):
             self._probes.tiles += 1
             start = stop
 
-    def _add(self, found: Multiplied, products: TileProducts) -> None:
-        """Add a tile's products; those that are not exact and could be are made again in halves."""
-        tile = found.tile
-        if not np.isfinite(found.largest):
+    def _add(self, result: Multiplied, products: TileProducts) -> None:
+        """Add a tile's products; multiply the tile in halves if that makes inexact products exact."""
+        tile = result.tile
+        if not np.isfinite(result.largest):
             raise not_finite(tile.values, 0, self.precision)
-        if found.on_integer_units:
+        if result.on_integer_units:
             self.n_on_integer_units += tile.width
-        elif self._pieces.must_halve(found.largest, tile.width, tile.whole):
+        elif self._pieces.must_halve(result.largest, tile.width, tile.whole):
             for half in tile.halves():
                 self._add(products.multiply(half, self._gram, self._check if self.exact else None), products)
             return
-        if found.product is not None:
-            self._gram += found.product
-        if found.check is not None:
-            self._check.sums += found.check
+        if result.product is not None:
+            self._gram += result.product
+        if result.check is not None:
+            self._check.sums += result.check
         if len(self._centres):
-            self._centres[tile.at : tile.at + tile.width] = found.centre
-        self._probes.along += found.along
-        if found.rounding is not None:
-            self._probes.along_rounding += found.rounding
+            self._centres[tile.at : tile.at + tile.width] = result.centre
+        self._probes.along += result.along
+        if result.rounding is not None:
+            self._probes.along_rounding += result.rounding
             self._probes.checked += min(tile.width, CHECK_FEATURES)
 
     # -- as a value
 
     def absorb(self, other: Self) -> None:
-        """Add the features of another accumulator to this one; the other is left as it was.
+        """Add the features of another accumulator to this one; the other is not changed.
 
         Raises
         ------
@@ -238,13 +250,13 @@ class Gram(Accumulator):
         self._pieces.absorb(other._pieces)
 
     def release(self) -> None:
-        """Give back the working memory; it is taken again when more features come."""
+        """Free the working memory; `update` allocates it again."""
         self._free = []
 
     def products(self) -> tuple[Float64, Float64]:
-        """The sums themselves, (n, n) in Fortran order, upper triangle; uses the accumulator up.
+        """Return the sums, (n, n) in Fortran order, upper triangle, and the point they are about, (p,), if kept.
 
-        The second is the point that they are about, (p,), where it was kept.
+        The accumulator must not be used afterwards.
 
         Raises
         ------
@@ -253,16 +265,17 @@ class Gram(Accumulator):
         """
         self.release()
         check_finite(self._gram)
+        # The matrix is handed over and not copied: it may take most of the budget.
         gram, self._gram = self._gram, np.zeros((0, 0))
         return gram, self._centres
 
     def centred(self, weights: Float64 | None = None) -> CentredGram:
-        """The Gram matrix of samples less their mean, times the roots of their weights; uses the accumulator up.
+        """Return the Gram matrix of samples less their mean, times the roots of their weights; uses up the accumulator.
 
         Parameters
         ----------
         weights : ndarray of shape (n,), optional
-            How often each sample counts, at least 0; the mean is weighted too.
+            Weight of each sample, at least 0; the mean is weighted too.
 
         Raises
         ------
@@ -271,8 +284,8 @@ class Gram(Accumulator):
 
         Notes
         -----
-        G' = R (I - 1 w^T) G (I - w 1^T) R in float64, for w adding up to 1: of the centre that was subtracted before
-        multiplying nothing is left, were it off by a standard deviation.
+        G' = R (I - 1 w^T) G (I - w 1^T) R in float64, for w adding up to 1: the result does not depend on the centre
+        that was subtracted before multiplying, even if that was off by a standard deviation.
         """
         gram, _ = self.products()
         share = np.full(len(gram), 1 / len(gram)) if weights is None else weights / weights.sum()
@@ -280,7 +293,7 @@ class Gram(Accumulator):
         squares = float(np.sum(gram.diagonal() if weights is None else gram.diagonal() * weights))
         means, _ = centre_products(gram, weights)
         trace = float(gram.trace())
-        # Errors of one feature and another are independent: those not measured add to the others as squares do.
+        # Errors of different features are independent, so their squares add up: scale from checked to all features.
         scale = (self.n_features / (self._probes.checked or 1)) ** 0.5
         products, rounding = (
             (sums - share @ sums) * (1.0 if roots is None else roots[:, None])
@@ -291,7 +304,7 @@ class Gram(Accumulator):
         return CentredGram(gram, trace, products, rounding, mean_rounding=off)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the matrix itself, to be written down and not to."""
+        """Return everything as plain arrays; without `copy` the matrix itself, to be stored but not written to."""
         gram = self._gram.copy(order="F") if copy else self._gram.view()
         gram.flags.writeable = copy
         return {
@@ -313,12 +326,16 @@ class Gram(Accumulator):
     def from_state(
         cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1, integer_units: str = "none"
     ) -> Self:
-        """Exact inverse of `state`; without `copy` a matrix in Fortran order is taken over, not to be used again."""
-        precision = "double" if state["double"] else "single"
-        features, seed = int(state["product_features"]), int(state["seed"])
-        about = "zero" if state["about_zero"] else "mean"
-        how: dict[str, Any] = {"precision": precision, "product_features": features, "threads": threads, "seed": seed}
-        new = cls(len(state["gram"]), about=about, integer_units=integer_units, **how)
+        """Return the accumulator whose `state` this is; without `copy` it takes over a matrix in Fortran order."""
+        new = cls(
+            len(state["gram"]),
+            precision="double" if state["double"] else "single",
+            product_features=int(state["product_features"]),
+            threads=threads,
+            seed=int(state["seed"]),
+            about="zero" if state["about_zero"] else "mean",
+            integer_units=integer_units,
+        )
         new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
         new._centres = np.array(state["centres"], dtype=np.float64)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
@@ -334,17 +351,18 @@ def centre_products(products: Float64, weights: Float64 | None = None) -> tuple[
     Returns
     -------
     means : ndarray of shape (n,)
-        Inner products of each sample with the mean of all, before centring.
+        Inner products of each sample with the mean, before centring.
     level : float
-        That of the mean with itself.
+        Inner product of the mean with itself.
 
     Notes
     -----
-    Makes R (I - 1 w^T) G (I - w 1^T) R, for the shares w of the weights and R their roots, in float64.
+    Computes R (I - 1 w^T) G (I - w 1^T) R in float64, with w the weights' shares and R the weights' roots.
     """
     share = np.full(len(products), 1 / len(products)) if weights is None else weights / weights.sum()
     means: Float64 = blas.dsymv(1.0, products, share)
     level = float(share @ means)
+    # G - m 1^T - 1 m^T + level, as one symmetric rank-two update of the upper triangle.
     blas.dsyr2(-1.0, means - level / 2, np.ones(len(products)), a=products, overwrite_a=1)
     if weights is not None:
         roots = np.sqrt(weights)

@@ -1,7 +1,7 @@
-"""Sums beside products with the Gram matrix, measured once: its trace, and products with probes for error bounds.
+"""Sums measured once beside products with the Gram matrix: its trace, and products with probes for error bounds.
 
-Directions of samples tell what is left of G outside of some vectors, and whether products with it were right; those of
-features, multiplied once more when components are made, tell the errors of these.
+Products with directions of samples show how much of G lies outside of some vectors, and whether products with G were
+right. Directions of features are multiplied once more when components are computed, and show the errors of these.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
-def without(columns: Float64, roots: Float64) -> Float64:
-    """Return columns (n, some) less their part along the roots of the weights (n,), which is that of the mean."""
+def remove_mean_part(columns: Float64, roots: Float64) -> Float64:
+    """Return columns (n, m) less their part along the roots of the weights (n,), which a mean contributes."""
     return columns - np.outer(roots, (roots @ columns) / float(roots @ roots))
 
 
 def sample_directions(roots: Float64, seed: int) -> Float64:
-    """Return random directions of samples without a part of the mean, W, (n, 16), given roots of the weights (n,).
+    """Return random directions of samples, W, (n, 16), orthogonal to the roots of the weights, (n,).
 
     Rounded to float32: both precisions multiply the same numbers.
     """
-    return without(probe_directions(len(roots), seed, PROBES_OF_PASS), roots).astype(np.float32).astype(np.float64)
+    directions = probe_directions(len(roots), seed, PROBES_OF_PASS)
+    return remove_mean_part(directions, roots).astype(np.float32).astype(np.float64)
 
 
 @dataclass
@@ -44,9 +45,9 @@ class GramProbes:
     along : ndarray of shape (n, 8)
         X W, for W random directions of features.
     products_rounding, along_rounding : ndarray
-        Rounding errors of both, over the features that were checked.
+        Rounding errors of both, summed over the checked features.
     squares, whole : float
-        Sums of squared distances from the mean, and from what was subtracted for it.
+        Sums of squared distances from the mean, and from the approximate mean that was subtracted.
     checked : int
         Number of features whose rounding was measured.
     tiles : int
@@ -63,8 +64,8 @@ class GramProbes:
     tiles: int = 0
 
     @classmethod
-    def nothing(cls, n: int, columns: int = PROBES_OF_PASS) -> GramProbes:
-        """Return the sums over no features of n samples, for so many random directions of samples."""
+    def empty(cls, n: int, columns: int = PROBES_OF_PASS) -> GramProbes:
+        """Return sums of 0 for n samples and `columns` random directions of samples."""
         products, along, products_rounding, along_rounding = (
             np.zeros((n, count)) for count in (columns, PROBES, columns, PROBES)
         )
@@ -73,11 +74,11 @@ class GramProbes:
     def add(self, other: GramProbes) -> None:
         """Add the sums over other features."""
         for name, value in vars(other).items():
-            mine = getattr(self, name)
+            total = getattr(self, name)
             if isinstance(value, np.ndarray):
-                mine += value
+                total += value
             else:
-                setattr(self, name, mine + value)
+                setattr(self, name, total + value)
 
     def state(self) -> dict[str, Array]:
         """Return the sums as plain arrays."""
@@ -86,5 +87,5 @@ class GramProbes:
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> GramProbes:
         """Return the sums whose `state` is among these arrays."""
-        own = {name: array.copy() for name, array in state.items() if name.startswith("measured_")}
-        return cls(**as_values(own, "measured_"))
+        arrays = {name: array.copy() for name, array in state.items() if name.startswith("measured_")}
+        return cls(**as_values(arrays, "measured_"))

@@ -1,7 +1,7 @@
-"""`GroupMoments`: means of samples by group, and how features vary and follow time within groups.
+"""`GroupMoments`: means of samples by group, and variance and regression on time of features within groups.
 
-Sums of squares and of products are about the means of the groups, so that a cycle that is larger than all else takes no
-digits from what is left; parts are combined as by Chan, Golub and LeVeque (1983).
+Sums of squares and of products are about the means of the groups, so that a cycle larger than everything else costs no
+digits of the rest; parts are combined by the formulas of Chan, Golub and LeVeque (1983).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUMS = ("n_samples", "weights", "means", "fine", "mean_times", "squares", "produ
 
 
 class GroupMoments(Accumulator):
-    """Accumulates the moments of groups of samples, in float64 whatever the samples' dtype.
+    """Accumulate the moments of groups of samples, in float64 whatever the samples' dtype.
 
     Parameters
     ----------
@@ -38,18 +38,18 @@ class GroupMoments(Accumulator):
     times : ndarray of shape (n,), optional
         Time of each sample, or another number that features may follow; 0 by default.
     apart : bool, default=False
-        Keep the squares and products of each group by themselves.
+        Keep the squares and products of each group separately.
 
     Attributes
     ----------
     n_samples : int
         Number of samples absorbed, except those of weight 0.
     weights : ndarray of shape (g,)
-        Sum of the weights of each group's samples: their number where none were given.
+        Sum of the weights of each group's samples: their number if none were given.
     means : ndarray of shape (g, p)
         Mean of each group.
     fine : ndarray of shape (1, p), or (0, p) where there are groups
-        Rounding of the mean: where samples have a large offset it is seen in the squares.
+        Rounding of the mean, which affects the squares of samples with a large offset.
     mean_times : ndarray of shape (g,)
         Mean time of each group.
     squares : ndarray of shape (p,), or (g, p) if `apart`
@@ -103,18 +103,18 @@ class GroupMoments(Accumulator):
         Raises
         ------
         NotFiniteError
-            If a sample holds NaN or infinity, or squares overflow. The accumulator is then of no more use.
+            If a sample holds NaN or infinity, or squares overflow. The accumulator must then be discarded.
         """
-        for some, piece in weighted_pieces(block, weights, max(1, GROUP_PIECE // max(1, self.n_features))):
+        for places, piece in weighted_pieces(block, weights, max(1, GROUP_PIECE // max(1, self.n_features))):
             if not has_safe_squares(piece, "double"):
-                raise not_finite(piece, at + some, "double")
-            groups = np.zeros(len(some), np.intp) if self._groups is None else self._groups[at + some]
-            times = np.zeros(len(some)) if self._times is None else self._times[at + some]
-            counts = np.ones(len(some)) if weights is None else weights[some]
+                raise not_finite(piece, at + places, "double")
+            groups = np.zeros(len(places), np.intp) if self._groups is None else self._groups[at + places]
+            times = np.zeros(len(places)) if self._times is None else self._times[at + places]
+            counts = np.ones(len(places)) if weights is None else weights[places]
             for group in np.unique(groups):
                 rows = np.flatnonzero(groups == group)
                 self._add(int(group), piece[rows].astype(np.float64), times[rows], counts[rows])
-            self.n_samples += len(some)
+            self.n_samples += len(places)
 
     def _add(self, group: int, rows: Float64, times: Float64, counts: Float64) -> None:
         """Add rows of one group; they are overwritten."""
@@ -139,19 +139,21 @@ class GroupMoments(Accumulator):
         products: Float64 | None = None,
         fine: Float64 | None = None,
     ) -> None:
-        """Add the moments of some samples of a group; sums about their own mean that are None are 0."""
+        """Add the moments of further samples of a group; sums about the mean of these samples are 0 if None."""
         total = self.weights[group] + weight
         later = mean_time - self.mean_times[group]
+        # A single group keeps the rounding of its mean as well: subtract both parts.
         apart, is_split = mean - self.means[group], len(self.fine) > 0
         if is_split:
             apart += (0.0 if fine is None else fine) - self.fine[0]
         share = weight / total
         between = self.weights[group] * share
-        own = group if self.squares.ndim == 2 else slice(None)
-        all_squares, all_products = self.squares[own], self.products[own]
+        index = group if self.squares.ndim == 2 else slice(None)
+        all_squares, all_products = self.squares[index], self.products[index]
         for whole, part in ((all_squares, squares), (all_products, products)):
             if part is not None:
                 whole += part
+        # Terms for the distance of the two means; a group without samples just receives the new means.
         if between:
             all_products += between * later * apart
             if is_split:
@@ -171,45 +173,47 @@ class GroupMoments(Accumulator):
         for group in np.flatnonzero(other.weights).tolist():
             fine = other.fine[0] if len(other.fine) else None
             about = float(other.weights[group]), other.means[group], float(other.mean_times[group])
+            # Squares and products of all groups are added at once below; here only the terms between means.
             self._combine(group, *about, fine=fine)
         self.squares += other.squares
         self.products += other.products
         self.n_samples += other.n_samples
 
-    def joined(self, some: Sequence[int]) -> GroupMoments:
-        """Return the moments of some groups, kept apart, as those of a single group."""
+    def joined(self, groups: Sequence[int]) -> GroupMoments:
+        """Return the joint moments of these groups, which are kept apart, as one group."""
         new = GroupMoments(self.n_features, apart=True)
-        for group in some:
+        for group in groups:
             if self.weights[group]:
                 about = float(self.weights[group]), self.means[group], float(self.mean_times[group])
                 new._combine(0, *about, self.squares[group], self.products[group])
         return new
 
-    def of_features(self, some: npt.NDArray[np.intp]) -> GroupMoments:
-        """Return the moments of some features, of groups kept apart; no further samples can be added."""
-        new = GroupMoments(len(some), count=len(self.weights), apart=True)
+    def of_features(self, features: npt.NDArray[np.intp]) -> GroupMoments:
+        """Return the moments of these features, of groups kept apart; no further samples can be added."""
+        new = GroupMoments(len(features), count=len(self.weights), apart=True)
         new.n_samples, new.weights, new.mean_times = self.n_samples, self.weights.copy(), self.mean_times.copy()
-        new.means, new.squares, new.products = (each[:, some] for each in (self.means, self.squares, self.products))
+        new.means, new.squares = self.means[:, features], self.squares[:, features]
+        new.products = self.products[:, features]
         return new
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return groups, times and sums as plain arrays."""
-        own = {"groups": self._groups, "times": self._times}
-        return as_arrays({name: getattr(self, name) for name in SUMS} | own, copy=copy)
+        labels = {"groups": self._groups, "times": self._times}
+        return as_arrays({name: getattr(self, name) for name in SUMS} | labels, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
         """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
         count, p = state["means"].shape
-        given = {name: array.copy() for name, array in state.items()} if copy else state
-        new = cls(p, given.get("groups"), count, given.get("times"), apart=given["squares"].ndim == 2)
+        arrays = {name: array.copy() for name, array in state.items()} if copy else state
+        new = cls(p, arrays.get("groups"), count, arrays.get("times"), apart=arrays["squares"].ndim == 2)
         for name in SUMS:
-            setattr(new, name, given[name])
-        new.n_samples = int(given["n_samples"])
+            setattr(new, name, arrays[name])
+        new.n_samples = int(arrays["n_samples"])
         return new
 
 
 def _added(coarse: Float64, fine: Float64) -> tuple[Float64, Float64]:
-    """Return the sum of two arrays and its rounding, exact where the first is the larger one."""
+    """Return the sum of two arrays and its rounding, which is exact where the first is the larger one."""
     whole = coarse + fine
     return whole, (coarse - whole) + fine

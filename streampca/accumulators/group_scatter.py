@@ -1,7 +1,7 @@
-"""`GroupScatter`: the scatter matrix of each of some groups of samples, over some of their features, in one pass.
+"""`GroupScatter`: the scatter matrix of each group of samples, over selected features, in one pass.
 
-Samples of several groups have the sum of these groups' matrices, about their common mean: a model is fitted to each
-training set of a cross-validation without reading it again.
+The scatter matrix of several groups together is the sum of theirs about the common mean, so that a model is fitted to
+each training set of a cross-validation without reading it again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Places = npt.NDArray[np.integer[Any]]
 
 
 class GroupScatter(Accumulator):
-    """Accumulates a `Scatter` for each group of samples.
+    """Accumulate a `Scatter` for each group of samples.
 
     Parameters
     ----------
     features : ndarray of int, shape (m,), or int
-        Places of the features that count, ascending; or the number of features, all of which count.
+        Positions of the features to use, ascending; or the number of features, to use all.
     count : int
         Number of groups, g.
     groups : ndarray of int, shape (n,), optional
@@ -38,7 +38,7 @@ class GroupScatter(Accumulator):
     Attributes
     ----------
     scatters : list of Scatter
-        One a group.
+        One for each group.
 
     Notes
     -----
@@ -58,14 +58,14 @@ class GroupScatter(Accumulator):
         rows = block if self._features is None else block[:, self._features]
         if self._groups is None:
             return self.scatters[0].update(rows, at=at, weights=weights)
-        own = self._groups[at : at + len(block)]
+        groups = self._groups[at : at + len(block)]
         for group, scatter in enumerate(self.scatters):
-            scatter.update(rows, at=at, weights=np.where(own == group, 1.0 if weights is None else weights, 0.0))
+            scatter.update(rows, at=at, weights=np.where(groups == group, 1.0 if weights is None else weights, 0.0))
         return None
 
     @property
     def n_features(self) -> int:
-        """Number of features that count, m."""
+        """Number of features used, m."""
         return self.scatters[0].n_features
 
     @property
@@ -75,7 +75,7 @@ class GroupScatter(Accumulator):
 
     @property
     def weight(self) -> float:
-        """Sum of their weights."""
+        """Sum of the weights of these samples."""
         return sum(scatter.weight for scatter in self.scatters)
 
     @property
@@ -83,30 +83,31 @@ class GroupScatter(Accumulator):
         """Precision of products."""
         return self.scatters[0].precision
 
-    def joined(self, some: Sequence[int]) -> Scatter:
-        """Return the scatter of the samples of some groups, at least one, as a new value."""
-        first, *others = (self.scatters[group] for group in some)
-        found = type(first).from_state(first.state(copy=False))
+    def joined(self, groups: Sequence[int]) -> Scatter:
+        """Return the scatter of the samples of these groups, at least one, as a new value."""
+        first, *others = (self.scatters[group] for group in groups)
+        joined = type(first).from_state(first.state(copy=False))
         for other in others:
-            found.absorb(other)
-        return found
+            joined.absorb(other)
+        return joined
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another; see `Accumulator.absorb`."""
-        for own, given in zip(self.scatters, other.scatters, strict=True):
-            own.absorb(given)
+        for scatter, added in zip(self.scatters, other.scatters, strict=True):
+            scatter.absorb(added)
 
     def release(self) -> None:
-        """Give back the working memory."""
+        """Free the working memory."""
         for scatter in self.scatters:
             scatter.release()
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the states of the groups under their numbers, and features and groups, as plain arrays."""
-        own = as_arrays({"features": self._features, "groups": self._groups}, copy=True)  # shared with others
+        # Copied in any case: other accumulators share these two arrays.
+        arrays = as_arrays({"features": self._features, "groups": self._groups}, copy=True)
         for group, scatter in enumerate(self.scatters):
-            own |= as_arrays(scatter.state(copy=copy), f"{group}_")
-        return own
+            arrays |= as_arrays(scatter.state(copy=copy), f"{group}_")
+        return arrays
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False) -> Self:
@@ -114,6 +115,7 @@ class GroupScatter(Accumulator):
         new = cls(np.array(state["features"]) if "features" in state else 0, count=0)
         new._groups = np.array(state["groups"]) if "groups" in state else None
         for group in range(sum(name.endswith("_centre") for name in state)):
-            own = {name.removeprefix(f"{group}_"): each for name, each in state.items() if name.startswith(f"{group}_")}
-            new.scatters.append(Scatter.from_state(own, copy=copy, one_thread=one_thread))
+            prefix = f"{group}_"
+            arrays = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+            new.scatters.append(Scatter.from_state(arrays, copy=copy, one_thread=one_thread))
         return new

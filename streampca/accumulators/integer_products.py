@@ -1,16 +1,16 @@
-"""X^T X and X X^T of blocks of whole numbers of 8 or 16 bits, on the integer units of a processor: exactly, and fast.
+"""X^T X and X X^T of blocks of whole numbers of 8 or 16 bits, exactly and fast, on integer units of the processor.
 
-Products of unsigned with signed bytes are added up in int32 by instructions of their own (VNNI, AMX, those of ARM). The
-left factor is the block x, the right one x - 128, which is x with its first bit flipped: X^T (X - 128) lacks 128 times
-the sums of the columns, which are added afterwards. Numbers of 16 bits are two features of 8 bits each, low and high,
-and their products ll + 256 (lh + hl) + 65536 hh. A sum of r products is at most 255 * 128 * r, which int32 holds up to
-65793 rows; pieces are shorter. Centring may follow the product here, because float64 holds all whole numbers on the
-way: with column sums s and whole numbers c, the sum of (x - c)(x - c)^T is X^T X - c t^T - s c^T for t = s - r c. Only
-then is it added to the total, whose digits are no concern of a piece: it may hold fractions of other samples.
+Special instructions (VNNI, AMX, those of ARM) add up products of unsigned with signed bytes in int32. The left factor
+is the block x, the right one x - 128, which is x with its first bit flipped: X^T (X - 128) lacks 128 times the sums of
+the columns, which are added afterwards. Numbers of 16 bits are two features of 8 bits each, low and high, and their
+products are ll + 256 (lh + hl) + 65536 hh. A sum of r products is at most 255 * 128 * r, which int32 holds up to 65793
+rows; pieces are shorter. Centring can follow the product here, because float64 holds all whole numbers on the way: with
+column sums s and whole numbers c, the sum of (x - c)(x - c)^T is X^T X - c t^T - s c^T for t = s - r c. Only then is it
+added to the total, which can hold fractions from other samples.
 
-The products are those of `MatMulInteger` in onnxruntime, of a graph of four nodes that is written down here byte by
-byte (`graph`). On processors without such instructions the same kernels add pairs of products in 16 bits, which
-saturate: `is_exact` finds that by trying, and the caller multiplies in floating point instead.
+The products are computed by `MatMulInteger` of onnxruntime, in a graph of four nodes that is written here byte by byte
+(`graph`). On processors without such instructions the same kernels add pairs of products in 16 bits, which saturate:
+`is_exact` detects this by trying, and the caller multiplies in floating point instead.
 
 References
 ----------
@@ -38,18 +38,19 @@ Bytes = npt.NDArray[np.uint8]
 Float64 = npt.NDArray[np.float64]
 
 UINT8, INT8, INT32, INT64 = 2, 3, 6, 7  # element types of onnx.proto
-SIGNED = {"amx": True, "vnni": True, "arm": True}  # kernel classes: whether their right factor is signed
-# Rows of the products that are tried: those of one instruction, of a few, and what they leave. No pair is in one row.
+SIGNED = {"amx": True, "vnni": True, "arm": True}  # kernel class: whether the right factor is signed
+# Row counts of the products that are tried: one instruction, a few of them, and remainders. A single row has no pair of
+# products, so it cannot saturate.
 TRIED_ROWS = (2, 3, 4, 5, 6, 7, 8, 9, 15, 31, 33, 63, 64, 65, 67)
-NARROW = 16  # columns by which products of as many rows as are multiplied at a time are tried
-SUMMED_ROWS = 256  # of bytes, whose sums 16 bits hold
-TURNED_COLUMNS = 256  # transposed at a time, in the cache: 1000 rows of 4096 bytes in 3 ms, all at once in 14
-_FIRST = threading.Lock()  # threads that start together make one session, and try it once
+NARROW = 16  # columns of the products of a whole run of rows that are tried
+SUMMED_ROWS = 256  # rows of bytes whose sums 16 bits hold
+TURNED_COLUMNS = 256  # columns transposed at a time, in the cache: 1000 rows of 4096 bytes in 3 ms, all at once in 14
+_FIRST = threading.Lock()  # threads that start together create one session, and try it once
 
 
 @dataclass(frozen=True)
 class IntegerKernel:
-    """A product of bytes with int32 sums.
+    """Product of bytes with int32 sums.
 
     Attributes
     ----------
@@ -69,7 +70,7 @@ class IntegerKernel:
         return (2**31 - 1) // (255 * (128 if self.signed else 255))
 
     def piece_rows(self, width: int) -> int:
-        """Return the number of rows, of so many bytes each, whose products are added up in int32."""
+        """Return the number of rows, of `width` bytes each, whose products are added up in int32."""
         return min(integer_rows(width), self.most_rows)
 
     def run_rows(self, width: int) -> int:
@@ -77,7 +78,7 @@ class IntegerKernel:
         return min(max(LEAST_INTEGER_ROWS, INTEGER_RUN // width), self.piece_rows(width))
 
 
-# -- the graph, as bytes of onnx.proto: a field is its number and kind, and its value
+# -- the graph, as bytes of onnx.proto: each field is written as its number and wire type, and its value
 
 
 def _varint(number: int) -> bytes:
@@ -143,19 +144,19 @@ def graph(*, signed: bool) -> bytes:
 
 @cache
 def onnxruntime_kernel(*, signed: bool) -> IntegerKernel:
-    """Return the product by onnxruntime, in the thread that calls; several may at a time.
+    """Return the product by onnxruntime, which runs in the calling thread; several threads can call it at a time.
 
     Raises
     ------
     ImportError
         If onnxruntime is not installed.
     """
-    import onnxruntime  # 20 MiB, and only where it is used
+    import onnxruntime  # 20 MiB, loaded on first use only
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = False  # which would keep the largest it has seen
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False  # an arena keeps its largest size
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(graph(signed=signed), options, providers=["CPUExecutionProvider"])
 
@@ -171,38 +172,38 @@ def onnxruntime_kernel(*, signed: bool) -> IntegerKernel:
     return IntegerKernel(multiply, signed)
 
 
-# -- whether it is exact
+# -- the trial of exactness
 
 
 def tile_columns(width: int) -> int:
-    """Return how many columns are multiplied at a time: tiles of about the same size, by whole instructions."""
+    """Return the number of columns multiplied at a time: tiles of similar size, multiples of one instruction."""
     columns = -(-width // -(-width // INTEGER_TILE))
     return min(columns + -columns % NARROW, INTEGER_TILE)
 
 
 def tiles_of(width: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Yield the columns, from and to, that are multiplied at a time with all those up to them."""
+    """Yield the start and stop of each tile of columns, which is multiplied with all columns before its stop."""
     for start in range(0, width, columns):
         yield start, min(start + columns, width)
 
 
 def tried_shapes(kernel: IntegerKernel, width: int) -> Iterator[tuple[int, int]]:
-    """Yield the rows and columns of the products that are tried, for rows of so many bytes.
+    """Yield the rows and columns of the products that are tried, for rows of `width` bytes.
 
-    Tiles of other places differ in the number of columns by whole tiles. Of a whole run, and one that lacks some
-    rows, a few columns are tried.
+    Tiles at other positions differ in their number of columns by whole tiles. A run of full length, and one that lacks
+    a few rows, are tried with few columns.
     """
     tile = tile_columns(width)
     columns = width if width <= 2 * tile else tile + (width - 1) % tile + 1
     yield from ((rows, columns) for rows in TRIED_ROWS)
-    yield from ((kernel.run_rows(width) - left, min(width, NARROW)) for left in (0, 5))
+    yield from ((kernel.run_rows(width) - missing, min(width, NARROW)) for missing in (0, 5))
 
 
 @cache
 def is_exact(kernel: IntegerKernel, width: int) -> bool:
-    """Return whether products of the largest values there are come out right, in the shapes of rows of so many bytes.
+    """Return whether products of the largest values are right, in the shapes that rows of `width` bytes need.
 
-    Tried once in a process: 0.04 s for 784 features, 0.06 s at most, where they are slow.
+    This is tried once per process: 0.04 s for 784 features, at most 0.06 s on slow processors.
     """
     tile = tile_columns(width)
     return all(_is_exact(kernel, rows, columns, tile) for rows, columns in tried_shapes(kernel, width))
@@ -210,7 +211,8 @@ def is_exact(kernel: IntegerKernel, width: int) -> bool:
 
 def _is_exact(kernel: IntegerKernel, rows: int, columns: int, tile: int) -> bool:
     x = np.random.default_rng([rows, columns]).choice(np.array([0, 255], np.uint8), (rows, columns))
-    x[:, ::3] = 255  # every third column: 255 times 127, and times -128 where others are 0
+    # Every third column holds the largest value, so that products of 255 with 127 and with -128 are added up.
+    x[:, ::3] = 255
     y, wide = signed_bytes(x) if kernel.signed else x, x.astype(np.float64)
     for start, stop in tiles_of(columns, tile):
         out = np.empty((stop - start, stop), np.int32)
@@ -226,7 +228,7 @@ def signed_bytes(x: Bytes) -> npt.NDArray[np.int8]:
 
 
 def integer_products(units: str, n_features: int) -> IntegerProducts | None:
-    """Return the products of a kernel class; None where there is none, or it is not installed or not exact."""
+    """Return the products of a kernel class; None if it does not exist, is not installed or is not exact."""
     if units not in SIGNED or sys.byteorder != "little":
         return None
     with _FIRST:
@@ -242,14 +244,14 @@ def integer_products(units: str, n_features: int) -> IntegerProducts | None:
 
 @dataclass(frozen=True)
 class Whole:
-    """A block of whole numbers as bytes.
+    """Block of whole numbers as bytes.
 
     Attributes
     ----------
     words : ndarray of uint8 or uint16, shape (rows, p)
-        The numbers less `least`.
+        Numbers less `least`.
     least : int
-        Least number of their dtype.
+        Smallest number of their dtype.
     """
 
     words: Array
@@ -257,7 +259,7 @@ class Whole:
 
 
 def as_whole(block: Array) -> Whole | None:
-    """Return a block of whole numbers as bytes, of unsigned ones a view; None where 16 bits do not hold them."""
+    """Return a block of whole numbers as bytes (a view if unsigned); None if 16 bits do not hold them."""
     dtype = block.dtype
     if dtype.kind == "f":
         low, high = float(block.min(initial=0)), float(block.max(initial=0))
@@ -276,13 +278,14 @@ def as_whole(block: Array) -> Whole | None:
         block = np.ascontiguousarray(block, block.dtype.newbyteorder("="))
     if block.dtype.kind == "u":
         return Whole(block, 0)
+    # Flipping the sign bit subtracts the smallest number of the dtype.
     unsigned = np.dtype(f"u{block.itemsize}")
     least = int(np.iinfo(block.dtype).min)
     return Whole(block.view(unsigned) ^ unsigned.type(-least), least)
 
 
 class IntegerProducts:
-    """Scatter and Gram matrices of blocks of whole numbers, added to a total.
+    """Computes scatter and Gram matrices of blocks of whole numbers, and adds them to a total.
 
     Parameters
     ----------
@@ -309,13 +312,14 @@ class IntegerProducts:
         Returns
         -------
         sums, squares : ndarray of shape (p,)
-            Sums of the rows less the centre, and of the squares of that.
+            Sums of the rows less the centre, and of their squares.
         """
         words = whole.words
         rows, p = words.shape
         sums, about = _sums(words), centre - whole.least
         centred, squares = sums - rows * about, np.empty(p)
         for first, last, tile in self._tiles(words, sums):
+            # X^T X - c t^T - s c^T, see the module's docstring.
             blas.dger(-1.0, about[:last], centred[first:last], a=tile.T, overwrite_a=1)
             blas.dger(-1.0, sums[:last], about[first:last], a=tile.T, overwrite_a=1)
             squares[first:last] = tile[:, first:].diagonal()
@@ -323,49 +327,52 @@ class IntegerProducts:
         return centred, squares
 
     def add_among(self, whole: Whole, centre: Float64, gram: Float64) -> Float64:
-        """Add the inner products of samples about whole numbers to the upper triangle of a total, in any thread.
+        """Add the inner products of samples about whole numbers to the upper triangle of a total; thread-safe.
 
         Parameters
         ----------
         whole : Whole
             Some features of all samples, (n, width); at most `piece_rows` features.
         centre : ndarray of shape (width,)
-            Point that products are about, of whole numbers between the least and the greatest of each feature.
+            Point that products are about: whole numbers between the least and the greatest of each feature.
         gram : ndarray of shape (n, n)
             Total, in Fortran order. Whole numbers below 2^51 stay exact.
 
         Returns
         -------
         squares : ndarray of shape (n,)
-            Square of the distance of each sample from the centre.
+            Squared distance of each sample from the centre.
 
         Notes
         -----
-        The centre is multiplied as one sample more, c: (x - c)^T (y - c) is x^T y - x^T c - c^T y + c^T c.
+        The centre c is multiplied as one more sample: (x - c)^T (y - c) is x^T y - x^T c - c^T y + c^T c.
         """
         words = whole.words
         n, width = words.shape
-        turned = np.empty((width, n + 1), words.dtype)  # the centre before the samples: every tile needs x^T c
+        turned = np.empty((width, n + 1), words.dtype)  # the centre comes first: every tile needs x^T c
         turned[:, 0] = centre - whole.least
         for start in range(0, width, TURNED_COLUMNS):
-            some = slice(start, start + TURNED_COLUMNS)
-            turned[some, 1:] = np.ascontiguousarray(words[:, some]).T
+            columns = slice(start, start + TURNED_COLUMNS)
+            turned[columns, 1:] = np.ascontiguousarray(words[:, columns]).T
         with_centre, squares = np.empty(n + 1), np.empty(n + 1)
         for first, last, tile in self._tiles(turned, _sums(turned)):
             with_centre[first:last] = tile[:, 0]
             tile -= (with_centre[first:last] - with_centre[0])[:, None]
             tile -= with_centre[:last]
             squares[first:last] = tile[:, first:].diagonal()
+            # The first row and column belong to the centre, and are not part of the Gram matrix.
             begin = max(1, first)
+            # Threads share the total.
             with self._adding:
                 gram.T[begin - 1 : last - 1, : last - 1] += tile[begin - first :, 1:]
         return squares[1:]
 
     def _tiles(self, words: Array, sums: Float64) -> Iterator[tuple[int, int, Float64]]:
-        """Yield the products of columns, from and to, with all those up to them, given the sums of all columns."""
+        """Yield start, stop and product of each tile of columns with all columns before its stop, given column sums."""
         count, (rows, p) = words.itemsize, words.shape
         x = words.view(np.uint8).reshape(rows, count * p)
         y = signed_bytes(x) if self._kernel.signed else x
+        # X^T (X - 128) lacks 128 times the column sums; both bytes of 16 bits are shifted: 128 * (1 + 256).
         missing = 128 * (257 if count == 2 else 1) * sums
         for start, stop in tiles_of(count * p, tile_columns(count * p)):
             tile = _joined(self._products(x, y, start, stop), count)
@@ -375,7 +382,7 @@ class IntegerProducts:
             yield first, last, tile
 
     def _products(self, x: Bytes, y: Array, start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Return the products of a tile of columns, a run of rows after another."""
+        """Return the products of a tile of columns, added up over runs of rows."""
         step = self._kernel.run_rows(x.shape[1])
         out = np.empty((stop - start, stop), np.int32)
         self._kernel.multiply(x[:step], y[:step], start, stop, out)
@@ -390,7 +397,7 @@ class IntegerProducts:
 def _sums(words: Array) -> Float64:
     """Return the sums of columns.
 
-    Bytes are added in 16 bits, which hold the sum of 257 rows: three times as fast as in int64.
+    Bytes are added in 16 bits, which hold sums of 257 rows: three times as fast as in int64.
     """
     sums: Float64 = np.zeros(words.shape[1])
     if words.itemsize > 1:
@@ -402,10 +409,11 @@ def _sums(words: Array) -> Float64:
 
 
 def _joined(products: npt.NDArray[np.int32], count: int) -> Float64:
-    """Return products of numbers of one byte, or of two, low and high, from those of their bytes."""
+    """Return products of numbers of one or two (low, high) bytes, given the products of their bytes."""
     if count == 1:
         return products.astype(np.float64)
     low, high = products[::2], products[1::2]
+    # ll + 256 (lh + hl) + 65536 hh by Horner's rule, in place.
     joined = high[:, 1::2].astype(np.float64)
     joined *= 256.0
     joined += low[:, 1::2]

@@ -1,8 +1,8 @@
 """`KernelResidual`: residuals of components of mapped samples in the kernel that the map approximates.
 
 Let K~ be the centred kernel matrix of all n samples, u the unit vector of the samples' scores along a component, and l
-the squared length of the scores. The residual of the component is |K~ u - l u| / l. Rows of K~ chosen at random give
-entries of K~ u - l u, whose mean square estimates that of all entries. They need the kernel between the chosen rows
+the squared length of the scores. The residual of the component is |K~ u - l u| / l. Random rows of K~ give some entries
+of K~ u - l u, whose mean square estimates the mean square of all entries. This needs the kernel between the chosen rows
 and all samples, which are read once more.
 """
 
@@ -28,7 +28,7 @@ SUMS = ("weight", "products", "squares", "left", "kept")
 
 @dataclass(frozen=True, eq=False)
 class Checked:
-    """Components of mapped samples, and the samples whose rows of the kernel matrix are computed.
+    """Components of mapped samples, and the samples whose rows of the kernel matrix are checked.
 
     Attributes
     ----------
@@ -50,12 +50,12 @@ class Checked:
 
     def scores(self, mapped: Float64) -> Float64:
         """Return scores of mapped rows, (m, k)."""
-        found: Float64 = (mapped - self.mean) @ self.components.T.astype(np.float64)
-        return found
+        scores: Float64 = (mapped - self.mean) @ self.components.T.astype(np.float64)
+        return scores
 
 
 class KernelResidual(Accumulator):
-    """Accumulates products of rows of a kernel matrix with scores, and the squared lengths that a map leaves out.
+    """Accumulate products of rows of a kernel matrix with scores, and the squared lengths that a map leaves out.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class KernelResidual(Accumulator):
     Attributes
     ----------
     weight : float
-        Sum of the samples' weights: their number where none were given.
+        Sum of the samples' weights: their number if none were given.
     products : ndarray of shape (s, k)
         Sums over all samples of the kernel with each chosen row times the scores.
     squares : ndarray of shape (k,)
@@ -78,7 +78,7 @@ class KernelResidual(Accumulator):
 
     Notes
     -----
-    Cost: 2 n s (p + k) flops beside mapping each sample.
+    Cost: 2 n s (p + k) flops, and mapping each sample.
     """
 
     kind = "kernel_residual"
@@ -99,11 +99,11 @@ class KernelResidual(Accumulator):
         NotFiniteError
             If a sample holds NaN or infinity.
         """
-        for some, rows in weighted_pieces(block, weights, self._rows):
+        for places, rows in weighted_pieces(block, weights, self._rows):
             mapped = self._checked.mapping(rows)
             if not np.isfinite(mapped).all():
-                raise not_finite(rows, at + some, "double")
-            self._add(rows, mapped, np.ones(len(rows)) if weights is None else weights[some])
+                raise not_finite(rows, at + places, "double")
+            self._add(rows, mapped, np.ones(len(rows)) if weights is None else weights[places])
 
     def _add(self, rows: Array, mapped: Float64, counts: Float64) -> None:
         mapping, scores = self._checked.mapping, self._checked.scores(mapped)
@@ -122,15 +122,16 @@ class KernelResidual(Accumulator):
         scores = checked.scores(checked.mapping(checked.rows))
         counts = np.ones(len(scores)) if checked.weights is None else checked.weights
         shares = counts / counts.sum()
-        # K~ is centred, so that entries of all samples have mean 0: the mean of the chosen ones estimates what
-        # centring subtracts. Squares about it are too small by the share of one sample.
+        # K~ is centred, so the entries of all samples have mean 0, and the mean of the chosen ones estimates what
+        # centring subtracts. Dividing by 1 - sum of squared shares makes the variance about this mean unbiased.
         entries = self.products - values * scores
         entries -= shares @ entries
         squares = shares @ np.square(entries) / max(1 - float(shares @ shares), np.finfo(float).tiny)
-        known = values > 0
-        found: Float64 = np.zeros(len(values))
-        np.divide(np.sqrt(self.weight * squares), values**1.5, out=found, where=known)
-        return found
+        positive = values > 0
+        residuals: Float64 = np.zeros(len(values))
+        # |K~ u - l u| / l, with the scores divided by their length, the root of l, to give u.
+        np.divide(np.sqrt(self.weight * squares), values**1.5, out=residuals, where=positive)
+        return residuals
 
     @property
     def left_out(self) -> float:
@@ -157,7 +158,7 @@ class KernelResidual(Accumulator):
 
     @classmethod
     def restored(cls, state: dict[str, Array], checked: Checked, piece_rows: int = 256) -> Self:
-        """Return the sums whose `state` this is, given the components and rows that they belong to."""
+        """Return the sums whose `state` this is, given their components and rows."""
         new = cls(checked, piece_rows)
         for name in SUMS:
             value = np.array(state[name], dtype=np.float64)
@@ -166,5 +167,5 @@ class KernelResidual(Accumulator):
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
-        """Refuse: the sums do not hold the components and rows that they belong to; see `restored`."""
+        """Raise: a state lacks the components and rows that the sums belong to; use `restored`."""
         raise NotImplementedError("use restored(state, checked)")

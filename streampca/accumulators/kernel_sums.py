@@ -1,4 +1,4 @@
-"""`KernelSums`: sums over two kernel matrices, tile by tile, that give the Hilbert-Schmidt independence criterion.
+"""`KernelSums`: sums over tiles of two kernel matrices that give the Hilbert-Schmidt independence criterion.
 
 References
 ----------
@@ -21,14 +21,14 @@ Float64 = npt.NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
-    """Biased estimate of the criterion, tr(K H L H) / (n - 1)^2, and the unbiased one."""
+    """The biased estimate of the criterion, tr(K H L H) / (n - 1)^2, and the unbiased one."""
 
     biased: float
     unbiased: float
 
 
 class KernelSums:
-    """Accumulates sums over tiles of the upper triangles of two symmetric matrices K and L, both n x n.
+    """Accumulate sums over tiles of the upper triangles of two symmetric matrices K and L, both n x n.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class KernelSums:
     rows : ndarray of shape (2, n)
         Sums of the rows of K and of L.
     diagonals : ndarray of shape (2, n)
-        Their diagonals.
+        Diagonals of both.
 
     Notes
     -----
     Adding a number to all entries of a matrix does not change the estimates. Subtract the approximate mean of the
-    entries first, so that no digits are lost where they are nearly alike.
+    entries first, so that no digits are lost where entries are nearly equal.
     """
 
     def __init__(self, n_samples: int) -> None:
@@ -55,8 +55,9 @@ class KernelSums:
         self.rows, self.diagonals = np.zeros((2, n_samples)), np.zeros((2, n_samples))
 
     def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
-        """Absorb the tiles of K and L between samples `first` and `second`, equal or later; later ones count twice."""
+        """Absorb the tiles of K and L between samples `first` and `second`, which are equal or come later."""
         same = first == second
+        # A tile off the diagonal stands for its transpose too, whose row sums are its column sums.
         self.product += (1 if same else 2) * float(np.vdot(*tiles))
         for sums, diagonal, tile in zip(self.rows, self.diagonals, tiles, strict=True):
             sums[slice(*first)] += tile.sum(axis=1)
@@ -75,6 +76,7 @@ class KernelSums:
         """Return both estimates, once all tiles are absorbed."""
         n, (k, m) = self.n_samples, self.rows
         biased = self.product - 2 / n * float(k @ m) + float(k.sum()) * float(m.sum()) / n**2
+        # The unbiased estimate is over pairs of different samples: leave out the diagonals.
         product = self.product - float(np.vdot(*self.diagonals))
         k, m = self.rows - self.diagonals
         apart = float(k.sum()) * float(m.sum()) / ((n - 1) * (n - 2)) - 2 / (n - 2) * float(k @ m)

@@ -1,4 +1,4 @@
-"""Sums over samples less a centre, from which mean, total variance, and probes about the mean are computed."""
+"""Sums over samples less a centre, which give the mean, the total variance and probes about the mean."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .probes import Probes
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-FIRST_ROWS = 256  # of working memory, before it is known how long pieces are
+FIRST_ROWS = 256  # rows of working memory that are allocated at least, as later pieces can be longer
 
 
 class Moments(abc.ABC):
-    """Number, weight, mean and squares of samples that are absorbed a block of rows after another.
+    """Number, weight, mean and squares of samples that are absorbed in blocks of rows.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ class Moments(abc.ABC):
     product_rows : int
         Largest number of rows multiplied at a time.
     probes : Probes or None
-        W, and its products; None where they are not measured.
+        W and its products; None to measure none.
 
     Attributes
     ----------
     n_samples : int
         Number of rows absorbed, except those of weight 0.
     weight : float
-        Sum of their weights; n_samples where none were given.
+        Sum of the weights of these rows; n_samples if none were given.
     """
 
     def __init__(self, n_features: int, precision: str, product_rows: int, probes: Probes | None) -> None:
@@ -60,15 +60,16 @@ class Moments(abc.ABC):
         at : int
             Position of the first row, for error messages.
         weights : ndarray of shape (rows,), optional
-            Weight of each, at least 0: weight 2 is the row given twice, weight 0 a row not given.
+            Weight of each row, at least 0: weight 2 counts it twice, weight 0 skips it.
 
         Raises
         ------
         NotFiniteError
-            If a row holds NaN or infinity, or the products overflow. The accumulator is then of no more use.
+            If a row holds NaN or infinity, or the products overflow. The accumulator must then be discarded.
         """
         kept = None
         if weights is not None and not weights.all():
+            # Rows of weight 0 can hold NaN or infinity: multiplying these by 0 would not remove them.
             kept = np.flatnonzero(weights)
             block, weights = block[kept], weights[kept]
         if len(block) == 0:
@@ -79,13 +80,14 @@ class Moments(abc.ABC):
         except NotFiniteError as error:
             if kept is None:
                 raise
+            # The block was compressed: name the sample by its position in the collection.
             raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
         self.n_samples += len(block)
         self.weight += len(block) if weights is None else float(np.sum(weights))
 
     @abc.abstractmethod
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
-        """Absorb rows, given the square roots of their weights if these are not all 1."""
+        """Absorb rows; `roots` are the square roots of their weights, or None if all weights are 1."""
 
     def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Array:
         """Return rows less a centre (`split`), each times the root of its weight, in working memory."""
@@ -97,7 +99,7 @@ class Moments(abc.ABC):
 
     @property
     def offset(self) -> Float64:
-        """Mean less centre, d, shape (p,): a scatter S about the centre is S - w d d^T about the mean."""
+        """Mean less centre, d, shape (p,): a scatter S about the centre becomes S - w d d^T about the mean."""
         return self._total / (self.weight or 1.0)
 
     @property
@@ -109,15 +111,15 @@ class Moments(abc.ABC):
     def trace(self) -> float:
         """Sum of squared distances from the mean: n - 1 times the total variance.
 
-        From sums of its own: in the float32 product of a piece, small squares are lost beside the large ones added
-        before them, always downwards (1e-6 of the trace for a recording of rare bright events).
+        Its squares are added up separately: a float32 product loses small squares that follow large ones, and always
+        rounds them down (1e-6 of the trace for a recording of rare bright events).
         """
         return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
 
     @property
     def measured(self) -> Probes:
-        """The probes, where they are measured."""
-        assert self._probes is not None  # noqa: S101 - who asks has them measured
+        """Probes, which must be measured."""
+        assert self._probes is not None  # noqa: S101 - callers know that they are measured
         return self._probes
 
     @property
@@ -128,7 +130,7 @@ class Moments(abc.ABC):
 
     @property
     def probe_rounding(self) -> Float64:
-        """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8 or 16)."""
+        """Rounding error of `probe_products`, measured on a sample of rows and scaled to all, shape (p, 8 or 16)."""
         return self.measured.rounding * (self.weight / (self.measured.checked or 1.0))
 
     def _absorb_moments(self, other: Moments) -> None:
@@ -162,7 +164,7 @@ class Moments(abc.ABC):
         }
 
     def _restore_moments(self, state: dict[str, Array]) -> None:
-        """Take over counts, sums and probes."""
+        """Restore counts, sums and probes from a state."""
         self.n_samples, self._squares = int(state["n_samples"]), float(state["squares"])
         self.weight = float(state.get("weight", self.n_samples))  # states without weights have none
         self._total = np.array(state["total"], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Regressions of every feature on latent scores, over the samples in which it is observed: one step of EM.
+"""Regression of every feature on latent scores, over the samples in which it is observed: one step of EM.
 
 Rows are y = m + V z + noise, with z normal of diagonal covariance L and noise of variance s2 in every feature
 (probabilistic PCA; Tipping & Bishop, 1999). Where the features O of a row are observed, let M = V_O^T V_O + s2 L^-1:
@@ -29,8 +29,8 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 HELD_OUT = 1 / 64  # share of the observed values that are predicted but not learned from
-SHIFTS = 4093  # offsets at which a row's pattern of held-out values can begin, a prime
-SPREAD = 2654435761  # sends consecutive rows to offsets far apart (Knuth, TAOCP 3, 6.4)
+SHIFTS = 4093  # number of offsets at which a row's pattern of held-out values can begin, a prime
+SPREAD = 2654435761  # maps consecutive rows to offsets far apart (Knuth, TAOCP 3, 6.4)
 INVERTED = REGRESSED_INVERSES // 8  # entries of the matrices M inverted at a time
 _STREAM = 5  # separates these draws from others of the same seed
 _MODEL = ("vectors", "variances", "noise", "centre", "features", "product_rows", "held_out", "seed")
@@ -39,7 +39,7 @@ _SUMS = ("moments", "products", "score_moments", "held")
 
 
 class ObservedRegression(Accumulator):
-    """Accumulates the normal equations of a range of features on the scores of partly observed rows.
+    """Accumulate the normal equations of a range of features on the scores of partly observed rows.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class ObservedRegression(Accumulator):
     product_rows : int
         Largest number of rows multiplied at a time.
     held_out : float
-        Share of the observed values that are left out of the sums, and predicted.
+        Share of the observed values that are excluded from the sums, and predicted.
     seed : int
         Seed of the choice of these values.
 
@@ -67,7 +67,7 @@ class ObservedRegression(Accumulator):
     n_samples, weight : int, float
         Number of rows with any value, except those of weight 0, and the sum of their weights.
     empty, observed : float
-        Weight of the rows without a value, and of all observed values, those held out included.
+        Weight of the rows without a value, and of all observed values, including those held out.
     moments : ndarray of shape (f, (l + 1)(l + 2) / 2)
         Sums of the upper triangle of E[z z^T], of E[z] and of the weights, over the rows in which each feature is
         observed.
@@ -131,11 +131,11 @@ class ObservedRegression(Accumulator):
         Raises
         ------
         NotFiniteError
-            If the products of a row's values overflow. The accumulator is then of no more use.
+            If the products of a row's values overflow. The accumulator must then be discarded.
         """
-        for some, piece in weighted_pieces(block, weights, self.product_rows):
-            counts = np.ones(len(some)) if weights is None else weights[some].astype(np.float64)
-            self._absorb_piece(piece, counts, at + some)
+        for places, piece in weighted_pieces(block, weights, self.product_rows):
+            counts = np.ones(len(places)) if weights is None else weights[places].astype(np.float64)
+            self._absorb_piece(piece, counts, at + places)
 
     def _absorb_piece(self, piece: Array, weights: Float64, places: npt.NDArray[np.intp]) -> None:
         """Absorb rows that are multiplied at once, given their positions in the collection."""
@@ -144,23 +144,30 @@ class ObservedRegression(Accumulator):
         centred = self._centred(piece, observed)
         rows, features = self._held_out(observed, places)
         # Rows keep at least one value: without any they would count as empty.
-        left = np.count_nonzero(observed, axis=1) - np.bincount(rows, minlength=len(observed))
-        held = rows[left[rows] > 0], features[left[rows] > 0]
+        remaining = np.count_nonzero(observed, axis=1) - np.bincount(rows, minlength=len(observed))
+        held = rows[remaining[rows] > 0], features[remaining[rows] > 0]
+        # Held-out values are predicted by scores that have not seen them.
         truth = centred[held]
         observed[held], centred[held] = False, 0
-        there = observed.any(axis=1)
-        self.empty += float(weights[~there].sum())
-        weights = np.where(there, weights, 0.0)
+        has_values = observed.any(axis=1)
+        self.empty += float(weights[~has_values].sum())
+        weights = np.where(has_values, weights, 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
+            # E step: moments of each row's scores; M step: their sums for each feature.
             scores, factors = self._scores(observed, centred, weights)
             self._regress(observed, centred, factors, weights)
             if not is_finite(factors) or not is_finite(self.products) or not np.isfinite(self.squares):
+                # Missing values are not the fault: only values that overflow are named.
                 raise not_finite(np.where(np.isfinite(piece), piece, 0), places, self.precision)
-        self.n_samples += int(np.count_nonzero(there))
+        self.n_samples += int(np.count_nonzero(has_values))
         self.weight += float(weights.sum())
         self.score_moments += factors.sum(axis=0, dtype=np.float64)
-        guesses = np.einsum("ij,ij->i", scores[held[0]], self.vectors[held[1]])
-        self.held += len(truth), float(np.sum(np.square(truth - guesses))), float(np.sum(np.square(truth, dtype=float)))
+        predicted = np.einsum("ij,ij->i", scores[held[0]], self.vectors[held[1]])
+        self.held += (
+            len(truth),
+            float(np.sum(np.square(truth - predicted))),
+            float(np.sum(np.square(truth, dtype=float))),
+        )
 
     def _centred(self, piece: Array, observed: npt.NDArray[np.bool_]) -> Array:
         """Return rows less the mean, 0 where they are not observed, in working memory."""
@@ -172,7 +179,7 @@ class ObservedRegression(Accumulator):
         return centred
 
     def _held_out(self, observed: npt.NDArray[np.bool_], places: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return rows and features of the observed values held out: the same for a row, however rows are cut."""
+        """Return rows and features of the held-out values, which depend on the position of a row, not on blocks."""
         if not self.held_out:
             return np.empty(0, np.intp), np.empty(0, np.intp)
         p = self.n_features
@@ -182,43 +189,45 @@ class ObservedRegression(Accumulator):
         rows, features = [], []
         for row, seen in enumerate(observed):
             start = int(places[row]) * SPREAD % SHIFTS
-            some = np.flatnonzero(self._pattern[start : start + p] & seen)
-            rows.append(np.full(len(some), row))
-            features.append(some)
+            columns = np.flatnonzero(self._pattern[start : start + p] & seen)
+            rows.append(np.full(len(columns), row))
+            features.append(columns)
         return np.concatenate(rows), np.concatenate(features)
 
     def _scores(self, observed: npt.NDArray[np.bool_], centred: Array, weights: Float64) -> tuple[Array, Array]:
         """Return mean scores, (m, l), and the terms of the sums: weighted E[z z^T], E[z] and 1, (m, q)."""
         rows, width, (left, right) = len(centred), self.width, self._upper
+        # V_O^T V_O and V_O^T (y_O - m_O) of each row: sums over its observed features.
         grams, sides = np.zeros((rows, len(left))), np.zeros((rows, width))
         for tile in self._tiles(Span(0, self.n_features)):
-            own = self.vectors[tile]
-            grams += observed[:, tile].astype(self._dtype) @ _products(own)
-            sides += centred[:, tile] @ own
+            loadings = self.vectors[tile]
+            grams += observed[:, tile].astype(self._dtype) @ _products(loadings)
+            sides += centred[:, tile] @ loadings
         scores = np.empty((rows, width), np.float64)
         factors = np.empty((rows, upper_entries(width + 1)), self._dtype)
         step = max(1, INVERTED // width**2)
-        with one_blas_thread():  # threads slow down products of small matrices
+        with one_blas_thread():  # several threads slow down products of small matrices
             for start in range(0, rows, step):
-                some = slice(start, start + step)
-                matrix = np.empty((len(grams[some]), width, width))
-                matrix[:, left, right] = matrix[:, right, left] = grams[some]
+                chunk = slice(start, start + step)
+                matrix = np.empty((len(grams[chunk]), width, width))
+                matrix[:, left, right] = matrix[:, right, left] = grams[chunk]
+                # M = V_O^T V_O + s2 L^-1 of each row; then the mean M^-1 V_O^T (y_O - m_O) and the covariance s2 M^-1.
                 matrix[:, np.arange(width), np.arange(width)] += self.noise / self.variances
                 spread = np.linalg.inv(matrix)
-                mean = scores[some] = np.einsum("nij,nj->ni", spread, sides[some])
+                mean = scores[chunk] = np.einsum("nij,nj->ni", spread, sides[chunk])
                 second = self.noise * spread[:, left, right] + mean[:, left] * mean[:, right]
-                factors[some, : len(left)] = second * weights[some, None]
-                factors[some, len(left) : -1] = mean * weights[some, None]
+                factors[chunk, : len(left)] = second * weights[chunk, None]
+                factors[chunk, len(left) : -1] = mean * weights[chunk, None]
         factors[:, -1] = weights
         return scores, factors
 
     def _regress(self, observed: npt.NDArray[np.bool_], centred: Array, factors: Array, weights: Float64) -> None:
-        """Add up the normal equations of the range of features."""
+        """Add to the normal equations of the range of features."""
         first = self.features.start
         for tile in self._tiles(self.features):
-            own = slice(tile.start - first, tile.stop - first)
-            self.moments[own] += observed[:, tile].T.astype(self._dtype) @ factors
-            self.products[own] += centred[:, tile].T @ factors[:, -self.width - 1 :]
+            equations = slice(tile.start - first, tile.stop - first)
+            self.moments[equations] += observed[:, tile].T.astype(self._dtype) @ factors
+            self.products[equations] += centred[:, tile].T @ factors[:, -self.width - 1 :]
             self.squares += float(weights @ np.square(centred[:, tile], dtype=np.float64).sum(axis=1))
 
     def _tiles(self, features: Span) -> Iterator[slice]:
@@ -244,14 +253,14 @@ class ObservedRegression(Accumulator):
             total += getattr(other, name)
 
     def release(self) -> None:
-        """Give back the working memory; it is taken again when more samples come."""
+        """Free the working memory; `update` allocates it again."""
         self._work = self._pattern = None
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
-        own = as_arrays({name: getattr(self, name) for name in (*_MODEL, *_NUMBERS)}, copy=True)
+        arrays = as_arrays({name: getattr(self, name) for name in (*_MODEL, *_NUMBERS)}, copy=True)
         sums = as_arrays({name: getattr(self, name) for name in _SUMS}, copy=copy)
-        return {**own, **sums, "double": np.array(self.precision == "double")}
+        return {**arrays, **sums, "double": np.array(self.precision == "double")}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
@@ -275,13 +284,13 @@ class ObservedRegression(Accumulator):
 
 
 def _products(columns: Array) -> Array:
-    """Return products of all pairs of columns, (f, l) to (f, l (l + 1) / 2), in the order of an upper triangle.
+    """Return products of all pairs of columns, (f, l) to (f, l (l + 1) / 2), in the order of the upper triangle.
 
-    A row of the triangle at a time: indexing by lists of left and right columns takes six times as long.
+    One row of the triangle at a time: indexing by lists of left and right columns takes six times as long.
     """
     count, width = columns.shape
-    found, at = np.empty((count, upper_entries(width)), columns.dtype), 0
+    products, at = np.empty((count, upper_entries(width)), columns.dtype), 0
     for left in range(width):
-        np.multiply(columns[:, left : left + 1], columns[:, left:], out=found[:, at : at + width - left])
+        np.multiply(columns[:, left : left + 1], columns[:, left:], out=products[:, at : at + width - left])
         at += width - left
-    return found
+    return products

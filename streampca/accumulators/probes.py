@@ -1,9 +1,9 @@
-"""Products S W with a few random directions, beside a statistic S and separate from it: what error bounds are made of.
+"""Products S W of a statistic with a few random directions, computed apart from S, from which errors are bounded.
 
 For a claimed eigenpair (v, theta) of S the numbers Y^T v - theta W^T v, with Y = S W, sketch its true residual,
-whatever went wrong on the way to it (`streampca.eigensolvers.error_bounds`). The sketch is only as good as Y, so the
-rounding of float32 products like its own is measured in float64 on a sample of the rows and handed on. Where S is
-applied to a block, Y comes from columns beside those of the block, in the same product.
+whatever went wrong in computing it (`streampca.eigensolvers.error_bounds`). The sketch is only as accurate as Y, so the
+rounding of its float32 products is measured in float64 on a sample of the rows. Where S is applied to a block, W is
+multiplied as further columns of the block, in the same product.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .blas import times
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
-DRAWN = 2**12  # rows of W drawn at a time, each time by a generator of their own: any part can be drawn alone
-_STREAM = 0x9E3779B9  # keeps these directions apart from any start block drawn with the same seed
+CHECK_EVERY = 16  # rounding is measured in one of so many pieces: about 1 % of the flops
+DRAWN = 2**12  # rows of W drawn at a time, by a separate generator each: any part can be drawn alone
+_STREAM = 0x9E3779B9  # separates these directions from a start block drawn with the same seed
 
 
 class Directions:
-    """W, Gaussian, one row a feature and a few columns, drawn again wherever it is wanted.
+    """Gaussian directions W, a row for each feature and a few columns, drawn again wherever they are needed.
 
     Parameters
     ----------
     seed : int
-        Seed of the draw; the same seed gives the same rows, whichever are asked for.
+        Seed of the draw; the same seed gives the same rows, in whatever ranges they are requested.
     columns : int, default=8
         Number of directions.
     """
@@ -40,15 +40,16 @@ class Directions:
         self._drawn: tuple[int, Array] | None = None
 
     def rows(self, start: int, stop: int) -> npt.NDArray[np.float32]:
-        """Rows of W for features `start` to `stop`, (stop - start, columns)."""
+        """Return rows of W for features `start` to `stop`, (stop - start, columns)."""
         parts = []
+        # Runs are drawn one by one, so that a range needs no rows of other runs.
         for number in range(start // DRAWN, -(-stop // DRAWN)):
             first, last = max(start - number * DRAWN, 0), min(stop - number * DRAWN, DRAWN)
             parts.append(self._draw(number, last if first == 0 else DRAWN)[first:last])
         return np.concatenate(parts) if parts else np.empty((0, self.columns), np.float32)
 
     def _draw(self, number: int, count: int) -> Array:
-        """At least so many rows of a run; who asks for more than its beginning will ask for the rest."""
+        """Return at least `count` rows of run `number`, and keep them for the next call."""
         if self._drawn is None or self._drawn[0] != number or len(self._drawn[1]) < count:
             generator = np.random.default_rng([_STREAM, self.seed, number])
             self._drawn = number, generator.standard_normal((count, self.columns), dtype=np.float32)
@@ -61,18 +62,18 @@ def probe_directions(n_features: int, seed: int, columns: int = PROBES) -> Float
 
 
 class Probes:
-    """The running sum of x (x^T W) over centred rows x, and the rounding error of it.
+    """Running sum of x (x^T W) over centred rows x, and its rounding error.
 
     Attributes
     ----------
     working : ndarray of shape (n_features, 8)
         W in the working precision.
     products : ndarray of shape (n_features, 8)
-        Y about the centre the rows were given with.
+        Y about the centre of the rows.
     rounding : ndarray of shape (n_features, 8)
         Sum of (float32 product - float64 product) over the checked rows.
     checked : float
-        Weight of those rows.
+        Weight of the checked rows.
     pieces : int
         Updates.
     """
@@ -95,10 +96,10 @@ class Probes:
         roots: Float64 | None = None,
         product: Array | None = None,
     ) -> None:
-        """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre.
+        """Absorb a piece, given its centred rows in the working precision, the rows as stored, and their centre.
 
-        The centred rows have been multiplied by `roots`, the square roots of their weights. Their product with W is
-        made here where it is not given.
+        The centred rows are already multiplied by `roots`, the square roots of their weights. Their product with W is
+        computed here unless it is given.
         """
         self.products += self.multiply(centred) if product is None else product
         if centred.dtype != np.float64 and self.pieces % CHECK_EVERY == 0:
@@ -115,16 +116,17 @@ class Probes:
     def multiply(self, rows: Array) -> Array:
         """Return X^T (X W), (n_features, 8), in the precision of the rows.
 
-        The product is by scipy's BLAS, as all beside a symmetric update: numpy brings a second one, and threads of both
-        spinning for each other's cores made this loop 3 times slower (benchmarks/choices.py).
+        The product uses scipy's BLAS, as the symmetric update does. Threads of numpy's BLAS would compete with it for
+        the cores, which made this loop 3 times slower (benchmarks/choices.py).
         """
         directions = self.directions if rows.dtype == np.float64 else self.working
-        with np.errstate(over="ignore", invalid="ignore"):  # who multiplies the rows will say so
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the product of the rows
             along = times(rows, directions, one_thread=self._one_thread)
             return times(rows.T, along, one_thread=self._one_thread)
 
     def recentre(self, weight: float, total: Float64, shift: Float64) -> None:
         """Move the centre by `shift`, given the weight and the sum of the centred rows."""
+        # The terms t d^T + d t^T - w d d^T of a moved centre (see `Scatter._shift`), times W.
         along_shift = shift @ self.directions
         self.products -= np.outer(total - weight * shift, along_shift) + np.outer(shift, total @ self.directions)
 
@@ -142,7 +144,7 @@ class Probes:
         self.checked *= factor
 
     def state(self) -> dict[str, Array]:
-        """Plain arrays; the directions are made again from the seed."""
+        """Return the sums as plain arrays; directions follow from the seed."""
         return {
             "probe_products": self.products.copy(),
             "probe_rounding": self.rounding.copy(),
@@ -151,7 +153,7 @@ class Probes:
         }
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Take over what `state` wrote."""
+        """Restore the sums from a state."""
         self.products = np.array(state["probe_products"], dtype=np.float64)
         self.rounding = np.array(state["probe_rounding"], dtype=np.float64)
         self.checked, self.pieces = float(state["probe_checked"]), int(state["probe_pieces"])

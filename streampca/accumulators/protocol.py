@@ -1,4 +1,4 @@
-"""`Accumulator`, the protocol of every statistic."""
+"""`Accumulator`: the protocol of every statistic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class Accumulator(Protocol):
-    """A statistic built up from pieces of a collection.
+    """Statistic built up from pieces of a collection.
 
     `kind` names the statistic where its state is stored; `axis` says along which axis the pieces are cut. `update`
     and `absorb` mutate only the accumulator itself; nothing writes to an argument, and nothing returned shares memory
@@ -25,7 +25,7 @@ class Accumulator(Protocol):
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb a piece of shape (rows, features) whose first row (or feature) has position `at`.
 
-        Weights, (rows,), say how often each sample counts.
+        `weights`, (rows,), are the weights of the samples.
         """
 
     def merge(self, other: Self) -> Self:
@@ -35,16 +35,16 @@ class Accumulator(Protocol):
         return both
 
     def absorb(self, other: Self) -> None:
-        """Do what `merge` does, in place: afterwards this is the statistic of both."""
+        """Merge another statistic into this one, in place."""
 
     def release(self) -> None:
-        """Give back the working memory, where there is any; it is taken again when more comes."""
+        """Free the working memory, if any; `update` allocates it again."""
         return
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return everything there is to know as plain arrays; `from_state` is its exact inverse.
+        """Return the whole accumulator as plain arrays; `from_state` is the exact inverse.
 
-        Without `copy`, large arrays may be read-only views, for writing them down at once.
+        Without `copy`, large arrays can be read-only views, to be stored at once.
         """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`RowBuffer`, rows that wait until there are enough of them to be multiplied at once."""
+"""`RowBuffer`: rows that wait until there are enough of them to be multiplied at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Float64 = npt.NDArray[np.float64]
 
 
 class RowBuffer:
-    """Rows of one dtype, as they came, with their weights where any have some.
+    """Rows of one dtype, in the order of arrival, with their weights if any were given.
 
-    A row added to a scatter matrix by itself costs a pass over p x p numbers; kept here it costs a copy of p.
+    Adding a single row to a scatter matrix costs a pass over p x p numbers; buffering it costs a copy of p.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class RowBuffer:
     Attributes
     ----------
     count : int
-        Rows that wait.
+        Number of rows that wait.
     """
 
     def __init__(self, n_features: int, dtype: npt.DTypeLike, most: int) -> None:
@@ -38,12 +38,13 @@ class RowBuffer:
         self._weights: Float64 | None = None
 
     def add(self, rows: Array, weights: Float64 | None) -> None:
-        """Copy rows, (m, p), for which there must be room, and their weights, (m,)."""
+        """Copy rows, (m, p), which must fit, and their weights, (m,)."""
         start, stop = self.count, self.count + len(rows)
         if self._rows is None:
             self._rows = np.empty((self.most, self._n_features), self.dtype)
         self._rows[start:stop] = rows
         if weights is not None and self._weights is None:
+            # Rows before the first weighted ones have weight 1.
             self._weights = np.ones(self.most)
         if self._weights is not None:
             self._weights[start:stop] = 1.0 if weights is None else weights
@@ -56,14 +57,15 @@ class RowBuffer:
 
     @property
     def weights(self) -> Float64 | None:
-        """Their weights, (count,); None where none have any. Not a copy."""
+        """Weights of these rows, (count,), not a copy; None if no weights were given."""
         return None if self._weights is None else self._weights[: self.count]
 
     def clear(self) -> None:
-        """Forget the rows; their memory waits for others."""
+        """Remove the rows; their memory is kept for others."""
         self.count, self._weights = 0, None
 
     def __getstate__(self) -> dict[str, Any]:
+        # Pickle the rows that wait, not the whole buffer.
         return {**self.__dict__, "_rows": self.rows.copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""The scatter matrix S = sum of (x - m)(x - m)^T, p x p, of a stream of samples, with its probes.
+"""Scatter matrix S = sum of (x - m)(x - m)^T, p x p, of a stream of samples, with its probes.
 
 Rows are centred on a provisional mean before they are multiplied (never E[xx^T] - mm^T) and the centre is moved by a
 rank-two update when the data leave it (Chan, Golub and LeVeque, 1983). In single precision the products of a piece
-are float32 and are added up in float64. Data of whole numbers are centred on whole numbers, and a piece is kept so
-short that its float32 product is exact, where the range of the data allows: then every sum is exact, whatever the
-order, and all cuttings give the same bits. A block of whole numbers among others is still multiplied exactly, about
-the nearest whole numbers, and what it adds is moved to the centre of the others in float64.
+are float32 and are added up in float64. Data of whole numbers are centred on whole numbers, and pieces are so short
+that their float32 products are exact, if the range of the data allows: then every sum is exact, whatever the order, and
+all cuttings give the same bits. A block of whole numbers among others is still multiplied exactly, about the nearest
+whole numbers, and its contribution is moved to the centre of the others in float64.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .sum_check import SumCheck
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # of n d d^T, relative to it: four roundings of half a unit
-FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
+MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # relative rounding of n d d^T: four roundings of half a unit
+FAR = 4.0  # squared distance from the centre, in variances of the block, above which the centre is moved
 
 
 class Scatter(Moments, Accumulator):
-    """Accumulates S over the samples, one block of rows after another.
+    """Accumulate S over the samples, one block of rows after another.
 
     Parameters
     ----------
@@ -48,21 +48,21 @@ class Scatter(Moments, Accumulator):
     seed : int
         Seed of the probe directions; accumulators to be merged must share it.
     one_thread : bool, default=False
-        Whether others are at work at the same time, each in a thread of its own (`streampca.execution.threads`).
+        Use one BLAS thread, because other threads compute at the same time (`streampca.execution.threads`).
     integer_units : str, default="none"
         Kernel class that multiplies whole numbers, see `streampca.accumulators.integer_products`. If these units are
-        missing or inexact, they are multiplied in floating point: to the same bits, where that is exact.
+        missing or inexact, floating point is used instead, with the same bits where that is exact.
 
     Attributes
     ----------
     n_samples : int
-        Rows absorbed, but for those of weight 0.
+        Number of rows absorbed, except those of weight 0.
     weight : float
-        Sum of their weights; n_samples where none were given.
+        Sum of the weights of these rows; n_samples if none were given.
     n_on_integer_units : int
-        Rows that were multiplied on integer units.
+        Number of rows that were multiplied on integer units.
     slack : float
-        Bound on the norm of what the rows given differ by, in S, from those of exact arithmetic; 0 where not measured.
+        Bound on the norm of the error in S due to rounding of the given rows; 0 if not measured.
 
     Notes
     -----
@@ -92,24 +92,24 @@ class Scatter(Moments, Accumulator):
         self.integer_units = integer_units
         self._integers: IntegerProducts | None = None
         self.n_on_integer_units, self.slack = 0, 0.0
-        self._unprobed = False  # whether rows were multiplied exactly of which probes were not
+        self._unprobed = False  # true while S holds exact sums whose products with probes were not computed
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         whole = holds_whole_numbers(block)
         if not whole:
-            self._make_probes()  # while sums are about whole numbers
+            self._make_probes()  # sums are still about whole numbers
         self._settle(block, whole, at)
-        whole = whole and roots is None  # weights make fractions of them
+        whole = whole and roots is None  # weights turn whole numbers into fractions
         start = self._absorb_whole(block) if whole else 0
         while start < len(block):
             piece = slice(start, start + self._pieces.length(whole))
             if not self._absorb_piece(block[piece], None if roots is None else roots[piece], whole):
-                # A large value moves the centre, and products of any piece may overflow then: the block holds it.
+                # A large value moves the centre, and then products of any piece can overflow: search the whole block.
                 raise not_finite(block, at, self.precision)
             start = piece.stop
 
     def _absorb_whole(self, block: Array) -> int:
-        """Absorb whole numbers on integer units; return how many rows, the first ones, they have taken."""
+        """Absorb leading rows of whole numbers on integer units; return their number."""
         if self._integers is None and self.integer_units != "none":
             self._integers = integer_products(self.integer_units, self.n_features)
             self.integer_units = "none" if self._integers is None else self.integer_units
@@ -118,10 +118,12 @@ class Scatter(Moments, Accumulator):
             piece = block[done : done + self._integers.piece_rows(block.itemsize * self.n_features)]
             if (numbers := as_whole(piece)) is None:
                 break
+            # Whole numbers less a whole centre stay whole numbers, whose float32 product can be exact.
             centre = np.rint(self._centre)
             if not self.sums_exactly:
                 self._make_probes()
             total, squares = self._integers.add(numbers, centre, self._scatter)
+            # From here on probes of these rows are pending, as long as products stay exact.
             self._unprobed = self._unprobed or self.exact
             self._total += total
             self._squares += float(squares.sum())
@@ -136,12 +138,12 @@ class Scatter(Moments, Accumulator):
         return done
 
     def _settle(self, block: Array, whole: bool, at: int) -> None:
-        """Place the centre by the first block, and move it when a block lies far from it.
+        """Set the centre from the first block, and move it when a block lies far from it.
 
-        By the mean of all its rows: a centre known from 64 rows lies an eighth of a deviation off in every feature,
+        The centre is the mean of all rows: estimated from 64 rows it is an eighth of a deviation off in every feature,
         and the correction for that multiplied the rounding of float32 data by 6 to 30 (400 features).
         """
-        is_first_fraction = self.exact and not whole  # whose rounding needs a centre off the grid of the values
+        is_first_fraction = self.exact and not whole  # fractions need a centre off the grid of the whole numbers
         if self.n_samples and not is_first_fraction and not self._is_far(block):
             return
         with np.errstate(over="ignore", invalid="ignore"):
@@ -151,7 +153,7 @@ class Scatter(Moments, Accumulator):
         self._recentre(np.rint(mean) if whole else mean)
 
     def _is_far(self, block: Array) -> bool:
-        """Return whether a sample of a block's rows lies further from the centre than its own spread accounts for."""
+        """Return whether sampled rows of a block lie further from the centre than their own spread explains."""
         sample = block[:: max(1, len(block) // CENTRE_ROWS)].astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean = sample.mean(axis=0)
@@ -159,7 +161,7 @@ class Scatter(Moments, Accumulator):
             return away > FAR * float(np.sum((sample - mean) ** 2)) / len(sample)
 
     def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool) -> bool:
-        """Absorb rows that are multiplied at once, given the square roots of their weights, if products are finite."""
+        """Absorb rows that are multiplied at once; return whether their products are finite."""
         self._make_probes()
         centre = np.rint(self._centre) if whole else self._centre
         centred = self._centred(piece, split(centre, self._dtype), roots)
@@ -168,10 +170,12 @@ class Scatter(Moments, Accumulator):
             return False
         largest = float(diagonal.max())
         if self._pieces.must_halve(largest, len(piece), whole):
+            # The product so far is discarded: two halves are multiplied exactly instead.
             half = len(piece) // 2
             return self._absorb_piece(piece[:half], None, whole) and self._absorb_piece(piece[half:], None, whole)
         if self._product is not None:
             self._scatter += self._product
+        # Exact or float64 sums can run over the whole piece; float32 sums must be short.
         long = self.precision == "double" or self._pieces.is_exact(largest, whole)
         total = self._sums(centred, roots) if long else weighted_sum(centred, roots)
         self._total += total
@@ -190,10 +194,10 @@ class Scatter(Moments, Accumulator):
             self._check.sums += self._check.products(centred, small=small)
 
     def _make_probes(self) -> None:
-        """Make the products with probes of rows multiplied exactly, from their sums, before others are added to these.
+        """Multiply exact sums with the probes, before sums that are not exact are added.
 
-        Sums along directions of their own tell whether such sums are right, in every bit: probes beside them would take
-        as long as a quarter of the products on integer units. Where they are wrong, nothing is known of errors.
+        `SumCheck` verifies exact sums bit by bit, so their probes need not be independent of them: these would take a
+        quarter of the time of products on integer units. If the sums are wrong, the probes become NaN.
         """
         if self._unprobed:
             wrong = self.agrees is False
@@ -201,33 +205,33 @@ class Scatter(Moments, Accumulator):
             self._unprobed = False
 
     def _move_back(self, centre: Float64, count: int, total: Float64) -> None:
-        """Count so many rows, of a sum about their own centre, about that of all."""
+        """Move the contribution of `count` rows, with sum `total` about `centre`, to the common centre."""
         if (shift := self._centre - centre).any():
             self._shift(shift, float(count), total)
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
-        """Weighted sum over the rows of a piece at once, as good as short ones where it is exact or float64."""
+        """Return the weighted sum over all rows of a piece, as accurate as sums of few rows if exact or float64."""
         factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
         return times(factors, centred, one_thread=self.one_thread)[0]  # type: ignore[no-any-return]
 
     @property
     def exact(self) -> bool:
-        """True where every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
+        """True if every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
         return self._pieces.exact
 
     @property
     def sums_exactly(self) -> bool:
-        """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
+        """True if products and their sums were exact: no entry is larger than the largest on the diagonal."""
         return self.exact and bool(self._scatter.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
     @property
     def agrees(self) -> bool | None:
-        """True where exact sums are those along random directions; None where sums are not exact."""
+        """True if exact sums match those along random directions; None if sums are not exact."""
         return self._check.agrees(self._scatter) if self.sums_exactly else None
 
     @property
     def mean_rounding(self) -> float:
-        """Bound on the norm of the rounding that taking off the mean adds to S."""
+        """Bound on the norm of the rounding that subtracting the mean adds to S."""
         return MEAN_ROUNDING * self.weight * float(self.offset @ self.offset)
 
     @property
@@ -254,7 +258,7 @@ class Scatter(Moments, Accumulator):
         return self.n_features
 
     def multiply(self, block: Float64) -> Float64:
-        """The scatter about the mean times a block of columns, (p, l)."""
+        """Return the scatter about the mean times a block of columns, (p, l)."""
         product = blas.dsymm(1.0, self._scatter, block)
         along = blas.dgemv(1.0, block, self.offset, trans=1)
         return blas.dger(-self.weight, self.offset, along, a=product, overwrite_a=1)  # type: ignore[no-any-return]
@@ -264,7 +268,8 @@ class Scatter(Moments, Accumulator):
         return blas.dsyr(-self.weight, self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
 
     def _shift(self, shift: Float64, weight: float, total: Float64) -> None:
-        """Count rows of weight w and sum t about a centre moved by d: S' = S - t d^T - d t^T + w d d^T."""
+        """Move the centre of rows of weight w and sum t by d: S' = S - t d^T - d t^T + w d d^T."""
+        # Sums have outgrown exactness: their probes must be computed before the shift rounds them.
         if self.exact and not self.sums_exactly:
             self._make_probes()
             self._pieces.exact = False
@@ -277,7 +282,7 @@ class Scatter(Moments, Accumulator):
     def _recentre(self, centre: Float64) -> None:
         """Move the centre."""
         coarse, fine = split(centre, self._dtype)
-        with np.errstate(invalid="ignore"):  # a mean beyond float32: the product's diagonal will say so
+        with np.errstate(invalid="ignore"):  # a mean beyond float32 shows in the product's diagonal
             centre = coarse.astype(np.float64) + fine
         shift = centre - self._centre
         if self.n_samples and shift.any():
@@ -285,12 +290,12 @@ class Scatter(Moments, Accumulator):
         self._centre = centre
 
     def absorb(self, other: Self) -> None:
-        """Add the samples of another accumulator to this one; the other is left as it was, and not copied.
+        """Add the samples of another accumulator to this one; the other is neither changed nor copied.
 
         Raises
         ------
         ValueError
-            If the two differ in features or seed: their probes then have other directions.
+            If the two differ in features, or in the seed and so in the directions of their probes.
         """
         for name in ("n_features", "seed"):
             if getattr(self, name) != getattr(other, name):
@@ -298,8 +303,9 @@ class Scatter(Moments, Accumulator):
         if other.n_samples == 0:
             return
         if self.n_samples == 0:
-            self._recentre(other._centre)  # on what the precision holds
+            self._recentre(other._centre)  # rounded to this precision
             self._unprobed = other._unprobed
+        # Two sums that are both exact stay one exact sum, whose probes can wait.
         if not (self._unprobed and other._unprobed):
             self._make_probes()
             other._make_probes()
@@ -323,13 +329,13 @@ class Scatter(Moments, Accumulator):
             self._pieces.exact = False
 
     def release(self) -> None:
-        """Give back the working memory; it is taken again when more samples come."""
+        """Free the working memory; `update` allocates it again."""
         self._product = self._work = self._integers = None
 
     def settle(self) -> None:
         """Move the centre to the mean, rounded for whole numbers: equal sums then have equal bits.
 
-        A remaining offset of under half a unit (or of rounding) is left to `mean` and `offset`.
+        `mean` and `offset` account for a remaining offset of less than half a unit (or of rounding).
 
         Raises
         ------
@@ -347,16 +353,16 @@ class Scatter(Moments, Accumulator):
         return np.maximum(self._scatter.diagonal() / (self.weight or 1.0) - self.offset**2, 0.0)
 
     def in_precision(self, precision: str) -> Self:
-        """Return a copy whose products of further samples are of a precision; the sums so far are float64 in both."""
+        """Return a copy that multiplies further samples in another precision; sums are float64 in both."""
         double = np.array(precision == "double")
         new = type(self).from_state({**self.state(copy=False), "double": double}, one_thread=self.one_thread)
-        new._recentre(new._centre)  # on what the precision holds
+        new._recentre(new._centre)  # rounded to the new precision
         return new
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to.
+        """Return everything as plain arrays; without `copy` the scatter itself, to be stored but not written to.
 
-        Probes that are to be made of the sums are not made for it: bits would depend on when a run was saved.
+        Pending probes are not computed here: bits would depend on when a run was saved.
         """
         return {
             **self._moments_state(),
@@ -374,7 +380,7 @@ class Scatter(Moments, Accumulator):
     def from_state(
         cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False, integer_units: str = "none"
     ) -> Self:
-        """Exact inverse of `state`; without `copy` a scatter in Fortran order is taken over, not to be used again."""
+        """Return the accumulator whose `state` this is; without `copy` it takes over a scatter in Fortran order."""
         new = cls(
             len(state["centre"]),
             precision="double" if state["double"] else "single",

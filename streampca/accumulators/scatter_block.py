@@ -1,6 +1,6 @@
-"""The scatter matrix applied to a block, S Q = sum of (x - m)(x - m)^T Q, p x l, of a stream of samples.
+"""Product of the scatter matrix with a block, S Q = sum of (x - m)(x - m)^T Q, p x l, of a stream of samples.
 
-S itself is not formed: rows are centred on a given point and multiplied twice, X^T (X Q), while they are in memory, in
+S is not formed: rows are centred on a given point and multiplied twice, X^T (X Q), while they are in memory, in
 one read. In single precision the products of a piece are float32 and are added up in float64.
 """
 
@@ -25,17 +25,17 @@ Float64 = npt.NDArray[np.float64]
 
 
 class ScatterBlock(Moments, Accumulator):
-    """Accumulates S Q over the samples, one block of rows after another.
+    """Accumulate S Q over the samples, one block of rows after another.
 
     Parameters
     ----------
     vectors : ndarray of shape (p, l)
-        Q; it is rounded to the precision of products.
+        Q; rounded to the precision of products.
     centre : ndarray of shape (p,)
-        Subtracted from every row; near the mean.
+        Point near the mean that is subtracted from every row.
     offset : ndarray of shape (p,), optional
-        The exact mean less the centre, which has digits that no float64 mean holds where the centre is large. Where it
-        is not known, it is measured, together with the trace of S and with products of random probes that bound errors.
+        Exact mean less the centre, which has digits that a float64 mean loses where the centre is large. Without it,
+        the offset is measured, together with the trace of S and products with random probes that bound errors.
     precision : {"single", "double"}
         Precision of products; sums are always float64.
     product_rows : int
@@ -46,7 +46,7 @@ class ScatterBlock(Moments, Accumulator):
     Attributes
     ----------
     vectors : ndarray of shape (p, l)
-        Q as it is multiplied.
+        Q in the precision of products.
 
     Notes
     -----
@@ -69,13 +69,14 @@ class ScatterBlock(Moments, Accumulator):
         p, width = vectors.shape
         probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
         super().__init__(p, precision, product_rows, probes)
-        # Q and W in one product, in C order always: bits of products depend on it.
+        # One product multiplies both Q and W. They are always in C order, as the bits of products depend on the order.
         self._multiplied: Array = np.empty((p, width + (0 if probes is None else PROBES_OF_PASS)), self._dtype)
         self.seed, self.vectors = seed, self._multiplied[:, :width]
         self.vectors[...] = vectors
         if probes is not None:
             self._multiplied[:, width:] = probes.working
         self._parts = split(centre, self._dtype)
+        # The centre as rounded to the parts that are subtracted; the offset accounts for the difference.
         self._centre = self._parts[0].astype(np.float64) + self._parts[1]
         self._offset = None if offset is None else offset + (centre - self._centre)
         self._product: Float64 = np.zeros((width, p))
@@ -106,7 +107,7 @@ class ScatterBlock(Moments, Accumulator):
         Raises
         ------
         ValueError
-            If the two multiply other blocks, or about other centres.
+            If blocks or centres of the two differ.
         """
         same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
         same = same and np.array_equal(self._centre, other._centre)
@@ -116,7 +117,7 @@ class ScatterBlock(Moments, Accumulator):
         self._absorb_moments(other)
 
     def release(self) -> None:
-        """Give back the working memory; it is taken again when more samples come."""
+        """Free the working memory; `update` allocates it again."""
         self._piece = self._work = None
 
     @property
@@ -134,28 +135,29 @@ class ScatterBlock(Moments, Accumulator):
         return self.weight * float(self.offset @ self.offset)
 
     def take(self) -> Float64:
-        """Return S Q about the mean, (p, l) in Fortran order; the accumulator is then of no more use."""
+        """Return S Q about the mean, (p, l) in Fortran order; uses up the accumulator."""
         self.release()
+        # S about the mean is S about the centre less w d d^T.
         along = self.offset @ self.vectors.astype(np.float64, copy=False)
         return blas.dger(-self.weight, self.offset, along, a=self._product.T, overwrite_a=1)  # type: ignore[no-any-return]
 
     def probes(self) -> tuple[Float64, Float64] | None:
-        """S W about the mean and the measured rounding error of it, (p, 16) each, where the mean is measured."""
+        """Return S W about the mean and its measured rounding error, (p, 16) each, if the mean is measured."""
         return None if self._probes is None else (self.probe_products, self.probe_rounding)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the sum itself, to be written down and not to."""
-        found = {
+        """Return everything as plain arrays; without `copy` the sum itself, to be stored but not written to."""
+        arrays = {
             **self._moments_state(),
             "seed": np.array(self.seed),
             "vectors": self.vectors.copy(),
             "product": self._product.copy() if copy else self._product,
         }
-        return found if self._offset is None else {**found, "offset": self._offset.copy()}
+        return arrays if self._offset is None else {**arrays, "offset": self._offset.copy()}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Exact inverse of `state`; without `copy` its sum is taken over."""
+        """Return the accumulator whose `state` this is; without `copy` it takes over the sum."""
         new = cls(
             state["vectors"],
             np.array(state["centre"]),

@@ -1,12 +1,11 @@
-"""A centred symmetric matrix applied to a block, H A H Q, n x l, from a stream of the rows of A; H = I - (1/n) 1 1^T.
+"""Product of a centred symmetric matrix with a block, H A H Q, n x l, from the rows of A; H = I - (1/n) 1 1^T.
 
 A is -D^2 / 2 for a matrix D of distances, squared entry by entry as it is read (Torgerson, 1952; Gower, 1966), or a
 kernel matrix itself. Q is orthogonal to the ones, so H A H Q = H (A Q): rows of A are multiplied as they come, and the
 product is centred once, at the end. No array of the size of A is held.
 
-One pass also measures the trace and the Frobenius norm of H A H, the means of the rows, products with random
-directions that bound errors, and A w - A^T w for a random w, which is 0 where A is symmetric and, almost surely,
-nowhere else.
+One pass also measures the trace and the Frobenius norm of H A H, the means of the rows, products with random directions
+that bound errors, and A w - A^T w for a random w. The last is 0 if A is symmetric and, almost surely, only then.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ import numpy.typing as npt
 from ..errors import DataError
 from ..planning.sizes import PROBES_OF_PASS
 from .finite import MOST_DOUBLE
-from .gram_probes import sample_directions, without
+from .gram_probes import remove_mean_part, sample_directions
 from .plain_state import as_arrays, as_values
 from .protocol import Accumulator
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-# Tolerances, relative to the largest entry of A, by the bytes of a floating-point number: of diagonal entries that
-# should be 0, and of differences of entries that should be equal. Distances computed as |x|^2 - 2 x.y + |y|^2 have such
-# errors in their squares.
+# Tolerance, relative to the largest entry of A, by bytes of a floating-point number, for diagonal entries that should
+# be 0 and for differences of entries that should be equal. Distances computed as |x|^2 - 2 x.y + |y|^2 have such errors
+# in their squares.
 ROUNDING = {2: 1e-3, 4: 1e-5, 8: 1e-10}
 _STREAM = 7  # separates these draws from others of the same seed
 _MEASURED = "measured_"
 
 
 class EntryError(DataError):
-    """An entry of a matrix that is invalid as a number or as a distance.
+    """Entry of a matrix that is invalid as a number or as a distance.
 
     Attributes
     ----------
@@ -55,36 +54,39 @@ class EntryError(DataError):
 
 
 def tolerance_of(dtype: npt.DTypeLike) -> float:
-    """Return the tolerance of entries of a stored dtype, relative to the largest of A; 0 for whole numbers."""
+    """Return the tolerance for entries of a stored dtype, relative to the largest of A; 0 for whole numbers."""
     kind = np.dtype(dtype)
     return ROUNDING.get(kind.itemsize, 0.0) if kind.kind == "f" else 0.0
 
 
 def check_entries(rows: Array, at: int, *, distances: bool) -> None:
-    """Refuse rows of a matrix, the first of them number `at`, that hold an invalid entry.
+    """Refuse rows of a matrix, the first of which is row `at`, if they hold an invalid entry.
 
     Raises
     ------
     EntryError
-        If an entry is not finite or too large or, among distances, negative or not 0 on the diagonal; names the first.
+        If an entry is not finite or too large, or a distance is negative or not 0 on the diagonal; names the first.
     """
     if not rows.size:
         return
     least, most = float(rows.min()), float(rows.max())
     if not (least >= -MOST_DOUBLE and most <= MOST_DOUBLE):  # NaN compares as false
         row, column = _first(~(np.abs(rows.astype(np.float64)) <= MOST_DOUBLE))
-        what = "is not finite" if not np.isfinite(rows[row, column]) else f"is {rows[row, column]:.3g}, too large"
-        raise EntryError(at + row, column, what)
+        problem = "is not finite" if not np.isfinite(rows[row, column]) else f"is {rows[row, column]:.3g}, too large"
+        raise EntryError(at + row, column, problem)
     if not distances:
         return
     if least < 0:
         row, column = _first(rows < 0)
         raise EntryError(at + row, column, f"is {rows[row, column]:.6g}, and no distance is negative")
-    own = rows[np.arange(len(rows)), at + np.arange(len(rows))]
-    off = np.flatnonzero(own > tolerance_of(rows.dtype) ** 0.5 * most)
-    if len(off):
-        place = at + int(off[0])
-        raise EntryError(place, place, f"is {own[off[0]]:.6g}, the distance of a sample from itself, which is 0")
+    diagonal = rows[np.arange(len(rows)), at + np.arange(len(rows))]
+    # The tolerance holds for squares of distances, so its root holds for distances.
+    nonzero = np.flatnonzero(diagonal > tolerance_of(rows.dtype) ** 0.5 * most)
+    if len(nonzero):
+        place = at + int(nonzero[0])
+        raise EntryError(
+            place, place, f"is {diagonal[nonzero[0]]:.6g}, the distance of a sample from itself, which is 0"
+        )
 
 
 def _first(wrong: npt.NDArray[np.bool_]) -> tuple[int, int]:
@@ -94,24 +96,24 @@ def _first(wrong: npt.NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def entries_of(rows: Array, *, distances: bool, out: Float64 | None = None) -> Float64:
-    """Return rows of A in float64, given stored rows: -1/2 times squared distances, or the values themselves."""
+    """Return rows of A in float64, given stored rows: -1/2 times squared distances, or the values as they are."""
     if not distances:
         return np.add(rows, 0.0, out=out, dtype=np.float64)
-    made: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
-    made *= -0.5
-    return made
+    entries: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
+    entries *= -0.5
+    return entries
 
 
 @dataclass
 class MatrixMeasures:
-    """Sums over the rows of A that are measured once; entries of rows not seen yet are 0.
+    """Sums over the rows of A that are measured once; entries for rows not yet absorbed are 0.
 
     Attributes
     ----------
     products : ndarray of shape (n, 16)
         A W, for W random directions orthogonal to the ones.
     means : ndarray of shape (n,)
-        Mean of each row, and by symmetry of each column.
+        Mean of each row, and, by symmetry, of each column.
     skew : ndarray of shape (n,)
         A w - A^T w.
     squares : float
@@ -142,16 +144,16 @@ class MatrixMeasures:
 
 
 class SymmetricBlock(Accumulator):
-    """Accumulates H A H Q over the rows of A.
+    """Accumulate H A H Q over the rows of A.
 
     Parameters
     ----------
     vectors : ndarray of shape (n, l)
         Q, orthogonal to the ones.
     distances : bool, default=True
-        If True, rows hold distances, and A is -1/2 times their squares; else they hold A.
+        If True, rows hold distances, and A is -1/2 times their squares; otherwise they hold A.
     measures : bool, default=True
-        If True, check entries, and add up `MatrixMeasures` beside the product.
+        If True, check entries, and add up `MatrixMeasures` in the same pass.
     product_rows : int, default=64
         Rows converted to float64 at a time.
     seed : int, default=0
@@ -186,12 +188,12 @@ class SymmetricBlock(Accumulator):
             self._along = np.random.default_rng([_STREAM, seed]).standard_normal(n)
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
-        """Absorb rows of the matrix, (m, n), the first of them number `at`; `weights` are not used here.
+        """Absorb rows of the matrix, (m, n), the first of which is row `at`; `weights` are not used here.
 
         Raises
         ------
         EntryError
-            If an entry is invalid, see `check_entries`; entries are checked with `measures` only.
+            If an entry is invalid, see `check_entries`; checked only with `measures`.
         """
         if self._measured is not None:
             check_entries(block, at, distances=self.distances)
@@ -199,7 +201,7 @@ class SymmetricBlock(Accumulator):
             self._absorb_piece(block[start : start + self.product_rows], at + start)
 
     def _absorb_piece(self, piece: Array, at: int) -> None:
-        """Absorb rows that are converted at a time."""
+        """Absorb rows that are converted together."""
         if self._work is None:
             self._work = np.empty((self.product_rows, len(self.vectors)))
         values = entries_of(piece, distances=self.distances, out=self._work[: len(piece)])
@@ -208,17 +210,18 @@ class SymmetricBlock(Accumulator):
         if self._measured is not None:
             self._measure(self._measured, values, rows)
 
-    def _measure(self, found: MatrixMeasures, values: Float64, rows: slice) -> None:
-        """Add the measures of float64 rows, which are centred in place."""
-        found.products[rows] += values @ self._directions
-        found.skew[rows] += values @ self._along
-        found.skew -= self._along[rows] @ values
-        found.diagonal += float(values[:, rows].trace())
-        found.largest = max(found.largest, float(values.max()), -float(values.min()))
+    def _measure(self, measured: MatrixMeasures, values: Float64, rows: slice) -> None:
+        """Add the measures of float64 rows; the rows are centred in place."""
+        measured.products[rows] += values @ self._directions
+        measured.skew[rows] += values @ self._along
+        # Rows of A give A w at once and contributions to A^T w.
+        measured.skew -= self._along[rows] @ values
+        measured.diagonal += float(values[:, rows].trace())
+        measured.largest = max(measured.largest, float(values.max()), -float(values.min()))
         means = values.mean(axis=1)
-        found.means[rows] += means
+        measured.means[rows] += means
         values -= means[:, None]
-        found.squares += float(np.einsum("ij,ij->", values, values))
+        measured.squares += float(np.einsum("ij,ij->", values, values))
 
     def absorb(self, other: Self) -> None:
         """Add the rows of another accumulator of the same Q to this one.
@@ -226,7 +229,7 @@ class SymmetricBlock(Accumulator):
         Raises
         ------
         ValueError
-            If the two multiply other blocks, or measure other things.
+            If blocks, matrices or measures of the two differ.
         """
         same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
         if not same or (self._measured is None) != (other._measured is None) or self.distances != other.distances:
@@ -243,35 +246,36 @@ class SymmetricBlock(Accumulator):
         mine.largest = max(mine.largest, theirs.largest)
 
     def release(self) -> None:
-        """Give back the working memory; it is taken again when more rows come."""
+        """Free the working memory; `update` allocates it again."""
         self._work = None
 
     def take(self) -> Float64:
-        """Return H A H Q, (n, l) in Fortran order; the accumulator is then of no more use."""
+        """Return H A H Q, (n, l) in Fortran order; uses up the accumulator."""
         self.release()
         product = self._product
+        # H (A Q), in place; H Q = Q as Q is orthogonal to the ones.
         product -= product.mean(axis=0)
         return np.asfortranarray(product)
 
     @property
     def trace(self) -> float:
-        """Sum of the eigenvalues of H A H, where it is measured."""
+        """Sum of the eigenvalues of H A H, if measured."""
         if self._measured is None:
             raise ValueError("the trace was not measured")
         return self._measured.trace
 
     def probes(self) -> MatrixMeasures | None:
-        """Return the measures, with products of H A H in place of those of A; None where nothing was measured."""
+        """Return the measures with products of H A H in place of those of A; None if nothing was measured."""
         if self._measured is None:
             return None
-        products = without(self._measured.products, np.ones(len(self.vectors)))
+        products = remove_mean_part(self._measured.products, np.ones(len(self.vectors)))
         return MatrixMeasures(**{**vars(self._measured), "products": products})
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
-        own = {"distances": self.distances, "product_rows": self.product_rows, "seed": self.seed}
-        found = as_arrays({**own, "vectors": self.vectors, "product": self._product}, copy=copy)
-        return found if self._measured is None else found | as_arrays(vars(self._measured), _MEASURED, copy=copy)
+        options = {"distances": self.distances, "product_rows": self.product_rows, "seed": self.seed}
+        arrays = as_arrays({**options, "vectors": self.vectors, "product": self._product}, copy=copy)
+        return arrays if self._measured is None else arrays | as_arrays(vars(self._measured), _MEASURED, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
@@ -294,7 +298,7 @@ class SymmetricBlock(Accumulator):
 
 
 class SymmetricRows(Accumulator):
-    """Accumulates the rows of A in float64, for matrices that fit in memory.
+    """Accumulate the rows of A in float64, for matrices that fit in memory.
 
     Parameters
     ----------
@@ -312,7 +316,7 @@ class SymmetricRows(Accumulator):
         self.matrix: Float64 = np.zeros((size, size))
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
-        """Absorb rows, (m, n), the first of them number `at`; `weights` are not used here.
+        """Absorb rows, (m, n), the first of which is row `at`; `weights` are not used here.
 
         Raises
         ------
@@ -327,7 +331,7 @@ class SymmetricRows(Accumulator):
         self.matrix += other.matrix
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return the matrix; without `copy` itself, to be stored but not written to."""
+        """Return the matrix; without `copy` the array itself, to be stored but not written to."""
         return {"distances": np.array(self.distances), "matrix": self.matrix.copy() if copy else self.matrix}
 
     @classmethod

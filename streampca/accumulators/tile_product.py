@@ -1,4 +1,4 @@
-"""Products of a tile, some features of every sample, centred: computed apart from `Gram`, so that threads can share."""
+"""Products of a centred tile, some features of every sample: apart from `Gram`, so that threads can compute them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class FeatureTile(NamedTuple):
-    """A tile: some features of every sample.
+    """Tile: some features of every sample.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class FeatureTile(NamedTuple):
     at : int
         Position of the first feature, which decides the rows of W.
     checked : bool
-        Whether the rounding of the probes is measured.
+        If true, measure the rounding of the probes.
     whole : bool
         If true, all values are known to be whole numbers.
     """
@@ -42,11 +42,11 @@ class FeatureTile(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Features."""
+        """Number of features."""
         return int(self.values.shape[1])
 
     def halves(self) -> Iterator[FeatureTile]:
-        """The tile's features in two parts."""
+        """Yield the tile's features in two parts."""
         middle = self.width // 2
         yield self._replace(values=self.values[:, :middle])
         yield self._replace(values=self.values[:, middle:], at=self.at + middle)
@@ -59,15 +59,15 @@ class Multiplied(NamedTuple):
     ----------
     tile : FeatureTile
     product : ndarray or None
-        (n, n), upper triangle; None where it was added to the total.
+        (n, n), upper triangle; None if it was added to the total.
     largest : float
-        Square of the longest centred row, which no partial sum exceeds; infinite or NaN where a product is.
+        Square of the longest centred row, which no partial sum exceeds; infinite or NaN if a product is.
     centre : ndarray of shape (width,)
         Point that was subtracted from all samples.
     along, rounding : ndarray of shape (n, 8)
-        Products with the probes, and their error where it was measured, else None.
+        Products with the probes, and their error, None if not measured.
     check : ndarray of shape (8, 8) or None
-        Sums that check those of whole numbers, see `SumCheck`.
+        Sums that verify those of whole numbers, see `SumCheck`.
     on_integer_units : bool
         If true, the product is exact, however large its diagonal is.
     """
@@ -83,7 +83,7 @@ class Multiplied(NamedTuple):
 
 
 class TileProducts:
-    """Products of one tile at a time, and their working memory.
+    """Multiplies one tile at a time, in its own working memory.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class TileProducts:
     seed : int
         Seed of the probe directions.
     one_thread : bool
-        Whether others are at work at the same time (`streampca.execution.threads`).
+        Use one BLAS thread, because other threads compute at the same time (`streampca.execution.threads`).
     centres : bool
         If true, tiles are centred before they are multiplied.
     integers : IntegerProducts, optional
@@ -118,10 +118,10 @@ class TileProducts:
         self._product: Array | None = None
 
     def make_ready(self, n_samples: int, width: int) -> None:
-        """Take the memory that tiles of so many samples and features need.
+        """Allocate the memory that tiles of these numbers of samples and features need.
 
-        Here, not where it is used: what one of several threads has taken and given back stays in a pool of that
-        thread's, and counts against the budget.
+        Called from the main thread: memory that one of several threads allocates and frees stays in a pool of that
+        thread, and counts against the budget.
         """
         width = min(self._most, width)
         if self._work.size < n_samples * width:
@@ -130,18 +130,18 @@ class TileProducts:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
     def multiply(self, tile: FeatureTile, total: Array, check: SumCheck | None) -> Multiplied:
-        """Centre a tile, unless it is taken as it is, and multiply it; what is returned holds until the next.
+        """Centre a tile if required, and multiply it; the result is valid until the next call.
 
         Parameters
         ----------
         tile : FeatureTile
             Tile to multiply.
         total : ndarray of shape (n, n)
-            Products in double precision, or on integer units, are added to this at once.
+            Total, to which products in double precision or on integer units are added at once.
         check : SumCheck or None
-            Multiplies whole numbers, too, as long as all products were exact.
+            Also multiplies whole numbers, as long as all products were exact.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
+        with np.errstate(over="ignore", invalid="ignore"):  # products are checked for NaN and infinity
             centred = self._work[: tile.values.size].reshape(tile.values.shape)
             if self._centres:
                 centre = subtract_mean(tile.values, centred, whole=tile.whole)
@@ -160,13 +160,14 @@ class TileProducts:
             return Multiplied(tile, product, largest, centre, *self._probed(tile, centred), checked, bool(numbers))
 
     def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:
-        """Rows times W, and the error of that on some features."""
+        """Return rows times W, and the rounding of this product on some features, if measured."""
         directions = self._directions.rows(tile.at, tile.at + tile.width)
         along = times(centred, directions.astype(self._dtype, copy=False), one_thread=self._one_thread)
         if not tile.checked or self._dtype == np.float64:
             return along, None
         exact = tile.values[:, :CHECK_FEATURES].astype(np.float64)
-        exact -= exact.mean(axis=0)  # what that differs from the centre by is the same in every row: no rounding
+        # This mean differs from the centre by the same amount in every row; the last line removes that part.
+        exact -= exact.mean(axis=0)
         few = directions[:CHECK_FEATURES]
         off = times(centred[:, :CHECK_FEATURES], few, one_thread=self._one_thread).astype(np.float64)
         off -= times(exact, few.astype(np.float64), one_thread=self._one_thread)

@@ -14,8 +14,8 @@ Array = npt.NDArray[Any]
 def weighted_pieces(
     block: Array, weights: npt.NDArray[np.float64] | None, rows: int
 ) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
-    """Yield pieces of at most `rows` rows, none of weight 0: places in the block, and rows (a view if they adjoin)."""
+    """Yield pieces of at most `rows` rows of nonzero weight: positions in the block, and rows (a view if adjacent)."""
     kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
     for start in range(0, len(kept), rows):
-        some = kept[start : start + rows]
-        yield some, block[some[0] : some[-1] + 1] if len(some) == some[-1] - some[0] + 1 else block[some]
+        places = kept[start : start + rows]
+        yield places, block[places[0] : places[-1] + 1] if len(places) == places[-1] - places[0] + 1 else block[places]

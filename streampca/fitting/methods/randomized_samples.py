@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import GramBlock, sample_directions
-from ...accumulators.gram_probes import without
+from ...accumulators.gram_probes import remove_mean_part
 from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
 from ...events import Listener
 from ...execution.threads import one_blas_thread
@@ -82,7 +82,7 @@ class SampleIteration(LanczosIteration[GramBlock]):
         """
         super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
-        block[...] = without(block, self.roots)
+        block[...] = remove_mean_part(block, self.roots)
 
 
 def fit_along_samples(job: Job) -> Decomposition:
@@ -122,7 +122,7 @@ def _initial(job: Job) -> SampleIteration:
     n = plan.problem.n_samples
     roots = np.ones(n) if job.weights is None else np.sqrt(job.weights)
     block = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((n, plan.width))
-    solver = start_lanczos(n, start=without(block, roots), **begin)
+    solver = start_lanczos(n, start=remove_mean_part(block, roots), **begin)
     del block
     hand_back()
     return SampleIteration(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)

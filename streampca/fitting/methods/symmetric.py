@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import EntryError, SymmetricBlock, SymmetricRows, sample_directions
-from ...accumulators.gram_probes import without
+from ...accumulators.gram_probes import remove_mean_part
 from ...accumulators.symmetric_block import MatrixMeasures, entries_of, tolerance_of
 from ...eigensolvers import (
     Certificate,
@@ -139,7 +139,7 @@ def _solved(job: Job) -> Decomposition:
     check_variance(float(np.trace(matrix)), job.collection.source, plan)
     _check_norm(float(np.einsum("ij,ij->", matrix, matrix)), job)
     directions = sample_directions(np.ones(n), plan.request.seed)
-    products = without(matrix @ directions, np.ones(n))
+    products = remove_mean_part(matrix @ directions, np.ones(n))
     seconds = solve_work(n, "dense").seconds(plan.cores, rates=plan.rates)
     job.listener(Solving(f"eigenvectors of a {n} x {n} matrix", seconds))
     solution = solve_dense(
@@ -225,7 +225,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         """Extend the basis, see `LanczosIteration.step`; make the next block orthogonal to the vector of ones."""
         super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
-        block[...] = without(block, np.ones(len(block)))
+        block[...] = remove_mean_part(block, np.ones(len(block)))
 
     def _with_direction(self, solution: Solution, job: Job) -> Solution:
         """Return the pairs whose eigenvalue is positive, and more than rounding."""
@@ -336,7 +336,7 @@ def _initial(job: Job) -> AlongRows:
         return AlongRows.from_state(state, begin)
     n = plan.problem.n_samples
     block = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((n, plan.width))
-    solver = start_lanczos(n, start=without(block, np.ones(n)), **begin)
+    solver = start_lanczos(n, start=remove_mean_part(block, np.ones(n)), **begin)
     del block
     hand_back()
     return AlongRows(solver=solver, precision=plan.precision)
