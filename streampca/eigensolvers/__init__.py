@@ -1,9 +1,9 @@
-"""From small matrices, or from products asked for, to eigenpairs with error bounds: one solver a file.
+"""Eigenpairs with error bounds, from small matrices or from requested products: one solver per file.
 
-`dense` hands a matrix to LAPACK; `lanczos` asks its caller for products and so works on anything that can multiply;
-`error_bounds` bounds the error of pairs however they were found, `omitted_variance` what was not found; `separation`
-says which stand alone; `n_components` turns what was asked for into a number of components. Plain arrays in and out:
-nothing here knows a reader, an executor or the budget.
+`dense` calls LAPACK; `lanczos` requests products from its caller, and so works on anything that can multiply;
+`error_bounds` bounds the errors of pairs, whatever computed them, and `omitted_variance` the largest eigenvalue that is
+missing; `separation` finds pairs that are defined only together; `n_components` turns a request into a number of
+components. Input and output are plain arrays: nothing here knows a reader, an executor or the budget.
 """
 
 from .dense import solve_dense

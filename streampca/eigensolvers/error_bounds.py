@@ -1,15 +1,15 @@
-"""Error bounds for claimed eigenpairs from a few random probes, whatever way the pairs were found.
+"""Error bounds for claimed eigenpairs from a few random probes, whatever computed the pairs.
 
-With W Gaussian, p x q, independent of everything, and Y = S W by products of their own, each g = Y^T v - theta W^T v
-is Gaussian with variance |S v - theta v|^2 in every entry. So |S v - theta v| <= |g| / sqrt(c) except with
-probability delta, for c the delta quantile of chi-square with q degrees of freedom. A union bound over k pairs takes
-delta / k each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth. It
-holds the rounding of Y as well. Where S is exact and Y is not, residuals are better computed from S itself, in float64
-(`certificate_of`).
+With W Gaussian, p x q, independent of everything, and Y = S W computed by separate products, each
+g = Y^T v - theta W^T v is Gaussian with variance |S v - theta v|^2 in every entry. So |S v - theta v| <= |g| / sqrt(c)
+except with probability delta, for c the delta quantile of chi-square with q degrees of freedom. A union bound over k
+pairs uses delta / k for each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth. It includes the
+rounding of Y. If S is exact and Y is not, residuals are better computed from S itself, in float64 (`certificate_of`).
 
-From a residual r: some eigenvalue lies within r; the direction is off by at most r/gap, where the next eigenvalue is a
-gap away (Davis and Kahan, 1970). An eigenvalue lies within r^2/gap of v^T S v (Kato and Temple, 1949), which theta is
-but for what was computed wrong: `value_bounds` takes a bound of that from `product_bounds`.
+A residual r has these consequences: some eigenvalue lies within r; the angle of the direction is at most r/gap, with
+gap the distance of the next eigenvalue (Davis and Kahan, 1970). An eigenvalue lies within r^2/gap of v^T S v (Kato and
+Temple, 1949), from which theta differs only by errors of the products: `value_bounds` adds a bound on these, from
+`product_bounds`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..accumulators.blas import times
 
 Float64 = npt.NDArray[np.float64]
 
-FAILURE = 1e-6  # probability that any bound of a kind is wrong: of residuals, of variances, of what was left outside
+FAILURE = 1e-6  # probability that any bound of one kind is wrong: on residuals, on variances, on omitted variance
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Certificate:
     residual : ndarray of shape (k,)
         Bound on |S v - theta v|, in the units of the eigenvalues.
     relative : ndarray of shape (k,)
-        The same divided by theta; infinite where theta is zero.
+        Residual bound divided by theta; infinite where theta is zero.
     angle : ndarray of shape (k,)
-        Bound on the angle between claimed and true direction, radians; NaN where neighbours lie too close to say.
+        Bound on the angle between claimed and true direction, radians; NaN where neighbours are too close.
     """
 
     residual: Float64
@@ -49,14 +49,14 @@ class Certificate:
 
 @dataclass
 class Sketch:
-    """Products that `certify` needs of k vectors, added up over ranges of features: vectors are never whole in memory.
+    """Products of k vectors with probes, added up over ranges of features, so that vectors need not fit in memory.
 
     Attributes
     ----------
     products, along : ndarray of shape (q, k)
         Y^T V and W^T V; 0 before anything is added.
     rounding : ndarray of shape (q, k)
-        Error of Y along the vectors; 0 where it is not known.
+        Error of Y along the vectors; 0 if unknown.
     """
 
     products: Float64 | float = 0.0
@@ -120,27 +120,28 @@ def certify(
 def product_bounds(
     products: Float64, claimed: Float64, *, rounding: Float64 | None = None, failure: float = FAILURE
 ) -> Float64:
-    """Bound how far what a solver took for products S v was from them.
+    """Bound the errors of the products S v that a solver used.
 
     Parameters
     ----------
     products : ndarray of shape (q, k)
-        Y^T V, of the vectors as the solver had them.
+        Y^T V, for the vectors that the solver multiplied.
     claimed : ndarray of shape (q, k)
-        W^T Z, for Z (p, k) what it took for S V: for a Ritz pair theta v and its own residual vector.
+        W^T Z, for Z (p, k) the products that it used: for a Ritz pair theta v plus its own residual vector.
     rounding : ndarray of shape (q, k), optional
-        What the measured error of Y amounts to along the vectors.
+        Measured error of Y along the vectors.
     failure : float
         Probability that any of the bounds is wrong.
 
     Returns
     -------
     ndarray of shape (k,)
-        In the units of the eigenvalues. An unconverged pair has a large residual and a small bound of this kind.
+        Bounds in the units of the eigenvalues. They are small even for pairs that have not converged.
     """
     sketch = lengths(products - claimed)
     if rounding is not None:
         sketch += lengths(rounding)
+    # chi2.ppf(failure / k, q), without loading scipy.stats.
     quantile = 2 * gammaincinv(len(products) / 2, failure / max(1, sketch.size))
     return np.asarray(sketch / np.sqrt(quantile))
 
@@ -148,22 +149,22 @@ def product_bounds(
 def value_bounds(
     values: Float64, residual: Float64, next_value: float | None, product: Float64 | None = None
 ) -> Float64:
-    """Bound how far each claimed eigenvalue is from a true one: by r, or by the error of the product and r^2/gap.
+    """Bound the distance of each claimed eigenvalue to a true one, by r or by r^2/gap plus the error of the product.
 
     Parameters
     ----------
     values, residual : ndarray of shape (k,)
-        Claimed eigenvalues, descending, and their residuals' bounds.
+        Claimed eigenvalues, descending, and the bounds on their residuals.
     next_value : float or None
         See `certify`.
     product : ndarray of shape (k,), optional
-        From `product_bounds`, for values that are v^T S v of what the solver took for S v. Without it a value may be
-        off by as much as its residual, however far its neighbours: r may be all of rounding, along v.
+        From `product_bounds`, for values that are v^T times the solver's product S v. Without it a value can be wrong
+        by its whole residual, however far its neighbours are, because the residual can be rounding along v.
 
     Returns
     -------
     ndarray of shape (k,)
-        In the units of the eigenvalues.
+        Bounds in the units of the eigenvalues.
     """
     if product is None:
         return residual.copy()
@@ -175,7 +176,7 @@ def value_bounds(
 def lengths(columns: Float64) -> Float64:
     """Return the Euclidean norms of columns, shape (k,), whatever their scale.
 
-    Squares of numbers below 1e-154 or above 1e154 do not fit float64: a bound made of them would be 0, or infinite.
+    Squares of numbers below 1e-154 or above 1e154 do not fit float64, and a bound from them would be 0 or infinite.
     Columns are divided by powers of two first, which rounds nothing.
     """
     largest = np.abs(columns).max(axis=0, initial=0.0)
@@ -185,10 +186,10 @@ def lengths(columns: Float64) -> Float64:
 
 
 def gaps_around(values: Float64, residual: Float64, next_value: float | None) -> Float64:
-    """Distance of each claimed eigenvalue to the nearest other one, at its least; negative where they may be one.
+    """Return a lower bound on the distance of each claimed eigenvalue to the nearest other one; can be negative.
 
-    The distance to a neighbour is reduced by both residuals. Where eigenvalue k + 1 is not known, the last distance is
-    minus infinity; where it is, it may be a bound on all that is not claimed, and lie above some that are.
+    The distance to a neighbour is reduced by both residuals. Without eigenvalue k + 1, the last distance is minus
+    infinity. `next_value` can be a bound on all eigenvalues that are not claimed, and lie above some that are.
     """
     gaps = values[:-1] - residual[:-1] - values[1:] - residual[1:]
     last = -np.inf if next_value is None else np.inf
@@ -197,7 +198,7 @@ def gaps_around(values: Float64, residual: Float64, next_value: float | None) ->
 
 
 def angle_bounds(values: Float64, residual: Float64, next_value: float | None) -> Float64:
-    """r_j over the distance to the nearest other eigenvalue (`gaps_around`); NaN when not under 1."""
+    """Return each residual over the distance to the nearest other eigenvalue (`gaps_around`); NaN unless below 1."""
     nearest = gaps_around(values, residual, next_value)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((nearest > 0) & (nearest > residual), residual / nearest, np.nan)

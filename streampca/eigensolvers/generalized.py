@@ -1,4 +1,4 @@
-"""The generalised symmetric problem S_B v = mu S v, for S_B of low rank: Fisher's discriminants and their relatives."""
+"""Generalised symmetric problem S_B v = mu S v with S_B of low rank, as in Fisher's discriminant analysis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class Dependent(NamedTuple):
-    """A feature that the features before it determine to rounding, so that there is no solution."""
+    """Feature that the features before it determine up to rounding, so that the problem has no solution."""
 
     feature: int
 
@@ -33,7 +33,7 @@ def solve_generalized(
     ridge : float, default=0.0
         Multiple of the identity added on the left, at least 0.
     tolerance : float
-        Share of a feature's scatter beyond what the features before it determine, up to which that is rounding.
+        Share of a feature's scatter up to which the part that the features before it do not determine is rounding.
 
     Returns
     -------
@@ -50,9 +50,11 @@ def solve_generalized(
     upper, order = lapack.dpotrf(matrix, lower=False, clean=True, overwrite_a=True)
     if order:  # of the leading minor that is not positive definite
         return Dependent(order - 1)
-    left = np.square(upper.diagonal())
-    if (left <= tolerance * diagonal).any():
-        return Dependent(int(np.argmin(left - tolerance * diagonal)))
+    # Squared diagonal of the Cholesky factor: scatter that earlier features do not determine.
+    remaining = np.square(upper.diagonal())
+    if (remaining <= tolerance * diagonal).any():
+        return Dependent(int(np.argmin(remaining - tolerance * diagonal)))
+    # With S = U^T U, the problem becomes an ordinary one for U^-T (D^T D + ridge I) U^-1.
     between = solve_triangular(upper, factor.T, trans=1, check_finite=False)
     if ridge:
         inverse = solve_triangular(upper, np.eye(len(upper)), trans=1, check_finite=False)
@@ -63,6 +65,7 @@ def solve_generalized(
         values, vectors = eigh(whole, overwrite_a=True, check_finite=False, subset_by_index=(size - count, size - 1))
         values, vectors = values[::-1], vectors[:, ::-1]
     else:
+        # Without a ridge the left matrix has the factor U^-T D^T, whose SVD gives the pairs.
         vectors, roots, _ = svd(between, full_matrices=False, overwrite_a=True, check_finite=False)
         values = np.square(roots)
     return values, fix_signs(np.asfortranarray(solve_triangular(upper, vectors, check_finite=False)))

@@ -1,7 +1,7 @@
 """Block Lanczos with full re-orthogonalization and thick restart, by reverse communication.
 
-The solver never sees the matrix: `state.wants` is a block Q, its caller multiplies it, and `state.step(product)` is
-the next state, until `state.solution` is there. States are values made of plain arrays, so a run can be saved between
+The solver never sees the matrix: the caller multiplies the block `state.wants`, and `state.step(product)` returns the
+next state, until `state.solution` is set. States are values made of plain arrays, so a run can be saved between
 products, and a test drives the solver with a plain matrix in three lines::
 
     state = start_lanczos(p, wanted=10, total=np.trace(S), seed=0)
@@ -35,45 +35,45 @@ from .solution import Solution
 
 Float64 = npt.NDArray[np.float64]
 
-ROUNDING = 1e-14  # of the largest eigenvalue: residuals below are rounding, and directions below are not followed
-SETTLED = 1e-2  # of its value: the residual of a pair worth having when the iteration ends early
-GRAM_FLOOR = 1e-7  # squared, what float64 resolves of a Gram matrix with room to spare
-NEARLY = 1e-1  # of its value: the residual of a pair that further products would settle
-TURNED_ROWS = 512  # of the basis turned at a time, in a copy: of 4096 it was larger than all that a step has planned
-SUBTRACTED_ROWS = 2048  # that a product is subtracted from at a time: as little memory beside the block as will do
-THREADED_FLOPS = 10**8  # of a product that is worth threads: some milliseconds of one
+ROUNDING = 1e-14  # residuals below this share of the largest eigenvalue are rounding; smaller directions are dropped
+SETTLED = 1e-2  # largest relative residual of a pair that is returned when the iteration ends early
+GRAM_FLOOR = 1e-7  # smallest relative singular value: its square is well above the rounding of a float64 Gram matrix
+NEARLY = 1e-1  # largest relative residual of a pair that further products would settle
+TURNED_ROWS = 512  # rows of the basis turned at a time: a copy of 4096 rows exceeded the memory planned for a step
+SUBTRACTED_ROWS = 2048  # rows from which a product is subtracted at a time, to need little memory beside the block
+THREADED_FLOPS = 10**8  # products of more flops, some milliseconds in one thread, are computed by several
 
 
 @dataclass(frozen=True)
 class Lanczos:
-    """A state of the iteration; see the module.
+    """State of the iteration; see the module.
 
-    States share the memory of the basis: one that was stepped on from is used up.
+    States share the memory of the basis: after a step, the earlier state must not be used.
 
     Attributes
     ----------
     columns : ndarray of shape (p, limit)
-        The basis, then the block to multiply next, then room for more.
+        Basis, then the block to multiply next, then free columns.
     known, asked : int
-        How many columns are the basis, and the block.
+        Number of columns of the basis, and of the block.
     projected : ndarray of shape (m, m)
         basis^T S basis, for the m columns of the basis.
     coupling : ndarray of shape (l, m)
-        What S basis has outside of the basis is ``wants @ coupling``.
+        The part of S basis outside of the basis is ``wants @ coupling``.
     residuals : ndarray
-        Of the Ritz pairs after the last step, by descending value.
+        Residuals of the Ritz pairs after the last step, by descending value.
     worst : float
-        The largest residual of a wanted pair over its value; infinite while there are fewer pairs than are wanted.
+        Largest residual of a requested pair over its value; infinite while there are fewer pairs than requested.
     rounding : float
-        The largest asymmetry seen in a column of Q^T S Q, which only rounding of the products makes.
+        Largest asymmetry so far of a column of Q^T S Q, which is due to rounding of the products alone.
     passes : int
-        Products so far.
+        Number of products so far.
     solution : Solution or None
-        There when every wanted pair has a residual of at most `tol` times its value.
+        Set when every requested pair has a residual of at most `tol` times its value.
     is_rough : bool
-        Whether the rounding of the products is in the way of that: they are to be more precise (`refined`).
+        Whether rounding of the products prevents that, so that they must be more precise (`refined`).
     apart : ndarray of shape (p, l) or None
-        The block, where there is a solution and the columns are full.
+        The block, if there is a solution and the columns are full.
     """
 
     wanted: Wanted
@@ -101,30 +101,30 @@ class Lanczos:
 
     @property
     def wants(self) -> Float64:
-        """The block to multiply next, (p, l), orthonormal and orthogonal to the basis."""
+        """Block to multiply next, (p, l), orthonormal and orthogonal to the basis."""
         return self.columns[:, self.known : self.known + self.asked] if self.apart is None else self.apart
 
     @one_blas_thread()
     def step(self, product: Float64) -> Lanczos:
-        """Return the next state, given ``S @ wants``, which is used up if it is in Fortran order."""
+        """Return the next state, given ``S @ wants``, which is overwritten if it is in Fortran order."""
         projected, rest, rounding = self._extended(product)
         values, ritz = ritz_pairs(projected)
         basis = self.columns[:, : self.known + self.asked]
         block = _orthonormal(rest, basis, ROUNDING * abs(values[0]))
         coupling = np.zeros((block.shape[1], basis.shape[1]))
         within = coupling[:, self.known :] = _multiply(block, rest, transposed=True)
-        # `rest` is ``block @ within``, whose columns have the norms of those of `within`, unless directions were cut.
+        # Column norms of `rest` equal those of `within` unless directions were dropped.
         residuals = _norms_of_product(within if block.shape[1] == self.asked else rest, ritz[-self.asked :])
         done = replace(
             self, known=basis.shape[1], asked=0, projected=projected, coupling=coupling, residuals=residuals,
             rounding=rounding, passes=self.passes + 1,
         )  # fmt: skip
         k = count_components(values, self.total, self.wanted)
-        if block.shape[1] == 0 and k is None:  # nothing is left to find: what was found is everything
+        if block.shape[1] == 0 and k is None:  # the basis is invariant: there are no more pairs to find
             k = len(values)
         if k is None:
             return replace(done, worst=np.inf)._restarted(values, ritz, 0, block.shape[1])._asking(block)
-        # A rule has judged the next value too, which must not rise any more.
+        # A rule depends on the next value too, so that one must have converged as well.
         judged = values[: k + isinstance(self.wanted, Rule)]
         done = replace(done, worst=done._worst(judged), is_rough=done._is_rough(judged))
         if block.shape[1] == 0 or done._converged(judged):
@@ -135,18 +135,20 @@ class Lanczos:
         return done._restarted(values, ritz, k, block.shape[1])._asking(block)
 
     def _extended(self, product: Float64) -> tuple[Float64, Float64, float]:
-        """Project on the basis and the block; return also what of the product lies outside, and the rounding."""
+        """Return the projection on basis and block, the part of the product outside of both, and the rounding."""
         basis = self.columns[:, : self.known + self.asked]
         rest = np.require(product, np.float64, ("F", "W"))
         coupling = _multiply(basis, rest, transposed=True)
         rest = _subtract_product(rest, basis, coupling)
-        rest = _subtract_product(rest, basis, _multiply(basis, rest, transposed=True))  # once leaves 4e-5 of it
+        # A single subtraction leaves up to 4e-5 of the part along the basis.
+        rest = _subtract_product(rest, basis, _multiply(basis, rest, transposed=True))
         m = self.known
         projected = np.zeros((basis.shape[1], basis.shape[1]))
         projected[:m, :m] = self.projected
         projected[:, m:] = coupling
         projected[m:, :m] = coupling[:m].T
         corner = coupling[m:]
+        # Only rounding makes the corner asymmetric: average it out, and measure it.
         projected[m:, m:] = (corner + corner.T) / 2
         rounding = float(np.linalg.norm(corner - corner.T, axis=0).max(initial=0.0)) / 2
         return projected, rest, max(rounding, self.rounding)
@@ -160,20 +162,21 @@ class Lanczos:
         return bool(np.all(self.residuals[: len(values)] <= allowed)) and self.rounding <= allowed[-1]
 
     def _is_rough(self, values: Float64) -> bool:
-        """Return whether rounding exceeds what is allowed of pairs that are about settled."""
+        """Return whether rounding exceeds the residual allowed for pairs that are nearly settled."""
         floor = ROUNDING * len(self.columns) ** 0.5 * values[0]
         settled = np.all(self.residuals[: len(values)] <= NEARLY * values)
         return bool(settled) and self.rounding > max(self.tol * values[-1], floor)
 
     def _restarted(self, values: Float64, ritz: Float64, k: int, block: int) -> Lanczos:
-        """Keep the leading Ritz vectors only, when the basis would outgrow its limit."""
+        """Keep only the leading Ritz vectors if the basis would outgrow its limit (thick restart)."""
         if self.known + block <= self.limit:
             return self
+        # Half a block more than requested: these extra Ritz vectors speed up convergence after the restart.
         keep = min(max(self.width, k + self.width // 2), self.limit - block, len(values))
         return self._turned(values, ritz, keep)
 
     def _turned(self, values: Float64, ritz: Float64, keep: int) -> Lanczos:
-        """The same with so many Ritz vectors for its basis, a few rows at a time: there is room for one basis."""
+        """Return the state whose basis is `keep` Ritz vectors, turned in place, as there is memory for one basis."""
         turn = np.asfortranarray(ritz[:, :keep])
         for start in range(0, len(self.columns), TURNED_ROWS):
             rows = self.columns[start : start + TURNED_ROWS]
@@ -182,31 +185,32 @@ class Lanczos:
         return replace(self, known=keep, projected=np.diag(values[:keep]), **kept)
 
     def _asking(self, block: Float64) -> Lanczos:
-        """The same with a block to multiply next."""
+        """Return the state with a block to multiply next."""
         self.columns[:, self.known : self.known + block.shape[1]] = block
         return replace(self, asked=block.shape[1])
 
     def refined(self) -> Lanczos:
-        """Begin again from the leading Ritz vectors, for products that are more precise."""
+        """Return a new iteration from the leading Ritz vectors, for products that are more precise."""
         values, ritz = ritz_pairs(self.projected)
-        begun = self._turned(values, ritz, min(self.width, len(values)))
-        width = begun.known
-        nothing: dict[str, Any] = {
+        restarted = self._turned(values, ritz, min(self.width, len(values)))
+        width = restarted.known
+        reset: dict[str, Any] = {
             "solution": None,
             "apart": None,
             "projected": np.zeros((0, 0)),
             "coupling": np.zeros((0, 0)),
             "residuals": np.zeros(0),
         }
-        return replace(begun, known=0, asked=width, rounding=0.0, is_rough=False, **nothing)
+        return replace(restarted, known=0, asked=width, rounding=0.0, is_rough=False, **reset)
 
     def so_far(self, settled: float = SETTLED) -> Solution:
-        """The leading pairs that are settled to a share of their value, no more than wanted, at least one."""
+        """Return leading pairs with relative residuals up to `settled`: at least one, at most as many as requested."""
         values, ritz = ritz_pairs(self.projected)
         residuals = self.residuals[: len(values)]
-        loose = np.flatnonzero(residuals > settled * values)
+        unsettled = np.flatnonzero(residuals > settled * values)
         k = min(
-            count_components(values, self.total, self.wanted) or len(values), loose[0] if len(loose) else len(values)
+            count_components(values, self.total, self.wanted) or len(values),
+            unsettled[0] if len(unsettled) else len(values),
         )
         return self._solution(values, ritz, max(1, int(k)))
 
@@ -217,12 +221,12 @@ class Lanczos:
 
     @property
     def flops(self) -> float:
-        """Cost of the next step, its product included."""
+        """Flops of the next step, including its product."""
         p, m, width = len(self.columns), self.known, self.asked
         return float(2 * p * p * width + 8 * p * (m + width) * width + 10 * (m + width) ** 3)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays and numbers that change from step to step; the arrays themselves."""
+        """Return the arrays, which are not copied, and numbers that change from step to step."""
         names = ("known", "projected", "coupling", "residuals", "worst", "rounding", "passes", "is_rough")
         columns = self.columns[:, : self.known + self.asked].T
         return as_arrays({"columns": columns, **{name: getattr(self, name) for name in names}})
@@ -240,7 +244,7 @@ def start_lanczos(
     start: Float64 | None = None,
     state: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Lanczos:
-    """Begin from a Gaussian block, from one that is given, or where another iteration was.
+    """Start from a Gaussian block or a given one, or resume another iteration.
 
     Parameters
     ----------
@@ -251,20 +255,21 @@ def start_lanczos(
     total : float
         Trace of the matrix, for fractions.
     tol : float, default=1e-10
-        Residual allowed, relative to each wanted eigenvalue.
+        Allowed residual, relative to each requested eigenvalue.
     width : int, optional
-        Columns of a block; by default a quarter more than the components wanted, at least 10 more.
+        Columns of a block; by default a quarter more than the requested components, at least 10 more.
     limit : int, optional
-        Most columns of basis and block; 4 blocks by default. A fraction needs room for its components.
+        Largest number of columns of basis and block; 4 blocks by default, or more for a fraction or a rule.
     seed : int
-        Of the start block.
+        Seed of the start block.
     start : ndarray of shape (p, width), optional
-        Spans the start block. Some of its columns are to be random, or what it lacks is never found.
+        Columns that span the start block. Some must be random: directions orthogonal to all are never found.
     state : mapping, optional
-        From `Lanczos.state` of an iteration that began with the same options, to be resumed. Its columns are taken
-        over, not to be used again.
+        `Lanczos.state` of an iteration with the same options, to be resumed. Its columns are taken over, and must not
+        be used again.
     """
     width = min(width or block_width(wanted), n_features)
+    # The number of components of a fraction or a rule is unknown beforehand.
     default = 4 * width if isinstance(wanted, int) else max(4 * width, n_features // FRACTION_SHARE)
     limit = min(limit or default, n_features)
     columns: Float64 = np.empty((n_features, limit), order="F")
@@ -273,26 +278,27 @@ def start_lanczos(
         if start is None:
             start = np.random.default_rng([1, seed]).standard_normal((n_features, width))
         return empty._asking(qr(start, mode="economic", overwrite_a=True, check_finite=False)[0])
-    kept = as_values(state)
-    rows = np.require(kept.pop("columns"), np.float64, ("C", "O", "W"))
-    asked = len(rows) - kept["known"]
-    rows.resize((limit, n_features), refcheck=False)  # in its own memory: there is room for one basis
-    arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, np.ndarray)}
-    return replace(empty, **{**kept, **arrays, "columns": rows.T, "asked": asked})
+    values = as_values(state)
+    rows = np.require(values.pop("columns"), np.float64, ("C", "O", "W"))
+    asked = len(rows) - values["known"]
+    rows.resize((limit, n_features), refcheck=False)  # in place, as there is memory for one basis
+    arrays = {name: np.array(value) for name, value in values.items() if isinstance(value, np.ndarray)}
+    return replace(empty, **{**values, **arrays, "columns": rows.T, "asked": asked})
 
 
 def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:
-    """Ritz values, descending, and vectors, (m, m) columns, of a projected matrix."""
+    """Return Ritz values, descending, and vectors, (m, m) columns, of a projected matrix."""
     values, vectors = eigh(projected, check_finite=False)
     return values[::-1], vectors[:, ::-1]
 
 
 def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
-    """Orthonormal columns spanning `rest`, cut where it has lost rank, orthogonal to the basis.
+    """Return orthonormal columns that span `rest` up to lost rank, and are orthogonal to the basis.
 
-    By the singular vectors of its Gram matrix, twice: products only, where Householder QR of so narrow a block runs at
-    a tenth of their speed. Directions below 1e-7 of the largest are lost to that; they hold no pair still wanted. What
-    `rest` has within the basis, 1e-16 of it, may grow to 1e-9 as small directions are scaled up; it is taken off last.
+    Computed twice from the eigenvectors of the Gram matrix, that is by products, which are ten times as fast as
+    Householder QR of so narrow a block. Directions below 1e-7 of the largest are lost; they hold no pair that is still
+    needed. The part of `rest` along the basis, 1e-16 of it, can grow to 1e-9 as small directions are scaled up, so it
+    is subtracted last.
     """
     block = rest
     room = len(basis) - basis.shape[1]
@@ -307,16 +313,16 @@ def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
 
 
 def _norms_of_product(left: Float64, right: Float64) -> Float64:
-    """Norms of the columns of left @ right, a few columns at a time: the product may be as large as the basis."""
-    some = max(1, left.shape[1])
-    pieces = (right[:, start : start + some] for start in range(0, right.shape[1], some))
+    """Return norms of the columns of ``left @ right``, some at a time: the product can be as large as the basis."""
+    width = max(1, left.shape[1])
+    pieces = (right[:, start : start + width] for start in range(0, right.shape[1], width))
     return np.concatenate([np.linalg.norm(_multiply(left, piece), axis=0) for piece in pieces])
 
 
 def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float64:
-    """Return ``left @ right``, or ``left.T @ right``, in Fortran order; large ones by parts of `left`, in threads.
+    """Return ``left @ right``, or ``left.T @ right``, in Fortran order; parts of a large `left` run in threads.
 
-    A BLAS thread each: BLAS's own wait for one another, spinning, and beside busy processes that took 15 times as long.
+    Each has one BLAS thread: BLAS's own threads spin while they wait, which took 15 times as long on busy cores.
     """
     first, right = left.T if transposed else left, np.asfortranarray(right)  # others miss BLAS in older numpy
     product = np.empty((right.shape[1], len(first)))
@@ -329,20 +335,20 @@ def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float6
 
 
 def _subtract_product(matrix: Float64, left: Float64, right: Float64) -> Float64:
-    """Return ``matrix - left @ right``, in place of the matrix; large products by rows, in threads."""
+    """Subtract ``left @ right`` from a matrix in place, and return it; parts of large products run in threads."""
     turned = matrix.T
 
     def subtract(rows: slice) -> None:
         for start in range(rows.start, rows.stop, SUBTRACTED_ROWS):
-            some = slice(start, min(start + SUBTRACTED_ROWS, rows.stop))
-            turned[:, some] -= np.matmul(right.T, left[some].T)  # rows are contiguous; `np.dot` copies `left`
+            chunk = slice(start, min(start + SUBTRACTED_ROWS, rows.stop))
+            turned[:, chunk] -= np.matmul(right.T, left[chunk].T)  # rows are contiguous; `np.dot` copies `left`
 
     _in_threads(subtract, len(matrix), 2 * left.size * right.shape[1])
     return matrix
 
 
 def _in_threads(work: Callable[[slice], None], length: int, flops: int) -> None:
-    """Do some work on all of a range, a part of it in each thread where there are many flops to do."""
+    """Call `work` on a whole range, or on a part of it in each of several threads if there are many flops."""
     threads = min(machine.cores(), length) if flops > THREADED_FLOPS else 1
     for _ in map_in_threads(lambda span: work(slice(*span)), spans_of(length, threads, 1), threads):
         pass

@@ -1,20 +1,20 @@
-"""Bounds on the largest variance that a set of components leaves, from the probes that bound their errors.
+"""Bounds on the largest variance outside a set of components, from the probes that bound their errors.
 
-Take P the projector on the span of the components V, R = (I - P) S (I - P) what they leave of S, mu its largest
-eigenvalue, u the direction of it. With W Gaussian and independent of V, the columns of T = (I - P) S W are those of R W
-but for what the residuals of V add. As S has no negative eigenvalue,
+Let P be the projector on the span of the components V, R = (I - P) S (I - P) the rest of S, mu its largest eigenvalue
+and u the direction of mu. With W Gaussian and independent of V, T = (I - P) S W equals R W up to a contribution of the
+residuals of V. As S has no negative eigenvalue,
 
     T^T T = mu^2 z z^T + D,    z = W^T u Gaussian in R^q, D positive semi-definite and independent of z.
 
 Let l_1 >= ... >= l_q be the eigenvalues of T^T T and d_1 >= ... >= d_q those of D. For D fixed, l_1 <= L holds for z in
-the ellipsoid mu^2 z^T (L - D)^-1 z <= 1, whose Gaussian measure is at most that of the ball of equal volume: the chance
-that a chi-square of q degrees of freedom is at most g / mu^2, with g the geometric mean of L - d_i. As l_{i+1} <= d_i
-and 0 <= d_q, the same g taken from what is seen, (l_1 (l_1 - l_2) ... (l_1 - l_q))^(1/q), is no smaller. So
+the ellipsoid mu^2 z^T (L - D)^-1 z <= 1, whose Gaussian measure is at most that of the ball of equal volume: the
+probability that a chi-square of q degrees of freedom is at most g / mu^2, with g the geometric mean of L - d_i. As
+l_{i+1} <= d_i and 0 <= d_q, g is at most (l_1 (l_1 - l_2) ... (l_1 - l_q))^(1/q), which can be computed. So
 
     mu^2 <= g / c    except with probability delta, c the delta quantile of chi-square with q degrees of freedom,
 
-whatever else was left outside: no model of the rest is assumed. A single direction left outside attains it. A long
-tail hides single directions: for variances as 1/i and 8 probes the bound is 10 to 20 times the largest one left.
+whatever the rest of R is: no model of it is assumed. A single direction outside attains the bound. A long tail hides
+single directions: for variances as 1/i and 8 probes the bound is 10 to 20 times the largest variance outside.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .error_bounds import FAILURE, product_bounds
 
 Float64 = npt.NDArray[np.float64]
 
-PIECE = 2**22  # numbers of the vectors that are float64 at a time
+PIECE = 2**22  # numbers of the vectors that are converted to float64 at a time
 
 
 def outside_bound(
@@ -45,39 +45,42 @@ def outside_bound(
     left: float = np.inf,
     failure: float = FAILURE,
 ) -> float:
-    """Bound the largest eigenvalue of what vectors leave of a positive semi-definite matrix.
+    """Bound the largest eigenvalue of a positive semi-definite matrix outside the span of some vectors.
 
     Parameters
     ----------
     vectors : ndarray of shape (p, k)
-        Orthonormal, to float32; chosen independently of the directions.
+        Vectors, orthonormal to float32, that are independent of the directions.
     directions, products : ndarray of shape (p, q)
         W and Y = S W.
     residual : ndarray of shape (k,), optional
-        Bound on |S v - theta v| for each vector; or on how wrong that was, where what S V has outside of the span was
-        taken off `products`.
+        Bound on |S v - theta v| for each vector; or on the error of that vector, if the part of S V outside of the span
+        has been subtracted from `products`.
     rounding : ndarray of shape (p, q), optional
         Measured error of Y.
     left : float
-        Trace of S less the eigenvalues of the vectors, where it is known: nothing left is larger.
+        Trace of S less the eigenvalues of the vectors, if known, which is an upper bound as well.
     failure : float
         Probability that the bound is wrong.
 
     Returns
     -------
     float
-        In the units of the eigenvalues; 0 where the vectors are a whole basis.
+        Bound in the units of the eigenvalues; 0 if the vectors are a complete basis.
 
     Notes
     -----
-    Costs 8 p k q operations and p x q float64 numbers; of the vectors only pieces become float64.
+    Cost: 8 p k q operations. Memory: p x q float64 numbers, and pieces of the vectors in float64.
     """
     (p, k), q = vectors.shape, directions.shape[1]
     if k >= p:
         return 0.0
     rest = np.array(products, dtype=np.float64)
-    for _ in range(2):  # once leaves what rounding the vectors to float32 does to their being orthogonal
-        _take_off(rest, vectors)
+    for _ in range(2):  # vectors rounded to float32 are not exactly orthogonal, so once is not enough
+        along = _along(vectors, rest)
+        for rows, piece in _pieces(vectors):
+            rest[rows] -= times(piece, along)
+    # Rounding and residuals change every singular value of the rest by at most their norm (Weyl).
     error = 0.0 if rounding is None else float(np.linalg.norm(rounding))
     if residual is not None:
         along = _along(vectors, directions)
@@ -87,9 +90,10 @@ def outside_bound(
         left = max(left, 0.0) + float(residual.sum())
     sizes = np.linalg.svd(np.linalg.qr(rest, mode="r"), compute_uv=False)
     largest = (sizes[0] + error) ** 2
-    others = np.zeros(q - 1)  # where fewer than q directions are left, the others are none
+    others = np.zeros(q - 1)  # if fewer than q directions remain, the other values are 0
     others[: len(sizes) - 1] = np.maximum(sizes[1:] - error, 0) ** 2
     with np.errstate(divide="ignore"):
+        # g, the geometric mean of l_1 and l_1 - l_i; others are rounded down, which only raises it.
         mean = np.exp(np.mean(np.log(largest - np.append(0.0, others))))
     return float(min(np.sqrt(mean / (2 * gammaincinv(q / 2, failure))), left))
 
@@ -107,62 +111,65 @@ def outside_bound_of_basis(
     total: float = np.inf,
     failure: float = FAILURE,
 ) -> float:
-    """Bound the largest eigenvalue of what the leading Ritz pairs of a basis leave, by the whole of the basis.
+    """Bound the largest eigenvalue outside the leading Ritz pairs of a basis, using the whole basis.
 
-    What the whole basis leaves is less, and is bounded by `outside_bound`. What the claimed pairs leave is then
-    [[Ritz values not claimed, C^T], [C, what the basis leaves]], for C the residual vectors of those not claimed.
+    The rest of S outside the whole basis is smaller, and `outside_bound` bounds it. The rest outside the claimed pairs
+    is then [[Ritz values not claimed, C^T], [C, rest outside the basis]], for C the residual vectors of those not
+    claimed.
 
-    A block Lanczos iteration knows what S K has outside of its basis K: the block it would multiply next, times small
-    numbers, which are zero but for the columns of the last block, or for all of them after a restart.
+    A block Lanczos iteration knows the part of S K outside of its basis K: the block it would multiply next, times
+    small numbers, which are nonzero only in the columns of the last block, or in all columns after a restart.
 
     Parameters
     ----------
     basis : ndarray of shape (p, m)
         Orthonormal K.
     projected : ndarray of shape (m, m)
-        K^T S K, as the solver knows it.
+        K^T S K, as computed by the solver.
     block : ndarray of shape (p, l)
-        Orthonormal, and orthogonal to the basis; l may be 0.
+        Block, orthonormal and orthogonal to the basis; l can be 0.
     coupling : ndarray of shape (l, m)
-        With (I - K K^T) S K = block @ coupling, as the solver knows it.
+        Matrix with (I - K K^T) S K = block @ coupling, as computed by the solver.
     claimed : int
-        How many Ritz pairs are claimed.
+        Number of claimed Ritz pairs.
     directions, products, rounding
         See `outside_bound`.
     total : float
-        Trace of S, where it is known.
+        Trace of S, if known.
     failure : float
-        Probability that the bound is wrong, be it for wrong products in the solver.
+        Probability that the bound is wrong, even if products in the solver were wrong.
 
     Notes
     -----
-    Costs 12 p m q operations. For variances as 1/i, 50 components and bases of 360 to 800 columns it is 3 to 6 times
-    the largest one left; where they decay as 1/i^2, within 1 %.
+    Cost: 12 p m q operations. For variances as 1/i, 50 components and bases of 360 to 800 columns the bound is 3 to 6
+    times the largest variance outside; for variances as 1/i^2 it is within 1 %.
     """
+    # Two bounds share the probability: on the solver's products, and on the rest outside the basis.
     failure /= 2
     along = _along(basis, directions)
-    taken = times(along.T, projected) + times(times(directions.T, block), coupling)
-    wrong = product_bounds(_along(basis, products).T, taken, failure=failure)
+    claimed_products = times(along.T, projected) + times(times(directions.T, block), coupling)
+    errors = product_bounds(_along(basis, products).T, claimed_products, failure=failure)
     values, turn = (turned[..., ::-1] for turned in eigh(projected, check_finite=False))
     outside = outside_bound(
         basis,
         directions=directions,
         products=products - times(block, times(coupling, along)),
-        residual=wrong,
+        residual=errors,
         rounding=rounding,
         left=total - float(values.sum()),
         failure=failure,
     )
     if claimed >= len(values):
         return outside
-    unclaimed, error = coupling @ turn[:, claimed:], float(np.linalg.norm(wrong))
+    unclaimed, error = coupling @ turn[:, claimed:], float(np.linalg.norm(errors))
     across = float(np.linalg.norm(unclaimed, 2)) + error if unclaimed.size else error
     inside = float(values[claimed]) + error
+    # Largest eigenvalue of the 2 x 2 matrix of norms of the blocks, which bounds that of the block matrix.
     return (inside + outside) / 2 + float(np.hypot((inside - outside) / 2, across))
 
 
 def _pieces(vectors: npt.NDArray[Any]) -> Iterator[tuple[slice, Float64]]:
-    """Ranges of features, and the vectors there in float64; all at once where that copies nothing."""
+    """Yield ranges of features and the vectors there in float64; all at once if that needs no copy."""
     if vectors.dtype == np.float64 and vectors.flags.forc:
         yield slice(None), vectors
         return
@@ -173,15 +180,8 @@ def _pieces(vectors: npt.NDArray[Any]) -> Iterator[tuple[slice, Float64]]:
 
 
 def _along(vectors: npt.NDArray[Any], others: Float64) -> Float64:
-    """V^T X, (k, q)."""
+    """Return V^T X, (k, q)."""
     total = np.zeros((vectors.shape[1], others.shape[1]))
     for rows, piece in _pieces(vectors):
         total += times(piece.T, others[rows])
     return total
-
-
-def _take_off(rest: Float64, vectors: npt.NDArray[Any]) -> None:
-    """Take from the columns of `rest`, in place, what lies along the vectors."""
-    along = _along(vectors, rest)
-    for rows, piece in _pieces(vectors):
-        rest[rows] -= times(piece, along)

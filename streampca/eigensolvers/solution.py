@@ -1,4 +1,4 @@
-"""`Solution`, the leading eigenpairs that every solver returns."""
+"""`Solution`: the leading eigenpairs that every solver returns."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Solution:
     residuals : ndarray of shape (k,)
         The solver's own estimate of |S v - value v|.
     spectrum : ndarray of shape (p,) or None
-        All eigenvalues, descending, where the solver knows them.
+        All eigenvalues, descending, if the solver computes them.
     passes : int
-        Products with the matrix; 0 for a factorization.
+        Number of products with the matrix; 0 for a factorization.
     next_value : float or None
-        What the first eigenvalue left out does not exceed, as far as the solver can see.
+        Upper bound on the first eigenvalue that is not returned, as far as the solver can tell.
     """
 
     values: Float64
@@ -48,7 +48,7 @@ class Solution:
         )
 
     def first(self, count: int) -> Solution:
-        """The leading `count` pairs, or all where there are fewer."""
+        """Return the leading `count` pairs, or all if there are fewer."""
         if count >= len(self.values):
             return self
         return replace(

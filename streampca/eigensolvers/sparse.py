@@ -1,8 +1,8 @@
-"""A few eigenpairs at an end of the spectrum of a sparse symmetric matrix.
+"""A few eigenpairs at one end of the spectrum of a sparse symmetric matrix.
 
-`smallest_pairs` needs factors of the matrix; `largest_pairs` takes those of the shifted matrix where they are thin, and
-multiplies only (ARPACK) where they are not. How many numbers the factors hold depends on the graph behind the matrix:
-about n log n for points on a surface, 0.4 n^2 for neighbours in high dimensions. `FactorFill` estimates it beforehand.
+`smallest_pairs` factors the matrix; `largest_pairs` factors the shifted matrix if its factors are small, and otherwise
+uses products alone (ARPACK). The size of the factors depends on the graph of the matrix: about n log n entries for
+points on a surface, 0.4 n^2 for neighbours in high dimensions. `FactorFill` estimates it beforehand.
 
 References
 ----------
@@ -30,16 +30,17 @@ from .signs import fix_signs
 
 Float64 = npt.NDArray[np.float64]
 
-DENSE = 600  # rows up to which LAPACK is as quick
-RESTARTS = 40  # of ARPACK with products alone; the graph of 15000 MNIST images takes 11 for 12 pairs
-# Numbers of the factors to those of the matrix up to which factors are quicker than products: 7 to 14 for points on a
-# surface, where eigenvalues cluster and products take hundreds of restarts; 100 for images in 50 dimensions.
+DENSE = 600  # rows up to which LAPACK is as fast
+RESTARTS = 40  # restarts of ARPACK with products alone; the graph of 15000 MNIST images needs 11 for 12 pairs
+# Ratio of the entries of the factors to those of the matrix up to which factors are faster than products. It is 7 to 14
+# for points on a surface, where eigenvalues cluster and products need hundreds of restarts, and 100 for images in 50
+# dimensions.
 THIN = 30
-FULL = 0.25  # share of entries that are not 0 from which factors are as good as dense, and products are tried first
+FULL = 0.25  # share of nonzero entries above which factors are practically dense, so that products are tried first
 BASIS = 40  # vectors of ARPACK's basis, at least twice the pairs
-SHIFT = 1e-10  # relative to the largest entry of the diagonal: it makes a singular matrix definite
+SHIFT = 1e-10  # shift relative to the largest entry of the diagonal, which makes a singular matrix definite
 FACTOR_BYTES = 12  # bytes of an entry of the factors: a float64 and a 32-bit index
-GROWTH = (PART_ROWS // 2, PART_ROWS)  # rows of the parts that the number of entries of the factors is extrapolated from
+GROWTH = (PART_ROWS // 2, PART_ROWS)  # rows of the parts from which the size of the factors is extrapolated
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class SparsePairs:
     Attributes
     ----------
     values : ndarray of shape (k,)
-        From the end that was asked for inwards.
+        Eigenvalues from the requested end inwards.
     vectors : ndarray of shape (n, k)
         Unit vectors, with signs by `fix_signs`.
     residuals : ndarray of shape (k,)
         Norms of A v - value v.
     solver : {"dense", "products", "factors"}
-        How they were found.
+        Solver that computed them.
     """
 
     values: Float64
@@ -65,14 +66,14 @@ class SparsePairs:
 
 
 class FactorsTooLargeError(BudgetError):
-    """The factors of a matrix take more memory than there is room for.
+    """The factors of a matrix do not fit in the available memory.
 
     Attributes
     ----------
     fill : FactorFill
         Estimate of their size.
     needed : int
-        Bytes that it gives.
+        Bytes of the factors by this estimate.
     """
 
     def __init__(self, rows: int, fill: FactorFill, room: int) -> None:
@@ -97,31 +98,33 @@ def largest_pairs(matrix: sp.csr_array, count: int, *, seed: int, bound: float, 
     bound : float
         Upper bound on the eigenvalues; where products do not separate the pairs, bound - matrix is factored.
     room : int
-        Bytes that factors may take.
+        Bytes available for factors.
 
     Raises
     ------
     FactorsTooLargeError
-        If products do not separate the pairs, and factors take more than `room`.
+        If products do not separate the pairs, and factors need more than `room`.
 
     Notes
     -----
-    Cost: up to 40 restarts of 40 products, 2 s for 60000 images by 15 neighbours; or that of `smallest_pairs`.
+    Cost: up to 40 restarts of 40 products, 2 s for 60000 images with 15 neighbours; or that of `smallest_pairs`.
     """
     n = matrix.shape[0]
     if n <= max(DENSE, 2 * count):
         return _dense(matrix, (n - count, n - 1), descending=True)
-    left = (sp.diags_array(np.full(n, bound)) - matrix).tocsr()
-    fill = None if matrix.nnz > FULL * n * n else FactorFill.of(left)
+    shifted = (sp.diags_array(np.full(n, bound)) - matrix).tocsr()
+    fill = None if matrix.nnz > FULL * n * n else FactorFill.of(shifted)
     if fill is None or fill.bytes_at(n) > min(room, THIN * FACTOR_BYTES * matrix.nnz):
-        how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
+        options: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
+        # Clustered eigenvalues do not converge: then factors are needed after all.
         with suppress(ArpackNoConvergence):
             products = LinearOperator((n, n), matvec=_stoppable(matrix.dot), dtype=np.float64)
-            values, vectors = eigsh(products, count, which="LA", maxiter=RESTARTS, **how)
+            values, vectors = eigsh(products, count, which="LA", maxiter=RESTARTS, **options)
             order = np.argsort(values)[::-1]
             return _checked(matrix, values[order], vectors[:, order], "products")
-    found = smallest_pairs(left, count, seed=seed, room=room, fill=fill)
-    return SparsePairs(bound - found.values, found.vectors, found.residuals, found.solver)
+    pairs = smallest_pairs(shifted, count, seed=seed, room=room, fill=fill)
+    # The smallest pairs of bound - matrix are the largest pairs of the matrix.
+    return SparsePairs(bound - pairs.values, pairs.vectors, pairs.residuals, pairs.solver)
 
 
 def smallest_pairs(
@@ -134,12 +137,12 @@ def smallest_pairs(
     matrix, count, seed, room
         As for `largest_pairs`.
     fill : FactorFill, optional
-        Estimate of the factors' size, where it was made before.
+        Estimate of the factors' size, if already made.
 
     Raises
     ------
     FactorsTooLargeError
-        If the factors take more than `room`, by the estimate of `FactorFill`.
+        If the factors need more than `room`, by the estimate of `FactorFill`.
 
     Notes
     -----
@@ -154,8 +157,8 @@ def smallest_pairs(
     shift = SHIFT * float(matrix.diagonal().max())
     solve = _factored(matrix, shift)
     inverse = LinearOperator((n, n), matvec=_stoppable(solve), dtype=np.float64)
-    how: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
-    values, vectors = eigsh(matrix, count, sigma=-shift, OPinv=inverse, which="LM", **how)
+    options: dict[str, Any] = {"v0": _start(n, seed), "ncv": min(n, max(BASIS, 2 * count + 1))}
+    values, vectors = eigsh(matrix, count, sigma=-shift, OPinv=inverse, which="LM", **options)
     order = np.argsort(values)
     return _checked(matrix, values[order], vectors[:, order], "factors")
 
@@ -171,7 +174,7 @@ def pairs_above(matrix: sp.csc_array, count: int, bound: float, *, seed: int) ->
 
 
 def _stoppable(product: Callable[[Float64], Float64]) -> Callable[[Float64], Float64]:
-    """Return a product with a vector that is a safe point: ARPACK asks for thousands."""
+    """Return a product with a vector that is a safe point, as ARPACK requests thousands."""
 
     def multiply(vector: Float64) -> Float64:
         safe_point()
@@ -182,14 +185,14 @@ def _stoppable(product: Callable[[Float64], Float64]) -> Callable[[Float64], Flo
 
 @dataclass(frozen=True)
 class FactorFill:
-    """Number of entries of the factors of a matrix, as extrapolated from its parts.
+    """Number of entries of the factors of a matrix, extrapolated from its parts.
 
     Attributes
     ----------
     rows, entries : int
         Size of the largest part that was factored, and entries of its factors.
     exponent : float
-        Growth of their number with the rows; 1.1 for points on a surface, 2 for neighbours in high dimensions.
+        Exponent of its growth with the rows; 1.1 for points on a surface, 2 for neighbours in high dimensions.
     """
 
     rows: int
@@ -198,20 +201,21 @@ class FactorFill:
 
     @classmethod
     def of(cls, matrix: sp.csr_array, part: Callable[[int], sp.csr_array] | None = None) -> FactorFill:
-        """Factor two parts of a matrix; `part` gives one of so many rows, by default of rows near each other."""
+        """Factor two parts of a matrix; `part` returns one with some number of rows, by default near each other."""
         n = matrix.shape[0]
         part = part or _Near(matrix)
         sizes = [min(n, rows) for rows in GROWTH]
         small, large = (_entries(part(rows)) for rows in sizes)
+        # A matrix no larger than the parts is factored whole, and needs no extrapolation.
         exponent = float(np.log(large / small) / np.log(sizes[1] / sizes[0])) if sizes[1] > sizes[0] else 2.0
         return cls(sizes[1], large, float(np.clip(exponent, 1.0, 2.0)))
 
     def bytes_at(self, rows: int) -> int:
-        """Return the bytes of the factors of a matrix of so many rows."""
+        """Return the bytes of the factors of a matrix of `rows` rows."""
         return int(FACTOR_BYTES * self.entries * (rows / self.rows) ** self.exponent)
 
     def rows_in(self, room: int) -> int:
-        """Return the largest number of rows whose factors take no more bytes."""
+        """Return the largest number of rows whose factors fit in `room` bytes."""
         return int(self.rows * (max(0, room) / (FACTOR_BYTES * self.entries)) ** (1 / self.exponent))
 
 
@@ -223,8 +227,8 @@ class _Near:
         self._order = sp.csgraph.breadth_first_order(matrix, 0, directed=False, return_predecessors=False)
 
     def __call__(self, rows: int) -> sp.csr_array:
-        some = np.sort(self._order[:rows])
-        return self._matrix[some][:, some]
+        nearest = np.sort(self._order[:rows])
+        return self._matrix[nearest][:, nearest]
 
 
 def _entries(matrix: sp.csr_array) -> int:
@@ -233,9 +237,9 @@ def _entries(matrix: sp.csr_array) -> int:
 
 
 def _factors(matrix: sp.csr_array, shift: float) -> Any:
-    """Factor matrix + shift, whose order is that of minimum degree."""
+    """Factor matrix + shift in the order of minimum degree."""
     shifted = sp.csc_array(matrix + sp.diags_array(np.full(matrix.shape[0], shift)))
-    # The matrix is definite: pivots stay on the diagonal, and the factors as sparse as the order makes them.
+    # The matrix is definite: pivots stay on the diagonal, so the factors are as sparse as the order allows.
     return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
@@ -244,8 +248,8 @@ def _factored(matrix: sp.csr_array, shift: float) -> Callable[[Float64], Float64
     solve: Callable[[Float64], Float64] = _factors(matrix, shift).solve
 
     def refined(right: Float64) -> Float64:
-        found = solve(right)
-        return found + solve(right - (matrix @ found + shift * found))
+        solution = solve(right)
+        return solution + solve(right - (matrix @ solution + shift * solution))
 
     return refined
 
@@ -254,8 +258,8 @@ def _start(n: int, seed: int) -> Float64:
     return np.random.default_rng(seed).standard_normal(n)
 
 
-def _dense(matrix: sp.csr_array, some: tuple[int, int], *, descending: bool) -> SparsePairs:
-    values, vectors = eigh(matrix.toarray(), subset_by_index=some)
+def _dense(matrix: sp.csr_array, indices: tuple[int, int], *, descending: bool) -> SparsePairs:
+    values, vectors = eigh(matrix.toarray(), subset_by_index=indices)
     step = -1 if descending else 1
     return _checked(matrix, values[::step], vectors[:, ::step], "dense")
 
