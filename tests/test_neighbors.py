@@ -416,7 +416,7 @@ def test_damage_is_named(stored):
 
 def test_numbers_that_are_not_there_are_damage(here):
     save_graph(NeighborGraph(np.array([[1], [7]], np.int32), np.ones((2, 1))), "g.zarr")
-    with pytest.raises(ModelError, match="damaged in indices: there are numbers of samples that are not there"):
+    with pytest.raises(ModelError, match="damaged in indices: numbers of samples are out of range"):
         streampca.load_graph("g.zarr")
 
 

@@ -1,8 +1,8 @@
 """Action respecting embedding: samples in time, placed so that each action is one rigid motion.
 
-Samples follow each other by labelled actions. Where the same action was taken from two samples, the images of both are
-as far from each other as they are, so that the action is a rotation, or reflection, and a shift of the embedding. Edges
-between neighbours bound distances from above, and the variance is maximised.
+Samples follow each other by labelled actions. If the same action was taken from two samples, the two samples that
+follow are as far from each other as the first two, so that the action is a rotation or reflection and a shift of the
+embedding. Edges between neighbours bound distances from above, and the variance is maximised.
 
 References
 ----------
@@ -30,25 +30,25 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# Squared distance up to which samples are neighbours, to the larger one to a neighbour in time. Without the factor
-# diagonals of a plane are missing, and two axes can fall together.
+# Largest squared distance of neighbours, relative to the larger squared distance to a neighbour in time. With 1,
+# diagonals of a plane are missing, and two axes can coincide.
 REACH = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class ActionMap:
-    """A rigid motion of the embedding, which an action is.
+    """Rigid motion of the embedding by which an action is represented.
 
     Attributes
     ----------
     rotation : ndarray of shape (d, d)
-        Orthogonal, A: a rotation or a reflection.
+        Orthogonal matrix A, a rotation or a reflection.
     shift : ndarray of shape (d,)
-        The shift, b: a sample at y is moved to A y + b.
+        Shift b: a sample at y is moved to A y + b.
     error : float
-        Root mean square distance of moved samples from those that followed, in units of the embedding.
+        Root mean square distance of moved samples from the samples that followed, in units of the embedding.
     step : float
-        Root mean square distance between samples and those that followed.
+        Root mean square distance between samples and the samples that followed.
     n_samples : int
         Number of times that the action was taken.
     """
@@ -67,7 +67,7 @@ class ActionMap:
 
 @dataclass(frozen=True, eq=False)
 class ActionEmbedding:
-    """An embedding that respects actions, and what is known of its accuracy.
+    """Embedding that respects actions, with measures of its accuracy.
 
     Attributes
     ----------
@@ -82,15 +82,15 @@ class ActionEmbedding:
     excess : float
         Largest excess of a squared distance of neighbours in the kernel, relative to the mean one.
     mismatch : float
-        Largest difference of squared distances in the kernel that equal actions make equal, relative to the same.
+        Largest difference of squared distances in the kernel that equal actions make equal, relative to the same mean.
     n_pairs, n_pairs_used : int
-        Pairs of samples from which the same action was taken, and how many of them are constraints.
+        Number of pairs of samples from which the same action was taken, and of those used as constraints.
     gap : float
         Duality gap: the variance is short of its maximum by at most this fraction of itself.
     iterations : int
         Newton steps.
     converged : bool
-        True where the tolerance was reached.
+        True if the tolerance was reached.
     """
 
     embedding: Float64
@@ -127,14 +127,14 @@ def embed_with_actions(
     n_components : int, default=2
         Number of coordinates, d, at most n - 1.
     max_pairs : int, default=1500
-        Most pairs of equal actions that become constraints, chosen at random where there are more. Each adds at most
-        two distances, and time grows with the third power of their number.
+        Largest number of pairs of equal actions used as constraints; a random choice if there are more. Each adds at
+        most two distances, and time grows with the third power of their number.
     tol : float, default=1e-5
         Relative duality gap at which to stop.
     seed : int, default=0
         Seed of the choice of pairs.
     room : int, optional
-        Bytes that the matrices of the solver may take.
+        Bytes available for the matrices of the solver.
 
     Returns
     -------
@@ -143,9 +143,9 @@ def embed_with_actions(
     Raises
     ------
     RequestError
-        If there is not one action less than samples, or n_components is out of range.
+        If there are not n - 1 actions, or n_components is out of range.
     DataError
-        If samples are all equal, or not finite.
+        If all samples are equal, or some are not finite.
     BudgetError
         If the matrices need more than `room`.
     """
@@ -172,6 +172,7 @@ def embed_with_actions(
         )
     solution = maximize_trace(constraints, tol=tol)
     embedding, eigenvalues = leading_coordinates(solution.kernel, n_components)
+    # Relative to the mean squared length of edges, as for the solver's tolerance.
     unit = float(constraints.limits[: len(edges)].mean())
     excess = constraints.values(solution.kernel) - constraints.limits
     return ActionEmbedding(
@@ -190,7 +191,7 @@ def embed_with_actions(
 
 
 def temporal_neighbors(distances: Float64, *, reach: float = REACH) -> Integers:
-    """Return the pairs of samples that are close by the measure of both one's steps in time.
+    """Return the pairs of samples that are close compared with the steps in time of both.
 
     Parameters
     ----------
@@ -202,17 +203,17 @@ def temporal_neighbors(distances: Float64, *, reach: float = REACH) -> Integers:
     Returns
     -------
     ndarray of shape (e, 2)
-        Pairs of which each is a neighbour of the other, the earlier first, in ascending order. Samples a step apart
-        are. Were one enough, long steps would join samples that are far apart.
+        Pairs of samples that are neighbours of each other, the earlier first, in ascending order; they include samples
+        one step apart. If one direction sufficed, long steps would join samples that are far apart.
     """
     steps = np.diagonal(distances, 1)
     radii = reach * np.maximum(np.append(steps, 0.0), np.insert(steps, 0, 0.0))
-    found: Integers = np.argwhere(np.triu((distances <= radii[:, None]) & (distances <= radii), 1))
-    return found
+    neighbors: Integers = np.argwhere(np.triu((distances <= radii[:, None]) & (distances <= radii), 1))
+    return neighbors
 
 
 def equal_action_pairs(actions: Array, most: int, seed: int = 0) -> tuple[Integers, int]:
-    """Return at most so many pairs of samples, (q, 2), from which the same action was taken, and how many there are."""
+    """Sample up to `most` pairs with equal actions, (q, 2); also return the total number."""
     labels = np.unique(actions, return_inverse=True)[1].reshape(-1)
     pairs = np.argwhere(np.triu(labels[:, None] == labels, 1))
     if len(pairs) <= most:
@@ -222,7 +223,7 @@ def equal_action_pairs(actions: Array, most: int, seed: int = 0) -> tuple[Intege
 
 
 def action_constraints(distances: Float64, edges: Integers, pairs: Integers) -> DistanceConstraints:
-    """Return the constraints: edges have at most their distance, and pairs the same distance one step later.
+    """Return the constraints: edges keep at most their distance, and pairs keep their distance one step later.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def action_constraints(distances: Float64, edges: Integers, pairs: Integers) -> 
     Returns
     -------
     DistanceConstraints
-        Those of edges, then those of pairs.
+        Constraints of edges, then of pairs.
     """
     refuse_disconnected(edges, len(distances))
     limits = distances[edges[:, 0], edges[:, 1]]
@@ -245,7 +246,9 @@ def action_constraints(distances: Float64, edges: Integers, pairs: Integers) -> 
             f"all {len(distances)} samples are equal, and no embedding tells them apart; give samples that differ."
         )
     e, q = len(edges), len(pairs)
+    # Each squared distance is one unknown, however many constraints it appears in.
     involved, places = np.unique(np.concatenate([edges, pairs, pairs + 1]), axis=0, return_inverse=True)
+    # Row c < e: the length of edge c; row e + i: distance of pair i one step later less its distance now.
     rows = np.concatenate([np.arange(e + q), np.arange(e, e + q)])
     values = np.concatenate([np.ones(e), np.full(q, -1.0), np.ones(q)])
     matrix = sp.csr_array((values, (rows, places.reshape(-1))), shape=(e + q, len(involved)))
@@ -260,7 +263,7 @@ def action_constraints(distances: Float64, edges: Integers, pairs: Integers) -> 
 
 
 def fit_actions(embedding: Float64, actions: Array) -> dict[Hashable, ActionMap]:
-    """Return the rigid motion that is closest to each action, by Procrustes' method.
+    """Return the rigid motion that is closest to each action, by Procrustes analysis.
 
     Parameters
     ----------
@@ -274,39 +277,40 @@ def fit_actions(embedding: Float64, actions: Array) -> dict[Hashable, ActionMap]
     dict
         An `ActionMap` for each label, in the order of sorted labels.
     """
-    found: dict[Hashable, ActionMap] = {}
+    motions: dict[Hashable, ActionMap] = {}
     for label in np.unique(actions):
         times = np.flatnonzero(actions == label)
         before, after = embedding[times], embedding[times + 1]
+        # The orthogonal matrix closest to the cross-products of centred positions.
         left, _, right = np.linalg.svd((after - after.mean(axis=0)).T @ (before - before.mean(axis=0)))
         rotation = left @ right
         shift = after.mean(axis=0) - before.mean(axis=0) @ rotation.T
         error = _root_mean_square(before @ rotation.T + shift - after)
-        found[label.item()] = ActionMap(rotation, shift, error, _root_mean_square(after - before), len(times))
-    return found
+        motions[label.item()] = ActionMap(rotation, shift, error, _root_mean_square(after - before), len(times))
+    return motions
 
 
 def play_forward(actions: Mapping[Hashable, ActionMap], start: Float64, sequence: Sequence[Hashable]) -> Float64:
-    """Return the positions that a sequence of actions leads through.
+    """Return the positions along a sequence of actions.
 
     Parameters
     ----------
     actions : mapping of label to ActionMap
         See `fit_actions`.
     start : ndarray of shape (d,)
-        Any position in the embedding, such as that of a sample.
+        Any position in the embedding, for example of a sample.
     sequence : sequence of labels
-        Actions to take, one after the other, of length s.
+        Actions, one after the other, of length s.
 
     Returns
     -------
     ndarray of shape (s + 1, d)
-        The start, and the position after each action.
+        Start, and the position after each action.
     """
     unknown = [label for label in sequence if label not in actions]
     if unknown:
-        known = ", ".join(map(repr, actions))
-        raise RequestError(f"action {unknown[0]!r} was not learned; give one of {known}.")
+        labels = ", ".join(map(repr, actions))
+        raise RequestError(f"action {unknown[0]!r} was not learned; give one of {labels}.")
     path = [np.asarray(start, dtype=np.float64)]
     for label in sequence:
         path.append(actions[label](path[-1]))

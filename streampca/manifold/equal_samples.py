@@ -1,8 +1,8 @@
-"""Equal samples: a search among few of them finds the same neighbours as one among all.
+"""Equal samples: searching among a few of them gives the same neighbours as searching among all.
 
-Neighbours at one distance are taken by their numbers. Of equal samples, therefore, only the first k + 1 are among the k
-nearest of any sample. Without the others no sample has more than k + 1 neighbours at one place, however many black
-images there are, and an exact search has no more ties than that to break.
+Neighbours at the same distance are ordered by their numbers, so only the first k + 1 of equal samples are among the k
+nearest of any sample. Without the others, no sample has more than k + 1 neighbours at one point, however many black
+images there are, and an exact search has only so many ties to break.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PIECE = 2**18  # values that are compared at a time
 
 
 def searched_samples(samples: Array, most: int) -> tuple[Ints, Ints] | None:
-    """Return which samples are searched among, and where among them each sample has its like.
+    """Return the samples to search among, and which of these equals each sample.
 
     Parameters
     ----------
@@ -37,14 +37,15 @@ def searched_samples(samples: Array, most: int) -> tuple[Ints, Ints] | None:
     places : ndarray of shape (n,)
         Place in `kept` of a sample equal to each.
 
-    None stands for all samples, where no more than `most` are equal.
+    Returns None, for all samples, if no more than `most` are equal.
 
     Notes
     -----
-    Cost: linear, and sorting n digests of 64 bits. Samples of one digest are compared.
+    Cost: linear, and sorting n digests of 64 bits. Samples with the same digest are compared.
     """
     digests = _digests(samples)
     order = np.argsort(digests, kind="stable")
+    # Runs of equal digests; the stable sort keeps samples of a run in the order of their numbers.
     starts = np.flatnonzero(np.diff(digests[order], prepend=~digests[order[:1]]))
     sizes = np.diff(starts, append=len(order))
     if sizes.max() <= most:
@@ -55,24 +56,25 @@ def searched_samples(samples: Array, most: int) -> tuple[Ints, Ints] | None:
     step = max(1, PIECE // samples.shape[1])
     for at in range(0, len(samples), step):
         safe_point()
-        some = slice(at, at + step)
-        differs = (samples[some] != samples[first[some]]).any(axis=1)
-        numbers = at + np.flatnonzero(differs)  # whose digest is another's by chance
+        rows = slice(at, at + step)
+        differs = (samples[rows] != samples[first[rows]]).any(axis=1)
+        numbers = at + np.flatnonzero(differs)  # different samples with the same digest
         first[numbers], rank[numbers] = numbers, 0
     kept = np.flatnonzero(rank < most)
     return kept, np.searchsorted(kept, first)
 
 
 def _digests(samples: Array) -> npt.NDArray[np.uint64]:
-    """Return a digest of every sample, equal for equal ones: a sum of its words times random odd numbers, mod 2^64."""
+    """Return a digest of every sample, equal for equal samples: its words times random odd numbers, added mod 2^64."""
     word = np.uint32 if samples.dtype.itemsize == 4 else np.uint64
     factors = np.random.default_rng(0).integers(0, 2**64, samples.shape[1], np.uint64) | np.uint64(1)
     digests = np.empty(len(samples), np.uint64)
     step = max(1, PIECE // samples.shape[1])
     for at in range(0, len(samples), step):
         safe_point()
-        words = (samples[at : at + step] + samples.dtype.type(0)).view(word)  # -0.0 is 0.0
+        words = (samples[at : at + step] + samples.dtype.type(0)).view(word)  # turns -0.0 into 0.0, which equals it
         mixed = words.astype(np.uint64)
+        # Shifts mix high into low bits, which products modulo 2^64 do not.
         mixed ^= mixed >> np.uint64(29)
         mixed *= factors
         mixed ^= mixed >> np.uint64(32)

@@ -24,7 +24,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt.NDArray[np.intp]:
-    """Choose samples from which distances are measured, ascending.
+    """Choose the samples from which distances are measured, ascending.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt
     count : int
         Number of landmarks, up to n.
     choice : {"random", "farthest"}
-        "farthest" takes, one after another, the sample whose nearest landmark is farthest along the graph: outliers
-        first, so "random" makes a better embedding of most data.
+        "farthest" adds, one after another, the sample whose nearest landmark is farthest along the graph: outliers come
+        first, so "random" gives a better embedding of most data.
     seed : int
         Seed of the random choice, or of the first landmark.
     """
@@ -73,18 +73,17 @@ def geodesic_distances(
     dtype : dtype
         Type of the result; paths are added up in float64.
     progress : callable
-        Told how many sources are done, now and then.
+        Called with the number of sources that have been finished since the last call.
 
     Notes
     -----
-    Cost: some (n k) log n operations a source, 40 ms for 60000 samples of 15 neighbours, by one thread: scipy holds
-    the lock meanwhile.
+    Cost: about n k log n operations for each source, 40 ms for 60000 samples with 15 neighbours, in one thread, as
+    scipy holds the interpreter's lock.
     """
-    found = np.empty((len(sources), graph.shape[0]), dtype)
-
+    distances = np.empty((len(sources), graph.shape[0]), dtype)
     for start in range(0, len(sources), SOURCES):
         safe_point()
-        some = slice(start, start + SOURCES)
-        found[some] = dijkstra(graph, directed=False, indices=sources[some])
-        progress(len(found[some]))
-    return found
+        block = slice(start, start + SOURCES)
+        distances[block] = dijkstra(graph, directed=False, indices=sources[block])
+        progress(len(distances[block]))
+    return distances

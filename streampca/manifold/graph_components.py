@@ -1,6 +1,6 @@
-"""Connected components of a graph of nearest neighbours, and how many neighbours would connect them.
+"""Connected components of a graph of nearest neighbours, and the number of neighbours that would connect them.
 
-Two samples are joined where either is a neighbour of the other.
+Two samples are joined if either is a neighbour of the other.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from .neighbor_graph import NeighborGraph
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 
-MOST_PAIRS = 4  # pairs that are held for each component
+MOST_PAIRS = 4  # pairs held per component before they are thinned out
 
 
 def component_labels(graph: NeighborGraph) -> tuple[Ints, Ints]:
-    """Return the component of every sample, (n,), numbered from 0 by descending size, and these sizes.
+    """Return the component of every sample, (n,), numbered from 0 by descending size, and the sizes.
 
-    Cost: linear in the edges; holds the graph once more, turned round.
+    Cost: linear in the edges; holds the transpose of the graph as well.
     """
-    count, found = connected_components(graph.to_csr(), directed=False)
-    sizes = np.bincount(found, minlength=count)
+    count, labels = connected_components(graph.to_csr(), directed=False)
+    sizes = np.bincount(labels, minlength=count)
     order = np.argsort(-sizes, kind="stable")
     rank = np.empty(count, np.intp)
     rank[order] = np.arange(count)
-    return rank[found], sizes[order]
+    return rank[labels], sizes[order]
 
 
 def largest_component(graph: NeighborGraph) -> tuple[Ints, NeighborGraph]:
@@ -42,8 +42,8 @@ def largest_component(graph: NeighborGraph) -> tuple[Ints, NeighborGraph]:
     kept : ndarray of shape (m,)
         Numbers of these samples in the graph, ascending.
     graph : NeighborGraph
-        Their graph, in which sample i is sample ``kept[i]``. Each has all of its neighbours, as these are in the same
-        component. Its provenance says of how many samples it was.
+        Graph of these samples, in which sample i is sample ``kept[i]``. Each keeps all its neighbours, which are in the
+        same component. The provenance holds the original number of samples.
     """
     labels, sizes = component_labels(graph)
     if len(sizes) == 1:
@@ -52,12 +52,12 @@ def largest_component(graph: NeighborGraph) -> tuple[Ints, NeighborGraph]:
     numbers = np.zeros(graph.n_samples, graph.indices.dtype)
     numbers[kept] = np.arange(len(kept))
     about = {**graph.provenance, "largest_component": {"samples": len(kept), "of": graph.n_samples}}
-    about.pop("facts", None)  # of all samples
+    about.pop("facts", None)  # facts are about all samples
     return kept, replace(graph, indices=numbers[graph.indices[kept]], distances=graph.distances[kept], provenance=about)
 
 
 class Crossings:
-    """Pairs of components that more neighbours would join, each by the fewest that do.
+    """Pairs of components that more neighbours would join, with the smallest number of neighbours that does.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Crossings:
     pairs : ndarray of shape (m, 2)
         Labels of two components, the smaller first.
     ranks : ndarray of shape (m,)
-        Least k for which a sample of one has a sample of the other among its k nearest.
+        Smallest k for which a sample of one has a sample of the other among its k nearest.
     """
 
     def __init__(self, labels: Ints) -> None:
@@ -78,10 +78,11 @@ class Crossings:
 
     def update(self, start: int, indices: Ints, distances: Array) -> None:
         """Absorb the neighbours of samples `start` onwards, (b, k), nearest first."""
-        own, others = self._labels[start : start + len(indices)], self._labels[indices]
-        row, column = np.nonzero(others != own[:, None])
-        joined = np.sort(np.column_stack([own[row], others[row, column]]), axis=1)
+        labels, others = self._labels[start : start + len(indices)], self._labels[indices]
+        row, column = np.nonzero(others != labels[:, None])
+        joined = np.sort(np.column_stack([labels[row], others[row, column]]), axis=1)
         pairs, ranks = np.concatenate([self.pairs, joined]), np.concatenate([self.ranks, column + 1])
+        # Sorted by pair and rank, the first of each run is the pair's smallest rank.
         order = np.lexsort((ranks, pairs[:, 1], pairs[:, 0]))
         pairs, ranks = pairs[order], ranks[order]
         first = np.ones(len(pairs), bool)
@@ -91,30 +92,30 @@ class Crossings:
             self._thin()
 
     def _thin(self) -> None:
-        """Keep the pairs of a minimum spanning forest: the others do not change what connects all components."""
+        """Keep the pairs of a minimum spanning forest, which decide alone what connects all components."""
         tree = self._forest().tocoo()
         joined = np.sort(np.column_stack([tree.row, tree.col]), axis=1).astype(np.int64)
         order = np.lexsort((joined[:, 1], joined[:, 0]))
         self.pairs, self.ranks = joined[order], tree.data[order].astype(np.int64)
 
     def _forest(self) -> sp.csr_array:
-        """Return the minimum spanning forest of components, whose edges are ranks."""
+        """Return the minimum spanning forest of components, with ranks as weights of edges."""
         count = int(self._labels.max()) + 1
         edges = sp.csr_array((self.ranks.astype(np.float64), (self.pairs[:, 0], self.pairs[:, 1])), (count, count))
         return sp.csr_array(minimum_spanning_tree(edges))
 
     def connecting(self) -> int | None:
-        """Return the fewest neighbours that connect all components; None where those looked at do not.
+        """Return the smallest number of neighbours that connects all components; None if the search found none.
 
-        It is the largest rank in the spanning tree whose ranks are least.
+        It is the largest rank in the minimum spanning tree.
         """
         tree = self._forest()
         return int(tree.data.max()) if tree.nnz == int(self._labels.max()) else None
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return everything but the labels as plain arrays."""
-        found = {"pairs": self.pairs, "ranks": self.ranks}
-        return {name: array.copy() for name, array in found.items()} if copy else found
+        """Return everything except the labels as plain arrays."""
+        arrays = {"pairs": self.pairs, "ranks": self.ranks}
+        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
 
     @classmethod
     def from_state(cls, labels: Ints, state: dict[str, Array]) -> Crossings:

@@ -1,4 +1,4 @@
-"""Facts about a graph of nearest neighbours: components, equal samples and hubs; as plain data and in words."""
+"""Facts about a graph of nearest neighbours: components, equal samples and hubs; as plain data and as sentences."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .neighbor_graph import NeighborGraph
 
 Ints = npt.NDArray[np.intp]
 
-SIZES = 10  # components that are listed
-HUB = 10  # times as many samples as on average, of which a hub is a neighbour of more
+SIZES = 10  # largest components whose sizes are listed
+HUB = 10  # a hub is a neighbour of more than so many times the average number of samples
 
 
 def facts_of(graph: NeighborGraph, sizes: Ints, *, connecting: int | None = None, looked_up_to: int) -> dict[str, Any]:
-    """Return what is known of a graph as plain data.
+    """Return the facts about a graph as plain data.
 
     Parameters
     ----------
     graph : NeighborGraph
     sizes : ndarray
-        Sizes of its components, descending.
+        Sizes of the components, descending.
     connecting : int, optional
-        Fewest neighbours that connect it.
+        Smallest number of neighbours that connects the graph.
     looked_up_to : int
-        Number of neighbours up to which this was looked for.
+        Number of neighbours up to which this was searched for.
     """
     named = np.bincount(graph.indices.reshape(-1), minlength=graph.n_samples)
     limit = HUB * graph.n_neighbors
@@ -53,7 +53,7 @@ def facts_of(graph: NeighborGraph, sizes: Ints, *, connecting: int | None = None
 
 
 def sentences(graph: NeighborGraph) -> list[str]:
-    """Say in a few lines what a graph is, and what was found out about it."""
+    """Return a few lines that describe a graph and the facts about it."""
     about = graph.provenance
     lines = [_what(graph)]
     if (within := about.get("largest_component")) is not None:
@@ -76,9 +76,9 @@ def _what(graph: NeighborGraph) -> str:
 
 
 def components_sentence(facts: dict[str, Any], *, exact: bool = True) -> str:
-    """Say whether a graph is connected, and what would connect it."""
-    found = facts["components"]
-    count, sizes, connecting = found["count"], found["sizes"], found["connecting"]
+    """Return a sentence on whether a graph is connected, and what would connect it."""
+    components = facts["components"]
+    count, sizes, connecting = components["count"], components["sizes"], components["connecting"]
     if count == 1:
         return "connected: a path of neighbours leads from every sample to every other"
     listed = ", ".join(map(str, sizes)) + (f" and {count - len(sizes)} more" if count > len(sizes) else "")
@@ -87,20 +87,20 @@ def components_sentence(facts: dict[str, Any], *, exact: bool = True) -> str:
             f"--n-neighbors {connecting} (n_neighbors={connecting}) would {'' if exact else 'probably '}connect them"
         )
     else:
-        remedy = f"no number of neighbours up to {found['looked_up_to']} connects them"
+        remedy = f"no number of neighbours up to {components['looked_up_to']} connects them"
     return f"not connected: {count} components, of {listed} samples; {remedy}"
 
 
 def _duplicates(facts: dict[str, Any]) -> str:
-    found = facts["duplicates"]
-    if not found["samples"]:
+    duplicates = facts["duplicates"]
+    if not duplicates["samples"]:
         return "no two samples are equal"
-    rest = f"; all neighbours of {found['surrounded']} are equal to them" if found["surrounded"] else ""
-    return f"{counted(found['samples'], 'sample')} at distance 0 from another{rest}"
+    rest = f"; all neighbours of {duplicates['surrounded']} are equal to them" if duplicates["surrounded"] else ""
+    return f"{counted(duplicates['samples'], 'sample')} at distance 0 from another{rest}"
 
 
 def _hubs(facts: dict[str, Any]) -> str:
-    found = facts["hubs"]
-    line = f"hubs: sample {found['sample']} is a neighbour of {counted(found['most'], 'sample')}"
-    line += f"; {found['count']} of more than {found['limit']}"
-    return f"{line}; {found['never']} of none"
+    hubs = facts["hubs"]
+    line = f"hubs: sample {hubs['sample']} is a neighbour of {counted(hubs['most'], 'sample')}"
+    line += f"; {hubs['count']} of more than {hubs['limit']}"
+    return f"{line}; {hubs['never']} of none"

@@ -1,4 +1,4 @@
-"""Isomap: points whose distances are the geodesic distances of samples, by (landmark) multidimensional scaling.
+"""Isomap: embedding of geodesic distances by (landmark) multidimensional scaling.
 
 References
 ----------
@@ -22,8 +22,8 @@ from ..signals import safe_point
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-# Axes by which all samples are placed before the best few are chosen: placed by 10 alone, 20000 MNIST images have 3.1 %
-# more stress than by classical scaling, by 50 they have 0.9 % more.
+# Axes along which all samples are placed before the leading ones are chosen: with 10, the stress of 20000 MNIST images
+# is 3.1 % above classical scaling, with 50 it is 0.9 % above.
 PLACING_AXES = 50
 PIECE = 8192  # samples that are placed at a time
 EPS = float(np.finfo(np.float64).eps)
@@ -54,7 +54,7 @@ class Scaling:
     negative_share: float
 
     def first(self, count: int) -> Scaling:
-        """Return the map of the first axes; of more than there are, coordinates are 0."""
+        """Return the map to the first `count` axes; coordinates along missing axes are 0."""
         missing = (0, max(0, count - len(self.weights)))
         return replace(
             self,
@@ -69,17 +69,17 @@ class Scaling:
         rows = max(1, SCALED_BLOCK // (8 * max(1, distances.shape[1])))
         for start in range(0, len(distances), rows):
             safe_point()
-            some = distances[start : start + rows].astype(np.float64)
-            some *= some
-            some *= -0.5
-            some -= self.mean
-            placed[start : start + rows] = some @ self.weights.T
+            products = distances[start : start + rows].astype(np.float64)
+            products *= products
+            products *= -0.5
+            products -= self.mean
+            placed[start : start + rows] = products @ self.weights.T
         placed -= self.centre
         return placed
 
     @classmethod
     def of(cls, distances: Array, landmarks: npt.NDArray[np.intp], count: int) -> Scaling:
-        """Solve for the map of so many axes.
+        """Compute the map to `count` axes.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Scaling:
         count : int
             Number of axes, d.
 
-        There are fewer axes where the distances have fewer positive eigenvalues.
+        There are fewer axes if the distances have fewer positive eigenvalues.
 
         Notes
         -----
@@ -98,56 +98,54 @@ class Scaling:
         """
         m = len(landmarks)
         squares = distances[:, landmarks].astype(np.float64)
-        squares = (squares + squares.T) / 2  # paths from either end are added up in another order
+        squares = (squares + squares.T) / 2  # a path is added up in another order from its other end
         squares *= -0.5 * squares
         mean = squares.mean(axis=0)
         level = float(mean.mean())
 
+        # Double centring of -e^2 / 2 gives the Gram matrix of the landmarks (Torgerson).
         def centred() -> Float64:
             return np.asfortranarray(squares - mean - mean[:, None] + level)
 
         most = min(m - 1, max(count, PLACING_AXES))
         solution = solve_dense(centred, most, most=m, signed=True)
         spectrum, positive = solution.spectrum, solution.values > m * EPS * abs(solution.values[:1])
-        assert spectrum is not None  # noqa: S101 - the dense solver gives it
+        assert spectrum is not None  # noqa: S101 - a dense solution has all eigenvalues
         values, vectors = solution.values[positive], solution.vectors[:, positive]
         count = min(count, len(values))
-        first = cls((vectors / np.sqrt(values)).T, mean, np.zeros(len(values)), values, _negative(spectrum))
-        if len(landmarks) == distances.shape[1]:  # these axes are principal ones already
-            return cls(first.weights[:count], mean, np.zeros(count), values[:count], first.negative_share)
-        # Principal axes of all samples, not of the landmarks alone.
+        negative_share = float(-np.minimum(spectrum, 0).sum() / np.abs(spectrum).sum())
+        first = cls((vectors / np.sqrt(values)).T, mean, np.zeros(len(values)), values, negative_share)
+        if len(landmarks) == distances.shape[1]:  # axes of all samples are principal axes already
+            return cls(first.weights[:count], mean, np.zeros(count), values[:count], negative_share)
+        # Rotate to the principal axes of all samples, not of the landmarks alone.
         n = distances.shape[1]
         pieces = [slice(start, start + PIECE) for start in range(0, n, PIECE)]
-        centre = sum(first.place(distances[:, some].T).sum(axis=0) for some in pieces) / n
+        centre = sum(first.place(distances[:, piece].T).sum(axis=0) for piece in pieces) / n
         moved = replace(first, centre=centre)
         products = np.zeros((len(values), len(values)))
-        for some in pieces:
-            placed = moved.place(distances[:, some].T)
+        for piece in pieces:
+            placed = moved.place(distances[:, piece].T)
             products += placed.T @ placed
         spread, axes = np.linalg.eigh(products)
         axes = axes[:, ::-1][:, :count]
+        # Signs by the largest coordinate, as `fix_signs`, without holding the coordinates of all samples.
         low, high = np.full(count, np.inf), np.full(count, -np.inf)
-        for some in pieces:
-            coordinates = moved.place(distances[:, some].T) @ axes
+        for piece in pieces:
+            coordinates = moved.place(distances[:, piece].T) @ axes
             low, high = np.minimum(low, coordinates.min(axis=0)), np.maximum(high, coordinates.max(axis=0))
         axes = axes * np.where(-low > high, -1.0, 1.0)
-        return cls(axes.T @ first.weights, mean, centre @ axes, spread[::-1][:count], first.negative_share)
-
-
-def _negative(spectrum: Float64) -> float:
-    """Return the share of negative eigenvalues in the sum of absolute values."""
-    return float(-np.minimum(spectrum, 0).sum() / np.abs(spectrum).sum())
+        return cls(axes.T @ first.weights, mean, centre @ axes, spread[::-1][:count], negative_share)
 
 
 def residual_variances(distances: Array, coordinates: Float64, landmarks: npt.NDArray[np.intp]) -> Float64:
     """Return 1 - r^2 for the correlation r of geodesic and embedded distances, by number of dimensions, (d,).
 
-    It is measured between landmarks and up to 1000 samples spread over all.
+    Measured between landmarks and up to 1000 samples spread over all.
     """
-    some = np.unique(np.linspace(0, len(coordinates) - 1, min(len(coordinates), EXPLAINED)).astype(int))
-    geodesic = distances[:, some].ravel()
-    found = []
+    samples = np.unique(np.linspace(0, len(coordinates) - 1, min(len(coordinates), EXPLAINED)).astype(int))
+    geodesic = distances[:, samples].ravel()
+    variances = []
     for d in range(1, coordinates.shape[1] + 1):
-        embedded = cdist(coordinates[landmarks, :d], coordinates[some, :d]).ravel()
-        found.append(1 - np.corrcoef(geodesic, embedded)[0, 1] ** 2)
-    return np.array(found)
+        embedded = cdist(coordinates[landmarks, :d], coordinates[samples, :d]).ravel()
+        variances.append(1 - np.corrcoef(geodesic, embedded)[0, 1] ** 2)
+    return np.array(variances)

@@ -1,4 +1,4 @@
-"""Laplacian eigenmaps and spectral clustering: leading eigenvectors of the affinities of neighbours.
+"""Laplacian eigenmaps and spectral clustering: eigenvectors of the graph Laplacian of neighbours.
 
 References
 ----------
@@ -26,12 +26,12 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
-SHOWN = 12  # eigenvalues that show the gap
-SYMMETRIC = 1e-5  # difference of both directions, relative to the largest affinity: rounding of float32
+SHOWN = 12  # eigenvalues that are computed at least, to show the gap
+SYMMETRIC = 1e-5  # asymmetry, relative to the largest affinity, up to which it is rounding of float32
 
 
 def edge_weights(distances: Array, gamma: float | None) -> Float64:
-    """Return the weights of edges of these lengths: 1, or exp(-gamma d^2)."""
+    """Return the weights of edges by their lengths: 1, or exp(-gamma d^2)."""
     if gamma is None:
         return np.ones(distances.shape)
     return np.exp(-gamma * np.square(distances, dtype=np.float64))
@@ -41,19 +41,19 @@ def affinity(graph: NeighborGraph, gamma: float | None) -> sp.csr_array:
     """Return the symmetric matrix of affinities, (n, n): the mean of both directions of each edge."""
     directed = graph.to_csr()
     directed.data = edge_weights(directed.data, gamma)
-    found: sp.csr_array = ((directed + directed.T) * 0.5).tocsr()
-    return found
+    symmetric: sp.csr_array = ((directed + directed.T) * 0.5).tocsr()
+    return symmetric
 
 
 def given_affinities(matrix: Any) -> sp.csr_array:
-    """Return a given matrix of affinities, (n, n), without its diagonal, which no Laplacian depends on.
+    """Return a given matrix of affinities, (n, n), without its diagonal, which does not affect the Laplacian.
 
     Raises
     ------
     RequestError
         If it is not symmetric, or an entry is negative.
     DataError
-        If it holds NaN or infinity, or is that of a graph in several parts.
+        If it holds NaN or infinity, or its graph has several parts.
     """
     weights = sp.csr_array(matrix).astype(np.float64)
     if not np.isfinite(weights.data).all():
@@ -87,13 +87,13 @@ class Eigenmap:
     Attributes
     ----------
     coordinates : ndarray of shape (n, d)
-        As scikit-learn's: eigenvectors, divided by the roots of degrees where the Laplacian is normalized.
+        Eigenvectors, divided by the roots of degrees if the Laplacian is normalized, as in scikit-learn.
     eigenvalues : ndarray of shape (d,)
         Eigenvalues of the Laplacian, ascending: I - D^-1/2 W D^-1/2, or D - W.
     residuals : ndarray of shape (d,)
         Norms of L v - value v.
     smallest : ndarray of shape (m,)
-        The smallest eigenvalues, 0 first: at least 12 where there are so many, whose gaps say how many clusters.
+        Smallest eigenvalues, 0 first: at least 12 if possible. Their gaps show the number of clusters.
     solver : str
         See `SparsePairs`.
     """
@@ -117,16 +117,16 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
     laplacian : {"normalized", "unnormalized"}
         The first relaxes the normalised cut, the second the ratio cut.
     drop_first : bool
-        Leave out the eigenvector of eigenvalue 0.
+        Omit the eigenvector of eigenvalue 0.
     seed, room
         See `largest_pairs`.
 
     Raises
     ------
     RequestError
-        If all edges of a sample have a weight of 0.
+        If all edges of a sample have weight 0.
     DataError
-        If edges of weight 0 leave the graph in several parts.
+        If edges of weight 0 split the graph into several parts.
     FactorsTooLargeError
         See `largest_pairs`.
     """
@@ -137,37 +137,40 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
             "about 1 over the squared distance of neighbours, or none."
         )
     _check_whole(weights, "give a smaller gamma, or none")
-    wanted = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
+    n_pairs = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
     if laplacian == "normalized":
         scale = 1 / np.sqrt(degree)
         rows = np.repeat(np.arange(len(scale), dtype=weights.indices.dtype), np.diff(weights.indptr))
-        data = weights.data * (scale[rows] * scale[weights.indices])  # in this order symmetric to the last bit
+        # Largest pairs of D^-1/2 W D^-1/2 in place of smallest pairs of the Laplacian: products alone often suffice.
+        data = weights.data * (scale[rows] * scale[weights.indices])  # in this order, symmetric to the last bit
         normal = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
         del rows, data
-        pairs = largest_pairs(normal, wanted, seed=seed, bound=1.0, room=room)
+        pairs = largest_pairs(normal, n_pairs, seed=seed, bound=1.0, room=room)
         values, vectors = 1 - pairs.values, pairs.vectors * scale[:, None]
     else:
-        pairs = smallest_pairs((sp.diags_array(degree) - weights).tocsr(), wanted, seed=seed, room=room)
+        pairs = smallest_pairs((sp.diags_array(degree) - weights).tocsr(), n_pairs, seed=seed, room=room)
         values, vectors = pairs.values, pairs.vectors
-    some = slice(int(drop_first), int(drop_first) + count)
-    return Eigenmap(vectors[:, some].copy(), values[some], pairs.residuals[some], values, pairs.solver)
+    kept = slice(int(drop_first), int(drop_first) + count)
+    return Eigenmap(vectors[:, kept].copy(), values[kept], pairs.residuals[kept], values, pairs.solver)
 
 
 def clustered(coordinates: Float64, count: int, seed: int) -> tuple[npt.NDArray[np.int64], Float64]:
-    """Return the clusters of rows by k-means, the best of ten starts: labels, (n,), and centers, (count, d)."""
+    """Cluster rows by k-means, with the best of ten starts; return labels, (n,), and centres, (count, d)."""
     from sklearn.cluster import KMeans
 
-    found = KMeans(count, n_init=10, random_state=seed).fit(coordinates)
-    return found.labels_.astype(np.int64), found.cluster_centers_
+    clusters = KMeans(count, n_init=10, random_state=seed).fit(coordinates)
+    return clusters.labels_.astype(np.int64), clusters.cluster_centers_
 
 
 def cut_values(weights: sp.csr_array, labels: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
     """Return the ratio cut and the normalised cut of a partition.
 
-    The sum over clusters of the weight of edges that leave it, over its number of samples, or over its sum of degrees.
+    Both add up, over the clusters, the weight of the edges that leave a cluster, divided by its number of samples or by
+    its sum of degrees.
     """
     count = int(labels.max()) + 1
     members = sp.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))), shape=(count, len(labels)))
+    # Weight of edges between every two clusters.
     between = (members @ weights @ members.T).toarray()
     volume, inside = between.sum(axis=1), np.diag(between)
     sizes = np.bincount(labels, minlength=count)

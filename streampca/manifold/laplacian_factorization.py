@@ -1,8 +1,8 @@
-"""Maximum variance unfolding of thousands of samples: a kernel in few smooth vectors, refined at low rank.
+"""Maximum variance unfolding of thousands of samples: a kernel of few smooth vectors, refined at low rank.
 
-The kernel is sought first as Q Y Q^T, with the smoothest eigenvectors of the graph's Laplacian in Q and a small matrix
-Y. Its leading eigenvectors are then refined as free coordinates by an augmented Lagrangian, as smooth vectors alone
-leave edges wrong by tens of per cent.
+The kernel is first approximated by Q Y Q^T, with the smoothest eigenvectors of the graph's Laplacian in Q and a small
+matrix Y. Its leading eigenvectors are then refined as free coordinates by an augmented Lagrangian, because smooth
+vectors alone leave lengths of edges wrong by tens of per cent.
 
 References
 ----------
@@ -30,33 +30,35 @@ Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 N_VECTORS = 40
-SHIFT = 1e-3  # of a Laplacian of weights 1, whose smallest eigenvalue is 0
-# Relative violation of an edge for a multiplier of 1 while only smooth vectors are used, which cannot meet all edges.
+SHIFT = 1e-3  # subtracted from the smallest eigenvalue, 0, of the Laplacian of weights 1, so that it can be factored
+# Relative violation of an edge for a multiplier of 1 with smooth vectors alone, which cannot satisfy all edges.
 _PENALTY = 1e-3
 _NEWTON_STEPS = 60
-_LAST_BARRIER = 1e-3  # share of the trace; Cholesky's factorisation fails at about 1e-6, and this is a start only
-# Rounds of the augmented Lagrangian and steps of L-BFGS in each. The stiffness grows from 10 times the mean tension.
+# Last barrier as a share of the trace: Cholesky factorisation fails at about 1e-6, and this is only a start.
+_LAST_BARRIER = 1e-3
+# Rounds of the augmented Lagrangian, steps of L-BFGS in each, first stiffness in mean tensions, and its growth per
+# round.
 _ROUNDS, _STEPS, _STIFFNESS, _GROWTH = 10, 200, 10.0, 1.7
-# Directions of negative curvature beyond which no bound on the gap is made: rolls of 2000 samples have about 90.
+# Largest number of directions of negative curvature for a bound on the gap: rolls of 2000 samples have about 90.
 _MOST_NEGATIVE = 400
 
 
 @dataclass(frozen=True, eq=False)
 class FactorizedSolution:
-    """Coordinates whose inner products are a kernel of large trace.
+    """Coordinates whose inner products form a kernel of large trace.
 
     Attributes
     ----------
     coordinates : ndarray of shape (n, r)
         Centred, along principal axes, by descending variance.
     multipliers : ndarray of shape (e,)
-        Gain of the variance for each unit by which a squared length is raised.
+        Derivative of the variance with respect to each squared length.
     gap : float
-        Bound on how far the trace is from that of the best kernel of any rank, relative to it; NaN where none is known.
+        Bound on the difference to the trace of the best kernel of any rank, relative to the trace; NaN if unknown.
     iterations : int
         Steps of L-BFGS.
     converged : bool
-        True where 95 per cent of the edges are within the tolerance.
+        True if 95 per cent of the edges are within the tolerance.
     """
 
     coordinates: Float64
@@ -87,10 +89,10 @@ def maximize_trace_factorized(
     n_samples : int
         Number of samples, n.
     rank : int, default=10
-        Number of coordinates, r: more than are wanted, so that the way to the best ones leads through the others.
+        Number of coordinates, r: more than needed, so that the iteration can reach the best ones through the others.
     n_vectors : int, default=40
-        Number of eigenvectors of the graph's Laplacian, v, that the search starts in; at least `rank` and at most n - 2
-        are taken.
+        Number of eigenvectors of the graph's Laplacian, v, in which the search starts; at least `rank` and at most n -
+        2 are used.
     tol : float, default=1e-3
         Relative violation, of 95 per cent of the edges, and change of the trace, at which to stop.
     seed : int, default=0
@@ -105,18 +107,18 @@ def maximize_trace_factorized(
     Cost: about 12 Cholesky factorisations of v^2 / 2 unknowns, and 2000 products of e x r numbers; memory: e v^2 / 2
     numbers.
     """
-    # Lengths of 0 have no relative violation.
-    unit = float(squared_lengths.mean())  # of all that follows: L-BFGS stops by absolute tolerances
+    # Relative violations need positive lengths.
+    unit = float(squared_lengths.mean())  # L-BFGS stops by absolute tolerances
     lengths = np.maximum(squared_lengths / unit, 1e-3)
     weights = 1.0 / lengths
     n_vectors = min(max(n_vectors, rank), n_samples - 2)
     smooth = pairs_above(laplacian(edges, np.ones(len(edges)), n_samples), n_vectors + 1, -SHIFT, seed=seed)[1][:, 1:]
     kernel = _smooth_kernel(smooth, edges, lengths)
-    found = solve_dense(lambda: np.asfortranarray(kernel), min(rank, n_vectors), most=n_vectors)
-    start = smooth @ (found.vectors * np.sqrt(found.values))
-    tension = float(
-        np.trace(kernel) / lengths.sum()
-    )  # the mean multiplier: multipliers times lengths add up to the trace
+    pairs = solve_dense(lambda: np.asfortranarray(kernel), min(rank, n_vectors), most=n_vectors)
+    start = smooth @ (pairs.vectors * np.sqrt(pairs.values))
+    # The mean multiplier, as multipliers times lengths add up to the trace.
+    tension = float(np.trace(kernel) / lengths.sum())
+    # At the maximum of the penalised problem, multipliers are violations over the penalty.
     multipliers = (_squared(smooth @ np.linalg.cholesky(kernel), edges) - lengths) * weights / _PENALTY
     refined = _refined(_Lagrangian(edges, lengths, n_samples), start, multipliers, tension, tol, seed)
     return replace(refined, coordinates=np.sqrt(unit) * refined.coordinates)
@@ -129,7 +131,7 @@ def laplacian(edges: Integers, weights: Float64, n_samples: int) -> sp.csc_array
 
 
 def _incidence(edges: Integers, n_samples: int) -> sp.csr_array:
-    """Return the matrix (e, n) whose product with coordinates is the differences along edges."""
+    """Return the matrix (e, n) whose product with coordinates gives the differences along edges."""
     e = len(edges)
     values = np.tile([1.0, -1.0], e)
     return sp.csr_array((values, edges.reshape(-1), 2 * np.arange(e + 1)), shape=(e, n_samples))
@@ -137,15 +139,15 @@ def _incidence(edges: Integers, n_samples: int) -> sp.csr_array:
 
 def _squared(coordinates: Float64, edges: Integers) -> Float64:
     """Return the squared lengths of edges, (e,)."""
-    found: Float64 = np.square(coordinates[edges[:, 0]] - coordinates[edges[:, 1]]).sum(axis=1)
-    return found
+    squares: Float64 = np.square(coordinates[edges[:, 0]] - coordinates[edges[:, 1]]).sum(axis=1)
+    return squares
 
 
 def _smooth_kernel(smooth: Float64, edges: Integers, lengths: Float64) -> Float64:
-    """Return Y, (v, v), for which smooth Y smooth^T has a large trace and edges of about their lengths.
+    """Return Y, (v, v), for which smooth Y smooth^T has a large trace and approximates the lengths of edges.
 
-    It maximises tr Y - sum of (relative violation)^2 lengths / (2 penalty) + barrier log det Y by Newton steps, for a
-    barrier that is lowered. The unknowns are the upper triangle, off-diagonal entries times the root of 2.
+    Newton steps maximise tr Y - sum of (relative violation)^2 lengths / (2 penalty) + barrier log det Y for a
+    decreasing barrier. The unknowns are the upper triangle of Y, with off-diagonal entries times the root of 2.
     """
     v = smooth.shape[1]
     rows, columns = np.triu_indices(v)
@@ -157,6 +159,7 @@ def _smooth_kernel(smooth: Float64, edges: Integers, lengths: Float64) -> Float6
     terms *= np.sqrt(1 / (lengths[:, None] * _PENALTY))
     quadratic = terms.T @ terms
     del terms
+    # Start from a diagonal Y, scaled to maximise the quadratic part along it.
     unknowns = np.where(diagonal, 1 / np.square(along).sum(axis=0)[rows], 0.0)
     unknowns *= (linear @ unknowns) / (unknowns @ quadratic @ unknowns)
     kernel = _matrix_of(unknowns / unit, v)
@@ -176,6 +179,7 @@ def _smooth_kernel(smooth: Float64, edges: Integers, lengths: Float64) -> Float6
         share = _share_inside(kernel, _matrix_of(step / unit, v))
         unknowns = unknowns + share * step
         kernel = _matrix_of(unknowns / unit, v)
+        # Lower the barrier once Newton's decrement is small for the present one.
         if gradient @ step < barrier * v:
             if barrier * v < _LAST_BARRIER * np.trace(kernel):
                 break
@@ -184,7 +188,7 @@ def _smooth_kernel(smooth: Float64, edges: Integers, lengths: Float64) -> Float6
 
 
 def _matrix_of(upper: Float64, size: int) -> Float64:
-    """Return the symmetric matrix with this upper triangle, given row by row."""
+    """Return the symmetric matrix whose upper triangle is given row by row."""
     matrix = np.zeros((size, size))
     matrix[np.triu_indices(size)] = upper
     symmetric: Float64 = matrix + np.triu(matrix, 1).T
@@ -192,7 +196,7 @@ def _matrix_of(upper: Float64, size: int) -> Float64:
 
 
 def _share_inside(matrix: Float64, step: Float64) -> float:
-    """Return a share of a step after which a matrix is still positive definite."""
+    """Return a share of a step that leaves a matrix positive definite."""
     share = 1.0
     while True:
         try:
@@ -205,7 +209,7 @@ def _share_inside(matrix: Float64, step: Float64) -> float:
 
 @dataclass(eq=False)
 class _Lagrangian:
-    """The problem of free coordinates."""
+    """Problem of free coordinates."""
 
     edges: Integers
     lengths: Float64
@@ -216,7 +220,7 @@ class _Lagrangian:
         self.onto = self.along.T.tocsr()
 
     def minimize(self, start: Float64, multipliers: Float64, stiffness: float) -> tuple[Float64, int]:
-        """Return coordinates of least augmented Lagrangian, and the number of steps."""
+        """Return coordinates that minimise the augmented Lagrangian, and the number of steps."""
         weights = stiffness / self.lengths
 
         def value(flat: Float64) -> tuple[float, Float64]:
@@ -229,15 +233,15 @@ class _Lagrangian:
             return float((multipliers + weights * excess / 2) @ excess - flat @ flat), gradient.reshape(-1)
 
         options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "maxcor": 20}
-        found = minimize(value, start.reshape(-1), jac=True, method="L-BFGS-B", options=options)
-        coordinates = found.x.reshape(start.shape)
-        return coordinates - coordinates.mean(axis=0), int(found.nit)
+        result = minimize(value, start.reshape(-1), jac=True, method="L-BFGS-B", options=options)
+        coordinates = result.x.reshape(start.shape)
+        return coordinates - coordinates.mean(axis=0), int(result.nit)
 
 
 def _refined(
     problem: _Lagrangian, coordinates: Float64, multipliers: Float64, tension: float, tol: float, seed: int
 ) -> FactorizedSolution:
-    """Return coordinates that meet the lengths of edges, from some that do so roughly."""
+    """Return coordinates that satisfy the lengths of edges, from approximate ones."""
     stiffness, iterations, converged, trace = _STIFFNESS * tension, 0, False, np.inf
     for _ in range(_ROUNDS):
         coordinates, steps = problem.minimize(coordinates, multipliers, stiffness)
@@ -249,16 +253,16 @@ def _refined(
             break
         stiffness *= _GROWTH
     left, scales, _ = np.linalg.svd(coordinates, full_matrices=False)
-    gap = float(np.maximum(0.0, _bound(problem, multipliers, seed) / trace - 1))  # NaN where there is no bound
+    gap = float(np.maximum(0.0, _bound(problem, multipliers, seed) / trace - 1))  # NaN without a bound
     return FactorizedSolution(fix_signs(left) * scales, multipliers, gap, iterations, converged)
 
 
 def _bound(problem: _Lagrangian, multipliers: Float64, seed: int) -> float:
-    """Return a number that the trace of no kernel with these lengths of edges exceeds; NaN where none is found.
+    """Return an upper bound on the trace of all kernels with these lengths of edges; NaN if none is found.
 
-    For any multipliers y with Laplacian L the trace is y^T lengths - tr K (L - 1), and of the last term only the
-    eigenvectors u of L - 1 below 0 can raise the bound, each by |eigenvalue| u^T K u. With u = sum of f_e (difference
-    along edge e), |K^(1/2) u| is at most the sum of |f_e| lengths_e^(1/2), whatever K.
+    For any multipliers y with Laplacian L the trace is y^T lengths - tr K (L - 1). In the last term only eigenvectors u
+    of L - 1 with negative eigenvalues can raise the bound, each by |eigenvalue| u^T K u. With u = sum of f_e
+    (difference along edge e), |K^(1/2) u| is at most the sum of |f_e| lengths_e^(1/2), for every K.
     """
     matrix = laplacian(problem.edges, multipliers, problem.n_samples)
     start = np.random.default_rng(seed).standard_normal(problem.n_samples)
@@ -270,6 +274,7 @@ def _bound(problem: _Lagrangian, multipliers: Float64, seed: int) -> float:
     bound = float(multipliers @ problem.lengths)
     resistance = 1 / problem.lengths
     grounded = laplacian(problem.edges, resistance, problem.n_samples)[1:, 1:]
+    # Flows f along edges with divergence u: the least-squares ones, from a potential with sample 0 grounded.
     potential = np.zeros_like(vectors)
     potential[1:] = splu(grounded.tocsc()).solve(vectors[1:])
     flows = np.abs(resistance[:, None] * (problem.along @ potential))
@@ -277,7 +282,7 @@ def _bound(problem: _Lagrangian, multipliers: Float64, seed: int) -> float:
 
 
 def _below_one(matrix: sp.csc_array, below: float, seed: int) -> tuple[Float64, Float64]:
-    """Return the eigenpairs of a Laplacian below 1, centred: what is constant in them takes no part in a kernel."""
+    """Return the eigenpairs of a Laplacian below 1, centred, as kernels have no constant part."""
     n, count = matrix.shape[0], 25
     while True:
         count = min(2 * count, n - 2)

@@ -1,4 +1,4 @@
-"""Locally linear embedding: points that the weights which rebuild samples from their neighbours rebuild too.
+"""Locally linear embedding: points that their neighbours rebuild with the same weights as the samples.
 
 References
 ----------
@@ -27,7 +27,7 @@ BLOCK = 2**21  # numbers of a block of differences between rows and their neighb
 
 
 def barycentric_weights(rows: Array, references: Array, indices: Array, reg: float) -> Float64:
-    """Return the weights, adding up to 1, with which neighbours rebuild rows best, (n, k).
+    """Return the weights, (n, k), adding up to 1, with which neighbours best rebuild rows.
 
     Parameters
     ----------
@@ -37,8 +37,7 @@ def barycentric_weights(rows: Array, references: Array, indices: Array, reg: flo
         Numbers of each row's neighbours among the references.
     reg : float
         Regularisation: this share of the trace of the k x k Gram matrix of differences is added to its diagonal. It
-        decides the quality in high dimensions: the trustworthiness of 60000 MNIST images is 0.73, 0.77, 0.84 with
-        1e-3, 1e-2, 1e-1.
+        matters in high dimensions: the trustworthiness of 60000 MNIST images is 0.73, 0.77, 0.84 with 1e-3, 1e-2, 1e-1.
 
     Notes
     -----
@@ -49,20 +48,21 @@ def barycentric_weights(rows: Array, references: Array, indices: Array, reg: flo
     step = max(1, BLOCK // max(1, k * max(rows.shape[1], k)))
     for start in range(0, n, step):
         safe_point()
-        some = slice(start, start + step)
-        apart = references[indices[some]].astype(np.float64)
-        apart -= rows[some, None]
-        gram = apart @ apart.transpose(0, 2, 1)
+        block = slice(start, start + step)
+        differences = references[indices[block]].astype(np.float64)
+        differences -= rows[block, None]
+        gram = differences @ differences.transpose(0, 2, 1)
         trace = np.einsum("ijj->i", gram)
+        # Equal neighbours leave a Gram matrix of 0, which needs a regularisation of its own.
         gram[:, np.arange(k), np.arange(k)] += np.where(trace > 0, reg * trace, reg)[:, None]
-        found = np.linalg.solve(gram, np.ones((len(gram), k, 1)))[..., 0]
-        weights[some] = found / found.sum(axis=1, keepdims=True)
+        solutions = np.linalg.solve(gram, np.ones((len(gram), k, 1)))[..., 0]
+        weights[block] = solutions / solutions.sum(axis=1, keepdims=True)
     return weights
 
 
 @dataclass(frozen=True, eq=False)
 class LocallyLinear:
-    """Eigenvectors of (I - W)^T (I - W) for the barycentric weights W, but the constant one.
+    """Eigenvectors of (I - W)^T (I - W) for the barycentric weights W, except the constant one.
 
     Attributes
     ----------
@@ -104,10 +104,10 @@ def locally_linear_embedding(
     """
     errors = error_matrix(scores, indices, reg)
     pairs = smallest_pairs(errors, count + 1, seed=seed, room=room)
-    # Where others are about 0, too, the first vector is not the constant one, but mixed with them.
-    left = svd(pairs.vectors - pairs.vectors.mean(axis=0), full_matrices=False)[0][:, :count]
-    values, turned = eigh(left.T @ (errors @ left))
-    vectors = fix_signs(left @ turned)
+    # If other eigenvalues are about 0 too, the constant vector is mixed with their vectors: project it out of all.
+    centred = svd(pairs.vectors - pairs.vectors.mean(axis=0), full_matrices=False)[0][:, :count]
+    values, turned = eigh(centred.T @ (errors @ centred))
+    vectors = fix_signs(centred @ turned)
     residuals = np.linalg.norm(errors @ vectors - vectors * values, axis=0)
     return LocallyLinear(vectors, values, residuals, pairs.solver)
 
@@ -117,6 +117,6 @@ def error_matrix(scores: Array, indices: Array, reg: float) -> sp.csr_array:
     n, k = indices.shape
     weights = barycentric_weights(scores, scores, indices, reg)
     whole = sp.csr_array((weights.ravel(), indices.ravel(), np.arange(n + 1) * k), shape=(n, n))
-    left = (sp.eye_array(n) - whole).tocsr()
-    found: sp.csr_array = (left.T @ left).tocsr()
-    return found
+    errors = (sp.eye_array(n) - whole).tocsr()
+    products: sp.csr_array = (errors.T @ errors).tocsr()
+    return products

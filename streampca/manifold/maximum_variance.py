@@ -30,15 +30,15 @@ Flags = npt.NDArray[np.bool_]
 
 Method = Literal["auto", "interior-point", "factorized"]
 
-# Excess of a squared distance for a multiplier of 1, as a share of it. On rolls of 400 samples, whose multipliers reach
-# 3000, edges are then off by 3e-4 at most; a tenth of it leaves 1e-4, which no embedding shows.
+# Relative excess of a squared distance for a multiplier of 1. On rolls of 400 samples, whose multipliers reach 3000,
+# errors of edges are then at most 3e-4; a tenth of this softness leaves 1e-4, which shows in no embedding.
 SOFTNESS = 1e-7
-GAIN = 1.25
+GAIN = 1.25  # growth of the variance without suspected edges from which they are short circuits
 
 
 @dataclass(frozen=True)
 class Violations:
-    """Differences of squared edge lengths in a kernel from those asked for, relative to these.
+    """Differences of squared edge lengths in a kernel from the given ones, relative to the latter.
 
     Attributes
     ----------
@@ -53,30 +53,29 @@ class Violations:
 
 @dataclass(frozen=True, eq=False)
 class Unfolding:
-    """An embedding by maximum variance unfolding, and what is known of its accuracy.
+    """Embedding by maximum variance unfolding, with measures of its accuracy.
 
     Attributes
     ----------
     embedding : ndarray of shape (n, d)
         Coordinates, centred; axes by descending variance, signs by `fix_signs`.
     eigenvalues : ndarray
-        Eigenvalues of the kernel, descending: all n by the interior-point method, those that are not 0 otherwise.
+        Eigenvalues of the kernel, descending: all n by the interior-point method, otherwise the nonzero ones.
     violations : Violations
-        How far the kernel is from the lengths of edges.
+        Differences of the kernel from the lengths of edges.
     gap : float
-        Duality gap: the variance is short of its maximum by at most this fraction of itself. NaN where no bound was
-        found.
+        Duality gap: the variance is short of its maximum by at most this fraction of itself. NaN if no bound was found.
     short_circuits : ndarray of shape (s, 2)
-        Edges that keep the samples from unfolding: `suspected_short_circuits`, where the embedding without them has a
-        quarter more variance, whose ends are more than three times as far apart in it. Leave them out to unfold.
+        Edges that prevent unfolding: `suspected_short_circuits` without which the embedding has a quarter more
+        variance, and their ends are more than three times as far apart. Leave them out to unfold.
     stretches : ndarray of shape (s,)
-        How many times as far.
+        Ratio of these distances.
     method : {"interior-point", "factorized"}
-        How it was found.
+        Method that computed the embedding.
     iterations : int
         Newton steps, or steps of L-BFGS.
     converged : bool
-        True where the tolerances were reached.
+        True if the tolerances were reached.
     """
 
     embedding: Float64
@@ -91,7 +90,7 @@ class Unfolding:
 
 
 def edges_of(graph: NeighborGraph) -> tuple[Integers, Float64]:
-    """Return the pairs of samples of which one is a neighbour of the other, and their squared distances.
+    """Return the pairs of samples one of which is a neighbour of the other, and their squared distances.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ def edges_of(graph: NeighborGraph) -> tuple[Integers, Float64]:
     edges : ndarray of shape (e, 2)
         Each pair once, the lower number first, in ascending order; e is at most n k.
     squared_lengths : ndarray of shape (e,)
-        In the order of edges.
+        Squared distances, in the order of edges.
     """
     n, k = graph.indices.shape
     pairs = np.stack([np.repeat(np.arange(n), k), graph.indices.reshape(-1).astype(np.int64)], axis=1)
@@ -135,12 +134,12 @@ def unfold(
     n_components : int, default=2
         Number of coordinates, d, at most n - 1.
     method : {"auto", "interior-point", "factorized"}, default="auto"
-        "interior-point" finds the kernel matrix of largest trace to a known accuracy; "factorized" one of low rank for
-        thousands of samples, see `maximize_trace_factorized`. "auto" takes the first for up to 2700 edges.
+        "interior-point" computes the kernel matrix of largest trace to a known accuracy; "factorized" one of low rank
+        for thousands of samples, see `maximize_trace_factorized`. "auto" uses the first for up to 2700 edges.
     tol : float, default=1e-5
         Relative duality gap at which the interior-point method stops.
     seed : int, default=0
-        Seed of the starting vector of the factorised route's eigensolver.
+        Seed of the starting vector of the eigensolver of "factorized".
 
     Returns
     -------
@@ -168,36 +167,36 @@ def unfold(
             f"{n_samples} samples; give fewer, or method 'interior-point'."
         )
     graph = _Edges(edges, squared_lengths, n_samples)
-    found = _solve(graph, graph, n_components, method, tol, seed)
+    solved = _solve(graph, graph, n_components, method, tol, seed)
     bridges, stretches = _short_circuits(
-        graph, found, lambda some: _solve(some, graph, n_components, method, tol, seed)
+        graph, solved, lambda part: _solve(part, graph, n_components, method, tol, seed)
     )
     return Unfolding(
-        found.embedding,
-        found.eigenvalues,
-        violations(found.reached, squared_lengths),
-        found.gap,
+        solved.embedding,
+        solved.eigenvalues,
+        violations(solved.reached, squared_lengths),
+        solved.gap,
         bridges,
         stretches,
         method,
-        found.iterations,
-        found.converged,
+        solved.iterations,
+        solved.converged,
     )
 
 
 class _Edges(NamedTuple):
-    """A graph of edges of given lengths."""
+    """Graph of edges of given lengths."""
 
     pairs: Integers
     squared_lengths: Float64
     n_samples: int
 
-    def only(self, some: Flags) -> _Edges:
-        return _Edges(self.pairs[some], self.squared_lengths[some], self.n_samples)
+    def only(self, kept: Flags) -> _Edges:
+        return _Edges(self.pairs[kept], self.squared_lengths[kept], self.n_samples)
 
 
 class _Solved(NamedTuple):
-    """A solution, and the squared lengths it gives to edges, (e,), among them such as it was not asked to keep."""
+    """Solution, with the squared lengths that it gives to edges, (e,), including edges that were not constraints."""
 
     embedding: Float64
     eigenvalues: Float64
@@ -208,12 +207,13 @@ class _Solved(NamedTuple):
 
 
 def _solve(graph: _Edges, looked_at: _Edges, n_components: int, method: Method, tol: float, seed: int) -> _Solved:
-    """Unfold a graph, and look at the lengths of these edges, the same or more."""
+    """Unfold a graph, and measure the lengths of the edges `looked_at`, the same or more."""
     if method == "interior-point":
         exact = maximize_trace(equal_lengths(*graph), tol=tol)
         embedding, eigenvalues = leading_coordinates(exact.kernel, n_components)
         reached = squared_distances(exact.kernel, looked_at.pairs)
         return _Solved(embedding, eigenvalues, reached, exact.gap, exact.iterations, exact.converged)
+    # More coordinates than needed, see `maximize_trace_factorized`.
     factor = maximize_trace_factorized(*graph, rank=n_components + 8, seed=seed)
     one, other = looked_at.pairs.T
     reached = np.square(factor.coordinates[one] - factor.coordinates[other]).sum(axis=1)
@@ -221,16 +221,16 @@ def _solve(graph: _Edges, looked_at: _Edges, n_components: int, method: Method, 
     return _Solved(embedding, eigenvalues, reached, factor.gap, factor.iterations, factor.converged)
 
 
-def _short_circuits(graph: _Edges, found: _Solved, solve: Callable[[_Edges], _Solved]) -> tuple[Integers, Float64]:
-    """Return the edges that keep a graph from unfolding, and by how much they are stretched without them."""
+def _short_circuits(graph: _Edges, solved: _Solved, solve: Callable[[_Edges], _Solved]) -> tuple[Integers, Float64]:
+    """Return the edges that prevent a graph from unfolding, and their stretches without them."""
     none = np.zeros((0, 2), dtype=np.int64), np.zeros(0)
     lengths = np.sqrt(graph.squared_lengths)
-    lengths = np.maximum(lengths, lengths.mean() / 10)  # every way is long beside one between duplicates
+    lengths = np.maximum(lengths, lengths.mean() / 10)  # compared with an edge between duplicates, every detour is long
     suspected = suspected_short_circuits(graph.pairs, lengths, graph.n_samples)
     if not suspected.any() or _parts(graph.only(~suspected).pairs, graph.n_samples)[0] > 1:
         return none
     without = solve(graph.only(~suspected))
-    if without.eigenvalues.sum() < GAIN * found.eigenvalues.sum():
+    if without.eigenvalues.sum() < GAIN * solved.eigenvalues.sum():
         return none
     stretches = np.sqrt(without.reached[suspected]) / lengths[suspected]
     far = stretches > DETOUR
@@ -252,19 +252,19 @@ def leading_coordinates(kernel: Float64, n_components: int) -> tuple[Float64, Fl
     """
     centred = kernel - kernel.mean(axis=0)
     centred -= centred.mean(axis=1)[:, None]
-    found = solve_dense(lambda: np.asfortranarray(centred), n_components, most=len(kernel) - 1)
-    assert found.spectrum is not None  # noqa: S101 - a dense solution has all eigenvalues
-    return found.vectors * np.sqrt(found.values), found.spectrum
+    pairs = solve_dense(lambda: np.asfortranarray(centred), n_components, most=len(kernel) - 1)
+    assert pairs.spectrum is not None  # noqa: S101 - a dense solution has all eigenvalues
+    return pairs.vectors * np.sqrt(pairs.values), pairs.spectrum
 
 
-def violations(reached: Float64, wanted: Float64) -> Violations:
-    """Return statistics of the relative differences of squared lengths; those of length 0 are compared to the mean."""
-    off = np.abs(reached - wanted) / np.where(wanted > 0, wanted, wanted.mean())
+def violations(reached: Float64, lengths: Float64) -> Violations:
+    """Return statistics of the relative differences of squared lengths; a length of 0 is replaced by the mean."""
+    off = np.abs(reached - lengths) / np.where(lengths > 0, lengths, lengths.mean())
     return Violations(float(off.max()), float(np.quantile(off, 0.95)), float(np.median(off)))
 
 
 def refuse_disconnected(edges: Integers, n_samples: int) -> None:
-    """Raise where edges leave parts of the samples without a connection."""
+    """Raise if edges do not connect all samples."""
     parts, labels = _parts(edges, n_samples)
     if parts > 1:
         sizes = ", ".join(map(str, np.sort(np.bincount(labels))[:-6:-1])) + (", ..." if parts > 5 else "")
@@ -275,6 +275,6 @@ def refuse_disconnected(edges: Integers, n_samples: int) -> None:
 
 
 def _parts(edges: Integers, n_samples: int) -> tuple[int, Integers]:
-    """Return the number of connected parts of a graph, and that of each sample, (n,)."""
-    found: tuple[int, Integers] = connected_components(graph_of(edges, np.ones(len(edges)), n_samples), directed=False)
-    return found
+    """Return the number of connected parts of a graph, and the part of each sample, (n,)."""
+    parts: tuple[int, Integers] = connected_components(graph_of(edges, np.ones(len(edges)), n_samples), directed=False)
+    return parts

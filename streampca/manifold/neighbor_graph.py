@@ -1,4 +1,4 @@
-"""`NeighborGraph`: the nearest neighbours of every sample, and what is known of them."""
+"""`NeighborGraph`: the nearest neighbours of every sample, with their provenance."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class NeighborGraph:
     indices : ndarray of shape (n, k)
         Numbers of the neighbours of each sample, nearest first; a sample is not a neighbour of itself.
     distances : ndarray of shape (n, k)
-        Distances to them, ascending along rows.
+        Distances to these neighbours, ascending along rows.
     provenance : mapping
-        Source of the samples, how the neighbours were found, and what was measured, as plain data.
+        Source of the samples, method of the search, and measured facts, as plain data.
     """
 
     indices: Array
@@ -48,6 +48,6 @@ class NeighborGraph:
     def to_csr(self) -> sp.csr_array:
         """Return the distances as a sparse matrix (n, n): row i holds those of sample i, zeros among them."""
         n, k = self.indices.shape
-        # scipy copies all indices as int64 where the pointers are.
+        # With int64 pointers, scipy would copy all indices as int64 too.
         pointers = np.arange(n + 1, dtype=self.indices.dtype if n * k < 2**31 else np.int64) * k
         return sp.csr_array((self.distances.reshape(-1), self.indices.reshape(-1), pointers), shape=(n, n))

@@ -1,9 +1,9 @@
 """Nearest neighbours of samples by Euclidean distance: exact, or by a graph of small worlds (HNSW).
 
 A finder returns candidates, by matrix products, a k-d tree or HNSW. Their distances are then computed again from
-differences in float64, so that those of near-duplicates have all their digits, and candidates at one distance are put
-in the order of their numbers. An exact search looks for more candidates until no other reference can be as near as the
-last neighbour: the answer is that of a comparison of all pairs, and depends on neither the blocks nor the threads.
+differences in float64, so that distances of near-duplicates have all digits, and candidates at the same distance are
+ordered by their numbers. An exact search requests more candidates until no other reference can be as near as the last
+neighbour: the answer equals a comparison of all pairs, and does not depend on blocks or threads.
 
 References
 ----------
@@ -37,24 +37,24 @@ Float64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 EPS = float(np.finfo(np.float64).eps)
-LEAST_PIECE = 128  # rows that are worth a thread
+LEAST_PIECE = 128  # rows from which another thread is worthwhile
 
 
 class NeighborSearch:
-    """Search for the nearest of some references.
+    """Search for the nearest references.
 
     Parameters
     ----------
     references : ndarray of shape (n, d)
-        Finite numbers. Those of up to 16 bits and float32 are held as float32, others as float64.
+        Finite numbers. Dtypes of up to 16 bits and float32 are held as float32, others as float64.
     way : {"products", "tree", "hnsw"}
-        How candidates are found: by matrix products or a k-d tree, which are exact, or by HNSW.
+        Search for candidates: by matrix products or a k-d tree, which are exact, or by HNSW.
     ef_search : int, default=64
-        Candidates that HNSW keeps while it searches, at least twice as many as neighbours are wanted.
+        Candidates that HNSW keeps while it searches, at least twice the number of neighbours.
     numbers : ndarray of shape (n,), optional
         Numbers of the references, ascending; 0 to n - 1 by default.
     shifted : bool, default=False
-        Take the references as they are, already less an origin; see `origin_of`.
+        Whether an origin has already been subtracted from the references; see `origin_of`.
     """
 
     def __init__(
@@ -84,50 +84,52 @@ class NeighborSearch:
         return _Hnsw(self._references, self._ef_search) if self._way == "hnsw" else self._exact
 
     def build(self) -> None:
-        """Make the index that candidates are found by; otherwise the first query does."""
+        """Build the index of the search; otherwise the first query does."""
         _ = self._finder
 
     def query(self, rows: Array, k: int, own: Ints | None = None) -> tuple[Ints, Float64]:
-        """Return the numbers and the distances of the k nearest references of every row.
+        """Return the numbers and distances of the k nearest references of every row.
 
         Parameters
         ----------
         rows : ndarray of shape (m, d)
         k : int
-            Number of neighbours, of which there must be as many.
+            Number of neighbours, at most the number of references.
         own : ndarray of shape (m,), optional
-            Number of each row among the references, which is left out of its neighbours.
+            Number of each row among the references, which is excluded from its neighbours.
 
         Returns
         -------
         indices : ndarray of shape (m, k)
-            Nearest first, and at one distance by number.
+            Numbers, nearest first; at the same distance by number.
         distances : ndarray of shape (m, k)
         """
-        wanted, m = k + (own is not None), len(self._references)
+        n_candidates, m = k + (own is not None), len(self._references)
         shifted = np.subtract(rows, self._origin, dtype=np.float64)
-        places, distances = np.empty((len(rows), wanted), np.intp), np.empty((len(rows), wanted))
-        finder, count, left = self._finder, min(m, wanted + MARGIN), np.arange(len(rows))
+        places, distances = np.empty((len(rows), n_candidates), np.intp), np.empty((len(rows), n_candidates))
+        finder, count, remaining = self._finder, min(m, n_candidates + MARGIN), np.arange(len(rows))
 
         def compared(piece: Ints) -> Ints:
-            """Fill in the neighbours of some rows, and return the rows whose candidates were too few."""
-            found, bound = finder.find(shifted[piece], count)
-            squares = _squared_distances(shifted[piece], self._references, found)
-            some = np.sqrt(squares)
-            order = np.lexsort((found, some), axis=-1)[:, :wanted]
-            places[piece] = np.take_along_axis(found, order, axis=1)
-            distances[piece] = np.take_along_axis(some, order, axis=1)
+            """Fill in the neighbours of a piece of the rows; return the rows that need more candidates."""
+            candidates, bound = finder.find(shifted[piece], count)
+            squares = _squared_distances(shifted[piece], self._references, candidates)
+            lengths = np.sqrt(squares)
+            order = np.lexsort((candidates, lengths), axis=-1)[:, :n_candidates]
+            places[piece] = np.take_along_axis(candidates, order, axis=1)
+            distances[piece] = np.take_along_axis(lengths, order, axis=1)
             last = np.take_along_axis(squares, order[:, -1:], axis=1)[:, 0]
+            # Another reference may be as near as the last neighbour: search these rows again.
             again: Ints = piece[(bound < np.inf) & ~(last < bound)]
             return again
 
-        while len(left):
-            threads = min(finder.threads, -(-len(left) // LEAST_PIECE))
-            pieces = np.array_split(left, max(threads, -(-len(left) // candidates_at_once(count))))
-            left = np.concatenate(list(map_in_threads(compared, pieces, threads)))
+        while len(remaining):
+            threads = min(finder.threads, -(-len(remaining) // LEAST_PIECE))
+            pieces = np.array_split(remaining, max(threads, -(-len(remaining) // candidates_at_once(count))))
+            remaining = np.concatenate(list(map_in_threads(compared, pieces, threads)))
+            # HNSW answers once; rows that lack candidates are searched exactly, by ever more candidates.
             count, finder = min(m, 2 * count), self._exact
         numbers = places if self._numbers is None else self._numbers[places]
-        return (numbers, distances) if own is None else _without(numbers, distances, own)
+        return (numbers, distances) if own is None else _leave_out(numbers, distances, own)
 
 
 def held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -136,10 +138,10 @@ def held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def origin_of(low: Array, high: Array) -> Array:
-    """Return a point near samples within a box, (d,), from which all differences are exact.
+    """Return a point near samples within a box, (d,), whose differences from them are exact.
 
-    Products of samples far from the origin lose the digits of their distances. A feature between `low` and `high` is
-    moved where these are within a factor of two: differences with a number between them are then exact (Sterbenz).
+    Products of samples far from the origin lose digits of their distances. A feature between `low` and `high` is moved
+    if these are within a factor of two: differences with a number between them are then exact (Sterbenz).
     """
     middle = low / 2 + high / 2
     same = np.sign(low) == np.sign(high)
@@ -148,20 +150,20 @@ def origin_of(low: Array, high: Array) -> Array:
 
 
 class _Finder(Protocol):
-    """Finds candidates, for pieces of the rows in so many threads."""
+    """Search for candidates, for several pieces of the rows at a time in threads."""
 
     @property
     def threads(self) -> int: ...
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
-        """Return the places of candidates of every row, (m, count), and a squared distance below all others', (m,).
+        """Return the places of candidates of every row, (m, count), and a lower bound on other squared distances, (m,).
 
-        Where that is infinite, the candidates are taken as they are.
+        An infinite bound accepts the candidates as they are.
         """
 
 
 class _Products:
-    """Finds the nearest by products of blocks of rows with all references, in float64 (scikit-learn)."""
+    """Search by products of blocks of rows with all references, in float64 (scikit-learn)."""
 
     def __init__(self, references: Array) -> None:
         from sklearn.neighbors import NearestNeighbors
@@ -173,44 +175,44 @@ class _Products:
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
         multiplied = rows.astype(self._dtype)
-        # A piece a thread: scikit-learn's own threads, which wait for each other, take twice the time on busy cores.
+        # Pieces run in threads of ours: scikit-learn's wait for each other and take twice as long on busy cores.
         with threadpool_limits(1, user_api="openmp"):
             distances, places = self._search.kneighbors(multiplied, count)
         if count == self._all:
             return places, np.full(len(rows), np.inf)
-        # Rounding of |x|^2 + |y|^2 - 2 x y, and of rows that were made float32.
+        # Rounding of |x|^2 + |y|^2 - 2 x y, and of rows to float32.
         error = 4 * (rows.shape[1] + 4) * EPS * (_norms(multiplied) + self._norm) ** 2
         reach = np.maximum(distances[:, -1] * (1 - 4 * EPS) - _norms(rows - multiplied), 0)
         return places, reach**2 - error
 
 
 class _Tree:
-    """Finds the nearest by a k-d tree (scipy)."""
+    """Search by a k-d tree (scipy)."""
 
     def __init__(self, references: Array) -> None:
         self._tree, self._all, self.threads = cKDTree(references), len(references), machine.cores()
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
-        each = np.arange(1, count + 1)  # scipy leaves out the axis of a single one
-        distances, places = self._tree.query(rows, each)
+        nearest = np.arange(1, count + 1)  # a list, as scipy drops the axis for k = 1
+        distances, places = self._tree.query(rows, nearest)
         if count == self._all:
             return places, np.full(len(rows), np.inf)
         return places, (distances[:, -1] * (1 - 4 * (rows.shape[1] + 4) * EPS)) ** 2
 
 
 class _Hnsw:
-    """Finds most of the nearest by a hierarchy of graphs of small worlds (faiss).
+    """Approximate search by hierarchical navigable small world graphs (faiss).
 
-    Samples are added by one thread: with several the graph depends on which is first. Each query is one thread's.
+    One thread adds the samples: with several, the graph depends on their order. One thread answers each query.
     """
 
-    threads = 1  # faiss has its own
+    threads = 1  # faiss has threads of its own
 
     def __init__(self, references: Array, ef_search: int) -> None:
         faiss = load_faiss()
         self._faiss, self._ef_search, self._all = faiss, ef_search, len(references)
         largest = max(float(np.abs(references[at : at + 4096]).max()) for at in range(0, len(references), 4096))
-        # Squares of larger numbers overflow float32; a power of two leaves all digits as they are.
+        # Squares of larger numbers overflow float32; scaling by a power of two rounds nothing.
         self._scale = 2.0 ** -np.ceil(np.log2(largest)) if largest > 1e15 or 0 < largest < 1e-15 else 1.0
         scaled = references if self._scale == 1 else references * references.dtype.type(self._scale)
         self._index = faiss.IndexHNSWFlat(references.shape[1], LINKS)
@@ -219,11 +221,11 @@ class _Hnsw:
             self._index.add(np.ascontiguousarray(scaled, np.float32))
 
     def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
-        how = self._faiss.SearchParametersHNSW(efSearch=max(self._ef_search, 2 * count))
+        parameters = self._faiss.SearchParametersHNSW(efSearch=max(self._ef_search, 2 * count))
         with _threads(self._faiss, machine.cores()):
-            _, places = self._index.search(np.float32(rows * self._scale), count, params=how)
+            _, places = self._index.search(np.float32(rows * self._scale), count, params=parameters)
         missing = places < 0
-        places[missing] = 0  # looked for again, exactly
+        places[missing] = 0  # a bound below 0 has these rows searched again, exactly
         bound = np.where(missing.any(axis=1), -np.inf, np.inf)
         return places.astype(np.intp, copy=False), bound
 
@@ -248,7 +250,7 @@ def load_faiss() -> ModuleType:
 
 @contextmanager
 def _threads(faiss: ModuleType, count: int) -> Iterator[None]:
-    """Have faiss use so many threads, and as many as before afterwards."""
+    """Let faiss use `count` threads, and restore the number of threads afterwards."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
     try:
@@ -258,22 +260,22 @@ def _threads(faiss: ModuleType, count: int) -> Iterator[None]:
 
 
 def _squared_distances(rows: Float64, references: Array, places: Ints) -> Float64:
-    """Return the squared distances of rows to references at places, (m, count), of differences in float64."""
+    """Return squared distances of rows to the references at `places`, (m, count), from differences in float64."""
     squares, features = np.empty(places.shape), rows.shape[1]
     columns = min(places.shape[1], max(1, PIECE // (8 * features)))
     step = max(1, PIECE // (8 * features * columns))
     for row in range(0, len(rows), step):
         safe_point()
         for column in range(0, places.shape[1], columns):
-            some = slice(row, row + step), slice(column, column + columns)
-            differences = np.subtract(references[places[some]], rows[some[0], None], dtype=np.float64)
+            tile = slice(row, row + step), slice(column, column + columns)
+            differences = np.subtract(references[places[tile]], rows[tile[0], None], dtype=np.float64)
             np.multiply(differences, differences, out=differences)
-            differences.sum(axis=-1, out=squares[some])
+            differences.sum(axis=-1, out=squares[tile])
     return squares
 
 
-def _without(numbers: Ints, distances: Float64, own: Ints) -> tuple[Ints, Float64]:
-    """Leave the own number of every row out, or the last where it is not among them."""
+def _leave_out(numbers: Ints, distances: Float64, own: Ints) -> tuple[Ints, Float64]:
+    """Remove the number of each row itself from its neighbours, or the last neighbour if it is not among them."""
     kept = numbers != own[:, None]
     kept[kept.all(axis=1), -1] = False
     shape = len(numbers), numbers.shape[1] - 1

@@ -29,20 +29,20 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 BLOCK = 2**21  # numbers of a block of distances
-UNSTABLE = 0.01  # smallest distance of an eigenvalue from 1, by which a place and its errors are divided
+UNSTABLE = 0.01  # smallest distance of an eigenvalue from 1, by which positions and their errors are divided
 _MAKING = Lock()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placement:
-    """Map from scores to an embedding.
+    """Map from scores to positions in an embedding.
 
     Attributes
     ----------
     references : ndarray of shape (r, s)
         Scores of fitted samples.
     n_neighbors : int
-        Number of references by which a sample is placed.
+        Number of references used to place a sample.
     """
 
     references: Array
@@ -59,20 +59,20 @@ class Placement:
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def __call__(self, scores: Array) -> Float64:
-        """Place samples, (m, s) to (m, d); NaN where scores are."""
+        """Place samples, (m, s) to (m, d); NaN where scores are not finite."""
         placed = np.full((len(scores), self.n_axes), np.nan)
-        known = np.flatnonzero(np.isfinite(scores).all(axis=1))
+        finite = np.flatnonzero(np.isfinite(scores).all(axis=1))
         rows = max(1, BLOCK // max(1, self._row_numbers))
-        for start in range(0, len(known), rows):
+        for start in range(0, len(finite), rows):
             safe_point()
-            some = known[start : start + rows]
-            indices, distances = self._search.query(scores[some], self.n_neighbors)
-            placed[some] = self._placed(scores[some], indices, distances)
+            block = finite[start : start + rows]
+            indices, distances = self._search.query(scores[block], self.n_neighbors)
+            placed[block] = self._placed(scores[block], indices, distances)
         return placed
 
     @property
     def _search(self) -> NeighborSearch:
-        with _MAKING:  # several threads place samples; one makes the index
+        with _MAKING:  # several threads can place samples; one builds the index
             return self._made_search
 
     @cached_property
@@ -81,12 +81,12 @@ class Placement:
         search.build()
         return search
 
-    def __getstate__(self) -> dict[str, Any]:  # workers make the index themselves
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+    def __getstate__(self) -> dict[str, Any]:  # without the index, which workers build themselves
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     @property
     def _row_numbers(self) -> int:
-        """Numbers that are held while a sample is placed."""
+        """Numbers held in memory while a sample is placed."""
         return int(self.n_neighbors * self.references.shape[1])
 
     def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
@@ -100,9 +100,9 @@ class GeodesicPlacement(Placement):
     Attributes
     ----------
     geodesics : ndarray of shape (r, m)
-        Geodesic distances between references and landmarks.
+        Geodesic distances of references to landmarks.
     scaling : Scaling
-        Coordinates from such distances.
+        Map from such distances to coordinates.
     """
 
     geodesics: Array
@@ -124,7 +124,7 @@ class GeodesicPlacement(Placement):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BarycentricPlacement(Placement):
-    """Placement by the weights with which the neighbours rebuild a sample.
+    """Placement by the weights with which neighbours rebuild a sample.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class BarycentricPlacement(Placement):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NystroemPlacement(Placement):
-    """Placement at the weighted mean of the neighbours, over 1 less the eigenvalue of the Laplacian (Nyström).
+    """Placement at the weighted mean of the neighbours, divided by 1 - eigenvalue of the Laplacian (Nyström).
 
     Attributes
     ----------
@@ -171,21 +171,21 @@ class NystroemPlacement(Placement):
         return int(self.coordinates.shape[1])
 
     def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
-        # Weights of distances beyond the nearest one: the smallest would all round to 0 far from the references.
+        # Distances relative to the nearest neighbour: far from all references, every weight would round to 0.
         near = distances if self.gamma is None else np.sqrt(np.maximum(distances**2 - distances[:, :1] ** 2, 0))
         weights = edge_weights(near, self.gamma)
         weights /= weights.sum(axis=1, keepdims=True)
         if (near_one := np.abs(1 - self.eigenvalues) < UNSTABLE).any():
             axis = int(np.argmax(near_one))
             raise ModelError(
-                f"samples have no place along axis {axis + 1} of the embedding, whose eigenvalue of the Laplacian is "
-                f"{self.eigenvalues[axis]:.3g}: the mean of their neighbours is divided by 1 less that. Embed along "
-                "fewer axes (n_components), or with another number of neighbours (n_neighbors)."
+                f"eigenvalue {self.eigenvalues[axis]:.3g} of the Laplacian makes the Nystroem extension along axis "
+                f"{axis + 1} unstable. Embed along fewer axes (n_components), or with another number of neighbours "
+                "(n_neighbors)."
             )
         return _weighted(weights, self.coordinates[indices]) / (1 - self.eigenvalues)
 
 
 def _weighted(weights: Float64, points: Float64) -> Float64:
     """Return weighted sums of points, (m, k) and (m, k, d) to (m, d)."""
-    found: Float64 = np.einsum("mk,mkd->md", weights, points)
-    return found
+    sums: Float64 = np.einsum("mk,mkd->md", weights, points)
+    return sums

@@ -1,4 +1,4 @@
-"""Trustworthiness and continuity: how far an embedding keeps neighbours, and makes no false ones.
+"""Trustworthiness and continuity: measures of false and of lost neighbours in an embedding.
 
 References
 ----------
@@ -22,16 +22,16 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-NEIGHBORS = 12  # neighbours of the two numbers that stand for an embedding, or fewer where there are few samples
-LEVELS = (5, 10, NEIGHBORS, 20, MOST_COMPARED)  # neighbours of the curves
+NEIGHBORS = 12  # neighbours of the two numbers that summarise an embedding; fewer if there are few samples
+LEVELS = (5, 10, NEIGHBORS, 20, MOST_COMPARED)  # numbers of neighbours of the curves
 
 
 def quality(scores: Array, coordinates: Array, most: int, seed: int) -> dict[str, Any]:
     """Return the trustworthiness and continuity of an embedding, measured on a random sample.
 
-    Trustworthiness falls where neighbours in the embedding are none among the scores, continuity where neighbours among
-    the scores are torn apart; both are at most 1, and about 0.5 for coordinates at random. Both are measured for
-    several numbers of neighbours, and once more for as many principal components as the embedding has axes.
+    Neighbours in the embedding that are not neighbours by the scores lower the trustworthiness, and neighbours by the
+    scores that are torn apart lower the continuity; both are at most 1, and about 0.5 for random coordinates. Both are
+    measured for several numbers of neighbours, and again for as many principal components as the embedding has axes.
 
     Parameters
     ----------
@@ -47,45 +47,46 @@ def quality(scores: Array, coordinates: Array, most: int, seed: int) -> dict[str
     Cost: m^2 (s + log m) operations for m samples; three arrays of a block of samples by m.
     """
     n = len(scores)
-    some = np.arange(n) if n <= most else np.sort(np.random.default_rng([seed, 23]).choice(n, most, replace=False))
-    samples = scores[some].astype(np.float64)
+    chosen = np.arange(n) if n <= most else np.sort(np.random.default_rng([seed, 23]).choice(n, most, replace=False))
+    samples = scores[chosen].astype(np.float64)
     components = principal_coordinates(samples, coordinates.shape[1])
-    largest = max(1, (len(some) - 1) // 2)
+    largest = max(1, (len(chosen) - 1) // 2)
     levels = sorted({min(level, largest) for level in LEVELS})
-    ranks = _ranks_of_nearest(samples, [coordinates[some], components], levels[-1])
-    found = {name: _kept(table, levels) for name, table in ranks.items()}
-    own = levels.index(min(NEIGHBORS, largest))
+    ranks = _ranks_of_nearest(samples, [coordinates[chosen], components], levels[-1])
+    curves = {name: _kept(table, levels) for name, table in ranks.items()}
+    reported = levels.index(min(NEIGHBORS, largest))
     return {
-        "trustworthiness": found["trustworthiness"][own],
-        "continuity": found["continuity"][own],
-        "compared_neighbors": levels[own],
-        "compared_samples": len(some),
-        "neighborhoods": {"neighbors": levels, "components": components.shape[1], **found},
+        "trustworthiness": curves["trustworthiness"][reported],
+        "continuity": curves["continuity"][reported],
+        "compared_neighbors": levels[reported],
+        "compared_samples": len(chosen),
+        "neighborhoods": {"neighbors": levels, "components": components.shape[1], **curves},
     }
 
 
 def principal_coordinates(samples: Float64, count: int) -> Float64:
-    """Return the scores of samples along their own leading principal components, (m, d), d at most `count`."""
+    """Return scores of samples along leading principal components of the same samples, (m, d), d at most `count`."""
     centred = samples - samples.mean(axis=0)
     m, p = centred.shape
+    # The smaller of the two products has the same nonzero eigenvalues.
     wide = p > m
 
     def product() -> Float64:
         return np.asfortranarray(centred @ centred.T if wide else centred.T @ centred)
 
-    found = solve_dense(product, count, most=min(m - 1, p))
-    scores: Float64 = found.vectors * np.sqrt(found.values) if wide else centred @ found.vectors
+    pairs = solve_dense(product, count, most=min(m - 1, p))
+    scores: Float64 = pairs.vectors * np.sqrt(pairs.values) if wide else centred @ pairs.vectors
     return scores
 
 
 def _ranks_of_nearest(samples: Float64, embedded: list[Array], most: int) -> dict[str, Ints]:
-    """Return the rank among all samples, from 1, that the nearest ones of each sample have by other coordinates.
+    """Return the ranks, from 1, of the nearest samples by one set of coordinates in the order of another set.
 
-    Each table is (m, most). Where the ranks are those among `samples` they decide the trustworthiness, where the
-    nearest are those among `samples`, the continuity: of both `embedded` coordinates, the second under "components".
+    Each table is (m, most). Ranks by `samples` of neighbours in an embedding give the trustworthiness, and ranks in the
+    embedding of neighbours by `samples` the continuity: for both `embedded` sets, the second under "components".
     """
     m = len(samples)
-    # name -> points that give the ranks, points that give the neighbours: 0 for samples, 1 and 2 for `embedded`
+    # name: points that give the ranks, points that give the neighbours; 0 is `samples`, 1 and 2 are `embedded`
     pairs = {
         "trustworthiness": (0, 1),
         "continuity": (1, 0),
@@ -98,7 +99,7 @@ def _ranks_of_nearest(samples: Float64, embedded: list[Array], most: int) -> dic
         nearest, ranks = [], []
         for points in (samples, *embedded):
             distances = cdist(points[slice(*block)], points)
-            distances[np.arange(block.size), np.arange(*block)] = -1  # each sample is the nearest to itself, of rank 0
+            distances[np.arange(block.size), np.arange(*block)] = -1  # each sample is nearest to itself, with rank 0
             order = np.argsort(distances, axis=1, kind="stable")
             rank = np.empty_like(order)
             np.put_along_axis(rank, order, np.arange(m)[None], axis=1)
@@ -110,7 +111,8 @@ def _ranks_of_nearest(samples: Float64, embedded: list[Array], most: int) -> dic
 
 
 def _kept(ranks: Ints, levels: list[int]) -> list[float]:
-    """Return how far the first k neighbours are of rank k at most, for each number k: 1 where all are."""
+    """Return the measure for each number k of neighbours: 1 if the first k neighbours have ranks of at most k."""
     m = len(ranks)
+    # The largest possible sum of excess ranks, by which Venna and Kaski normalise.
     worst = ((k, m * k * (2 * m - 3 * k - 1)) for k in levels)
     return [1 - 2 * float(np.maximum(ranks[:, :k] - k, 0).sum()) / most for k, most in worst]

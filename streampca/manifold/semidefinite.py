@@ -1,7 +1,7 @@
 """Kernel matrices of largest trace under linear constraints on squared distances, by an interior-point method.
 
-The problem is that of maximum variance unfolding and of its relatives: maximise tr K over the positive semi-definite
-matrices K with sum K = 0, whose squared distances D_ij = K_ii - 2 K_ij + K_jj obey linear equalities and inequalities.
+Maximum variance unfolding and its relatives are such problems: maximise tr K over positive semi-definite matrices K
+with sum K = 0, whose squared distances D_ij = K_ii - 2 K_ij + K_jj obey linear equalities and inequalities.
 
 References
 ----------
@@ -24,10 +24,10 @@ Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-# Shares of the largest step to the boundary of the cone that are taken, as in other interior-point codes.
+# Share of the largest step to the boundary of the cone that is used, as in other interior-point codes.
 _TO_BOUNDARY = 0.95
-# Added to the diagonal of the equations, relative to it, where rounding makes them indefinite near the solution. Action
-# respecting embeddings stopped at gaps of 1e-5 without.
+# Relative increase of the diagonal of the equations, tried in order, if rounding makes them indefinite near the
+# solution. Without it, action respecting embeddings stopped at gaps of 1e-5.
 _ROUNDINGS = (0.0, 1e-13, 1e-11)
 
 
@@ -42,14 +42,14 @@ class DistanceConstraints:
     pairs : ndarray of shape (e, 2)
         Pairs of samples whose squared distances appear, each once.
     matrix : csr_array of shape (m, e)
-        Coefficients: constraint c is about the sum over pairs of `matrix[c, e]` times squared distance e.
+        Coefficients: constraint c is on the sum over pairs of `matrix[c, e]` times squared distance e.
     limits : ndarray of shape (m,)
-        Values that these sums have, or have at most.
+        Values of these sums, or upper bounds on them.
     at_most : ndarray of bool of shape (m,)
         Constraints that are inequalities.
     softness : ndarray of shape (m,)
-        Excess of a sum over its limit for a multiplier of 1, in units of squared distance. Equalities that hold exactly
-        leave no interior where samples with all their neighbours span fewer dimensions than there are neighbours.
+        Excess of a sum over its limit for a multiplier of 1, in units of squared distance. Exact equalities leave no
+        interior if samples with all their neighbours span fewer dimensions than there are neighbours.
     """
 
     n_samples: int
@@ -61,11 +61,11 @@ class DistanceConstraints:
 
     def values(self, kernel: Float64) -> Float64:
         """Return the constrained sums of a kernel's squared distances, (m,)."""
-        found: Float64 = self.matrix @ squared_distances(kernel, self.pairs)
-        return found
+        sums: Float64 = self.matrix @ squared_distances(kernel, self.pairs)
+        return sums
 
     def laplacian(self, multipliers: Float64) -> Float64:
-        """Return the adjoint: the graph Laplacian (n, n) whose weights are multipliers carried over to pairs."""
+        """Return the adjoint: the graph Laplacian (n, n) with weights of pairs given by multipliers."""
         n, weights = self.n_samples, self.matrix.T @ multipliers
         upper = sp.coo_array((weights, (self.pairs[:, 0], self.pairs[:, 1])), shape=(n, n)).toarray()
         adjacency = upper + upper.T
@@ -75,20 +75,20 @@ class DistanceConstraints:
 
 @dataclass(frozen=True, eq=False)
 class SemidefiniteSolution:
-    """The kernel of largest trace, and how well it is known to be it.
+    """Kernel of largest trace, with a bound on its gap.
 
     Attributes
     ----------
     kernel : ndarray of shape (n, n)
         Positive semi-definite, centred.
     multipliers : ndarray of shape (m,)
-        Gain of the trace for each unit by which a limit is raised.
+        Derivative of the trace with respect to each limit.
     gap : float
         Duality gap: the trace is short of its maximum by at most this fraction of itself.
     iterations : int
         Number of Newton steps.
     converged : bool
-        True where gap and constraints reached the tolerance before steps became too short or inaccurate.
+        True if gap and constraints reached the tolerance before steps became too short or inaccurate.
     """
 
     kernel: Float64
@@ -100,9 +100,9 @@ class SemidefiniteSolution:
 
 @dataclass(eq=False)
 class _Iterate:
-    """A strictly feasible dual point and an interior primal one."""
+    """Strictly feasible dual point and an interior primal one."""
 
-    kernel: Float64  # on the complement of the constant vector, as all matrices here
+    kernel: Float64  # on the complement of the constant vector, like all matrices here
     slack: Float64  # of inequalities; 0 for equalities
     multipliers: Float64
     dual: Float64  # laplacian(multipliers) less the identity
@@ -116,33 +116,33 @@ class _Iterate:
         )
 
     def complementarity(self) -> float:
-        """Return the duality gap where all constraints are met."""
+        """Return the duality gap, which holds if all constraints are satisfied."""
         return float(np.vdot(self.kernel, self.dual) + self.slack @ self.multipliers)
 
 
 def maximize_trace(constraints: DistanceConstraints, *, tol: float = 1e-5, max_iter: int = 60) -> SemidefiniteSolution:
-    """Find the centred positive semi-definite matrix of largest trace that obeys constraints on squared distances.
+    """Compute the centred positive semi-definite matrix of largest trace under constraints on squared distances.
 
     Parameters
     ----------
     constraints : DistanceConstraints
-        Their pairs with a positive coefficient must connect all samples: the trace is unbounded otherwise.
+        Constraints whose pairs with a positive coefficient connect all samples: otherwise the trace is unbounded.
     tol : float, default=1e-5
         Duality gap and largest violation of a softened constraint, relative, at which to stop.
     max_iter : int, default=60
-        Most Newton steps.
+        Largest number of Newton steps.
 
     Returns
     -------
     SemidefiniteSolution
-        The last iterate, also where it did not converge.
+        The last iterate, even if it has not converged.
 
     Notes
     -----
     A step costs two products of pairs with the kernel, e^2 n multiplications at most, a Cholesky factorisation of
     m x m numbers and about 20 of n x n. Memory: about three matrices e x e and ten n x n.
     """
-    # Units in which the constant vector, added below, is no larger and no smaller than what it is added to.
+    # In these units, the projection on the constant vector is of the same size as the matrices it is added to.
     unit = float(constraints.limits[constraints.limits > 0].mean())
     scaled = replace(constraints, limits=constraints.limits / unit, softness=constraints.softness / unit)
     problem = _Problem(scaled)
@@ -158,10 +158,10 @@ def maximize_trace(constraints: DistanceConstraints, *, tol: float = 1e-5, max_i
 
 
 class _Problem:
-    """A problem whose limits are 1 in the mean, and the steps by which it is solved.
+    """Problem whose mean limit is 1, and the steps of its solution.
 
-    The constant vector is taken out by adding a multiple of its projection before a factorisation and subtracting it
-    from the inverse: distances do not see it, and the cone has an interior without it.
+    A multiple of the projection on the constant vector is added before a factorisation and subtracted from the inverse:
+    distances do not depend on this vector, and the cone has an interior on its complement.
     """
 
     def __init__(self, constraints: DistanceConstraints) -> None:
@@ -172,7 +172,7 @@ class _Problem:
         self.degree = n - 1 + int(self.at_most.sum())
 
     def start(self) -> _Iterate:
-        """Return a strictly dual feasible point: equal weights on edges, so large that the dual matrix is definite."""
+        """Return a strictly dual feasible point: equal weights on edges that make the dual matrix definite."""
         n = self.constraints.n_samples
         edges = (self.constraints.matrix.sum(axis=1) > 0).astype(np.float64)  # 0 for differences of two distances
         laplacian = self.constraints.laplacian(edges)
@@ -184,12 +184,12 @@ class _Problem:
         return _Iterate(kernel, np.where(self.at_most, 1.0, 0.0), multipliers, dual)
 
     def residual(self, now: _Iterate) -> Float64:
-        """Return how far softened constraints are from being met, (m,), in units of squared distance."""
+        """Return the violations of softened constraints, (m,), in units of squared distance."""
         c = self.constraints
         return c.limits + c.softness * now.multipliers - now.slack - c.values(now.kernel)
 
     def violation(self, now: _Iterate) -> float:
-        """Return the largest of them, relative to the mean limit."""
+        """Return the largest violation, relative to the mean limit."""
         return float(np.abs(self.residual(now)).max())
 
     def gap(self, now: _Iterate) -> float:
@@ -197,7 +197,7 @@ class _Problem:
         return now.complementarity() / float(np.trace(now.kernel))
 
     def step(self, now: _Iterate) -> _Iterate | None:
-        """Return the next iterate by Mehrotra's predictor and corrector; None where rounding lets it go no further."""
+        """Return the next iterate by Mehrotra's predictor and corrector; None if rounding prevents progress."""
         inverse = _inverse(now.dual + self.constant)
         if inverse is None:
             return None
@@ -209,6 +209,7 @@ class _Problem:
         predicted = self.direction(now, inverse, factor, residual, 0.0, None)
         primal, dual = self.lengths(now, predicted)
         reached = now.moved(predicted, primal, dual).complementarity() / self.degree
+        # The better the predicted step, the closer the corrector aims at the boundary (Mehrotra).
         target = mean * min(1.0, max(reached / mean, 0.0)) ** 2
         corrected = self.direction(now, inverse, factor, residual, max(target, 1e-3 * mean), predicted)
         primal, dual = self.lengths(now, corrected)
@@ -219,6 +220,7 @@ class _Problem:
     def schur(self, now: _Iterate, inverse: Float64) -> tuple[Float64, bool] | None:
         """Return the Cholesky factor of the equations for multipliers, m x m."""
         c = self.constraints
+        # Entries tr(A_e K A_f Z^-1) of the Schur complement, with A_e = b_e b_e^T, are products of two numbers.
         product = _between_pairs(now.kernel, c.pairs)
         product *= _between_pairs(inverse, c.pairs)
         matrix = _sandwiched(c.matrix, product)
@@ -257,7 +259,7 @@ class _Problem:
         return _Iterate(kernel, slack, multipliers, dual)
 
     def lengths(self, now: _Iterate, step: _Iterate) -> tuple[float, float]:
-        """Return how far primal and dual may go along a step and stay inside their cones."""
+        """Return the lengths of primal and dual along a step that stay inside their cones."""
         at_most = self.at_most
         primal = _inside(now.kernel + self.constant, step.kernel, now.slack[at_most], step.slack[at_most])
         dual = _inside(now.dual + self.constant, step.dual, now.multipliers[at_most], step.multipliers[at_most])
@@ -266,27 +268,28 @@ class _Problem:
 
 def squared_distances(kernel: Float64, pairs: Integers) -> Float64:
     """Return the squared distances of pairs of samples, (e,), from a kernel matrix (n, n)."""
-    one, other = pairs.T
+    first, second = pairs.T
     diagonal = np.diagonal(kernel)
-    found: Float64 = diagonal[one] - 2 * kernel[one, other] + diagonal[other]
-    return found
+    squares: Float64 = diagonal[first] - 2 * kernel[first, second] + diagonal[second]
+    return squares
 
 
 def _between_pairs(matrix: Float64, pairs: Integers) -> Float64:
     """Return b_e^T matrix b_f for all pairs e, f, where b_e is 1 at one sample of a pair and -1 at the other."""
-    one, other = pairs.T
-    half = np.ascontiguousarray((matrix[one] - matrix[other]).T)
-    found: Float64 = half[one]
-    found -= half[other]
-    return found
+    first, second = pairs.T
+    half = np.ascontiguousarray((matrix[first] - matrix[second]).T)
+    products: Float64 = half[first]
+    products -= half[second]
+    return products
 
 
 def _sandwiched(outer: sp.csr_array, matrix: Float64) -> Float64:
     """Return outer @ matrix @ outer.T for a symmetric matrix."""
+    # Unfolding constrains each distance by itself: skip two products with the identity.
     if (outer - sp.eye_array(*outer.shape)).nnz == 0:
         return matrix
-    found: Float64 = outer @ np.ascontiguousarray((outer @ matrix).T)
-    return found
+    product: Float64 = outer @ np.ascontiguousarray((outer @ matrix).T)
+    return product
 
 
 def _symmetric(matrix: Float64) -> Float64:
@@ -299,13 +302,13 @@ def _definite(matrix: Float64) -> bool:
 
 
 def _inverse(matrix: Float64) -> Float64 | None:
-    """Return the inverse of a symmetric positive definite matrix, None where it is not so."""
+    """Return the inverse of a symmetric matrix; None if it is not positive definite."""
     factor, info = lapack.dpotrf(matrix, lower=True)
     if info:
         return None
     lower = lapack.dpotri(factor, lower=True)[0]
-    found: Float64 = np.tril(lower) + np.tril(lower, -1).T
-    return found
+    inverse: Float64 = np.tril(lower) + np.tril(lower, -1).T
+    return inverse
 
 
 def _inside(matrix: Float64, step: Float64, numbers: Float64, change: Float64) -> float:
@@ -315,6 +318,7 @@ def _inside(matrix: Float64, step: Float64, numbers: Float64, change: Float64) -
     if _definite(matrix + longest * step):
         return longest
     low, high = 0.0, longest
+    # Bisection: the step is cut to the boundary of the cone, up to 1/256 of its length.
     for _ in range(8):
         middle = (low + high) / 2
         low, high = (middle, high) if _definite(matrix + middle * step) else (low, middle)

@@ -1,8 +1,8 @@
 """Graphs of nearest neighbours in Zarr, format 1: the rows of a sparse matrix of distances, in CSR form.
 
-``indices`` and ``data`` hold the neighbours of every sample and their distances, row by row; those of sample i are at
-``indptr[i]`` to ``indptr[i + 1]``. The root attribute ``streampca`` says ``kind: "neighbors"`` and ``complete: true``,
-and holds the provenance. Every chunk has a checksum.
+``indices`` and ``data`` hold the neighbours of every sample and their distances, row by row; sample i has entries
+``indptr[i]`` to ``indptr[i + 1]``. The root attribute ``streampca`` holds ``kind: "neighbors"``, ``complete: true`` and
+the provenance. Every chunk has a checksum.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ KIND = "neighbors"
 
 
 def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a graph to a folder ending in ``.zarr``, which takes this name when it is complete.
+    """Write a graph to a folder ending in ``.zarr``, which gets this name when it is complete.
 
     Raises
     ------
     RequestError
-        If the name has another ending.
+        If the name does not end in ``.zarr``.
     OutputError
-        If something is there already (and `overwrite` is false, or it is no graph), or it cannot be written.
+        If the path exists (and `overwrite` is false, or it is not a graph), or cannot be written.
     """
     path = expanded(path)
     n, k = graph.indices.shape
@@ -47,7 +47,7 @@ def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite:
 
 
 def check_graph_output(path: str, *, overwrite: bool) -> None:
-    """Refuse a path where no graph may be written; raises as `save_graph`."""
+    """Refuse a path where a graph cannot be written; raises as `save_graph`."""
     bare = path.rstrip("/")
     if not bare.lower().endswith(".zarr"):
         raise RequestError(f"output {path} does not end in .zarr, and graphs are Zarr folders; choose such a name.")
@@ -55,13 +55,13 @@ def check_graph_output(path: str, *, overwrite: bool) -> None:
 
 
 def is_graph(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder is one that `save_graph` has written."""
+    """Return whether a folder was written by `save_graph`."""
     about = group_attribute(expanded(path))
     return about is not None and about.get("kind") == KIND
 
 
 def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
-    """Read a graph that `streampca.neighbors` or ``streampca neighbors`` has written.
+    """Read a graph written by `streampca.neighbors` or ``streampca neighbors``.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
     Raises
     ------
     ModelError
-        If there is none, or it is incomplete, damaged, or of a newer format.
+        If it is missing, incomplete, damaged, or of a newer format.
 
     Examples
     --------
@@ -92,16 +92,16 @@ def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
     n = len(indptr) - 1
     k = len(indices) // n if n > 0 else 0
     if n < 1 or k < 1 or not np.array_equal(indptr, np.arange(n + 1) * k) or len(distances) != len(indices):
-        raise opened.damaged("indptr", "its rows have not the same number of neighbours each")
+        raise opened.damaged("indptr", "rows differ in their number of neighbours")
     if indices.min() < 0 or indices.max() >= n:
-        raise opened.damaged("indices", "there are numbers of samples that are not there")
+        raise opened.damaged("indices", "numbers of samples are out of range")
     if not (distances.min() >= 0 and np.isfinite(distances.max())):
-        raise opened.damaged("data", "there are values that are no distances")
+        raise opened.damaged("data", "some values are not distances")
     return NeighborGraph(indices.reshape(n, k), distances.reshape(n, k), opened.about.get("provenance") or {})
 
 
 def verify_graph(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Read all of a graph, and compare it with its checksums; return its arrays and their bytes.
+    """Read all of a graph and compare it with its checksums; return the number of arrays and of bytes.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def _opened(path: str | os.PathLike[str]) -> OpenModel:
 
 
 def _required(opened: OpenModel, name: str) -> Array:
-    found: Any = opened.read(name)
-    if found is None or found.ndim != 1 or not len(found):
-        raise opened.damaged(name, "it is not there, or no row of values")
-    return np.asarray(found)
+    values: Any = opened.read(name)
+    if values is None or values.ndim != 1 or not len(values):
+        raise opened.damaged(name, "it is missing, or not a row of values")
+    return np.asarray(values)
