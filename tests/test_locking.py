@@ -19,7 +19,7 @@ from streampca.errors import OutputError
 from streampca.events import Checkpoint, Resumed
 from streampca.execution.checkpoint import Checkpointing
 from streampca.storage import locks as locking
-from streampca.storage.locks import alone_at, alone_in
+from streampca.storage.locks import checkpoint_lock, output_lock
 from streampca.storage.outputs import staged
 
 CALLS = {
@@ -84,7 +84,7 @@ def take_turns(folder):
     os.chdir(folder)
     had = 0
     while had < 200:
-        with suppress(OutputError), alone_in("ck"):
+        with suppress(OutputError), checkpoint_lock("ck"):
             os.close(os.open("one at a time", os.O_CREAT | os.O_EXCL))
             os.remove("one at a time")
             had += 1
@@ -112,28 +112,28 @@ def test_a_file_removed_by_its_holder_is_not_taken_for_the_lock(tmp_path, monkey
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", removed_first)
-    with alone_in(str(tmp_path)), pytest.raises(OutputError), alone_in(str(tmp_path)):
+    with checkpoint_lock(str(tmp_path)), pytest.raises(OutputError), checkpoint_lock(str(tmp_path)):
         pass
 
 
 def test_the_holder_is_named_and_no_folder_is_no_concern(tmp_path):
     folder = str(tmp_path / "ck")
     refused = pytest.raises(OutputError, match=f"process {os.getpid()} on ")
-    with alone_in(folder), alone_in(None), refused, alone_in(folder):
+    with checkpoint_lock(folder), checkpoint_lock(None), refused, checkpoint_lock(folder):
         pass
     assert os.listdir(tmp_path) == []
 
 
 def test_what_else_is_there_stays(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with alone_in(str(tmp_path)):
+    with checkpoint_lock(str(tmp_path)):
         pass
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
 def test_of_a_holder_that_could_not_sign_nothing_is_made_up(tmp_path, monkeypatch):
     monkeypatch.setattr(locking, "_sign", lambda handle: None)
-    first, second = alone_in(str(tmp_path)), alone_in(str(tmp_path))
+    first, second = checkpoint_lock(str(tmp_path)), checkpoint_lock(str(tmp_path))
     with first, pytest.raises(OutputError, match="another process"), second:
         pass
 
@@ -160,18 +160,18 @@ def grown_old(path):
 def test_without_flock_a_lock_is_a_file_that_grows_stale(data, without_flock):
     streampca.fit(np.load("x.npy", mmap_mode="r")[:200], n_components=2, checkpoint="ck")
     assert not Path("ck").exists()
-    with alone_in("ck"):
-        with pytest.raises(OutputError, match=f"process {os.getpid()} on "), alone_in("ck"):
+    with checkpoint_lock("ck"):
+        with pytest.raises(OutputError, match=f"process {os.getpid()} on "), checkpoint_lock("ck"):
             pass
         grown_old(f"ck/{locking.LOCK}")
-        with alone_in("ck"):
+        with checkpoint_lock("ck"):
             assert os.listdir("ck") == [locking.LOCK]
     assert not Path("ck").exists()
 
 
 def test_a_lock_that_is_held_is_refreshed(tmp_path, without_flock, monkeypatch):
     monkeypatch.setattr(locking, "REFRESHED", 0.01)
-    with alone_in(str(tmp_path)):
+    with checkpoint_lock(str(tmp_path)):
         path = tmp_path / locking.LOCK
         grown_old(path)
         deadline = time.monotonic() + 20
@@ -210,12 +210,12 @@ def test_an_output_is_locked_again_by_the_call_that_has_it_and_by_no_other_threa
 
     def other():
         try:
-            with alone_at(path):
+            with output_lock(path):
                 pass
         except OutputError as error:
             errors.append(str(error))
 
-    with alone_at(path), alone_at(os.path.relpath(path)):
+    with output_lock(path), output_lock(os.path.relpath(path)):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()

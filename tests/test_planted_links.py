@@ -23,7 +23,7 @@ import streampca
 from streampca.errors import OutputError
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.storage import locks as locking
-from streampca.storage.locks import alone_at, alone_in
+from streampca.storage.locks import checkpoint_lock, output_lock
 
 PRECIOUS = b"precious " * 4000  # longer than what would be written, so that nothing of it is cut off unseen
 SECONDS = 5.0
@@ -208,7 +208,9 @@ def with_and_without_flock(request, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", LOCKS)
-@pytest.mark.parametrize("locked", [lambda folder: alone_at(str(folder / "x")), lambda folder: alone_in(str(folder))])
+@pytest.mark.parametrize(
+    "locked", [lambda folder: output_lock(str(folder / "x")), lambda folder: checkpoint_lock(str(folder))]
+)
 def test_what_is_no_lock_is_refused(tmp_path, monkeypatch, with_and_without_flock, kind, locked):
     monkeypatch.chdir(tmp_path)
     plant, reason = LOCKS[kind]
@@ -234,7 +236,7 @@ def test_the_lock_of_a_process_that_died_is_taken_over(tmp_path, with_and_withou
     path = tmp_path / f"x{locking.BESIDE}"
     path.write_bytes(content)
     os.utime(path, (0, 0))
-    with alone_at(str(tmp_path / "x")) as lock:
+    with output_lock(str(tmp_path / "x")) as lock:
         assert os.pread(lock.handle, 500, 0) == f"{os.getpid()} {socket.gethostname()}".encode()
     assert not path.exists()
 
@@ -244,7 +246,7 @@ def test_on_a_file_system_that_is_read_only_there_is_no_lock_and_that_is_said(tm
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(locking, "_has_flock", read_only)
-    with caplog.at_level(logging.WARNING, "streampca"), alone_at(str(tmp_path / "x")) as lock:
+    with caplog.at_level(logging.WARNING, "streampca"), output_lock(str(tmp_path / "x")) as lock:
         assert lock.handle is None
     assert caplog.messages == [f"{tmp_path}/x is not locked: its file system is read-only."]
 
@@ -255,13 +257,16 @@ def test_whatever_else_keeps_a_lock_from_being_made_ends_the_run(tmp_path, monke
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(locking, "_has_flock", failing)
-    with pytest.raises(OutputError, match=f"could not be written: {os.strerror(code)}"), alone_at(str(tmp_path / "x")):
+    with (
+        pytest.raises(OutputError, match=f"could not be written: {os.strerror(code)}"),
+        output_lock(str(tmp_path / "x")),
+    ):
         pass
 
 
 def test_a_lock_that_was_replaced_by_a_pipe_is_not_waited_for(tmp_path):
     """While its holder was suspended."""
-    with alone_at(str(tmp_path / "x")) as lock:
+    with output_lock(str(tmp_path / "x")) as lock:
         os.remove(lock.path)
         fifo(lock.path)
         with pytest.raises(OSError, match="it is a pipe, not a file"):

@@ -38,7 +38,7 @@ from ..readers.target import check_target
 from ..storage.components import StoredComponents
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..storage.outputs import UNCOMPRESSED, partial_bytes, recover
 from ..units import parse_bytes
 from .earlier_model import load_earlier
@@ -115,7 +115,7 @@ def execute(run: Run, listener: Listener = silent) -> Result:
         return _followed(run, outputs, listener)
     with ExitStack() as stack:
         for path in outputs.claimed:
-            stack.enter_context(alone_at(path))
+            stack.enter_context(output_lock(path))
         try:
             return _carried_out(run, outputs, listener)
         except Stopped as error:

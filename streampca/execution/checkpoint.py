@@ -22,7 +22,7 @@ from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, Outpu
 from ..events import Checkpoint, Listener, Warned
 from ..signals import stop_asked
 from ..storage.disk import check_place, expanded, is_own
-from ..storage.locks import alone_in
+from ..storage.locks import checkpoint_lock
 from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, format_seconds
 from .checkpoint_file import CheckpointFile, is_checkpoint_file
@@ -374,7 +374,7 @@ def clear_finished(output: str) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
-            with suppress(OutputError), alone_in(folder):  # else whoever is at work there removes it
+            with suppress(OutputError), checkpoint_lock(folder):  # else whoever is at work there removes it
                 found = CheckpointFile(folder, RECORD).load()
                 if found is not None and (scratch := _scratch_within((folder,), found[0])) is not None:
                     discard(scratch)

@@ -43,7 +43,7 @@ from ..readers.collection import data_difference, digest, states_by_name, unchan
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
-from ..storage.locks import alone_at, alone_in
+from ..storage.locks import checkpoint_lock, output_lock
 from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, parse_bytes
 from .build_model import data_of, model_of, versions
@@ -246,7 +246,7 @@ def embed_collection(
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     request, found, labels = completed(request, collection, graph, actions)
-    with alone_at(place.path if place else None), alone_in(checkpoint.folder if checkpoint else None):
+    with output_lock(place.path if place else None), checkpoint_lock(checkpoint.folder if checkpoint else None):
         told = one_at_a_time(listener)
         work = _Work(collection, request, place, executor, told, missing, labels, found)
         return work.carried_out(checkpoint)

@@ -35,7 +35,7 @@ from ..readers.weights import weights_digest
 from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
-from ..storage.locks import alone_at, alone_in
+from ..storage.locks import checkpoint_lock, output_lock
 from ..units import parse_bytes
 from .build_model import coordinates_of, data_of, dims_of, model_of, provenance_of
 from .executor import resumable_scratch_name, scratch_name, suited
@@ -329,8 +329,8 @@ def fit_collection(
     """Plan and carry out a fit that was opened, and write the model where there is a place for it; see `fit`."""
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
-    place_alone = alone_at(None if place is None else place.path)
-    with place_alone, alone_in(None if checkpoint is None else checkpoint.folder):
+    place_alone = output_lock(None if place is None else place.path)
+    with place_alone, checkpoint_lock(None if checkpoint is None else checkpoint.folder):
         return _fitted(
             opened,
             place=place,

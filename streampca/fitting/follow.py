@@ -28,7 +28,7 @@ from ..readers.views.beginning import Beginning
 from ..readers.views.chosen import Chosen
 from ..signals import heed_stop, safe_point, stopping_on_signals
 from ..storage.disk import expanded
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..units import parse_bytes, parse_seconds, whole_number
 from .build_model import data_of
 from .incremental import IncrementalFit, Running
@@ -172,7 +172,7 @@ def follow_source(
 ) -> PCAModel:
     """Follow what a function opens; see `follow`."""
     began, listener = time.perf_counter(), one_at_a_time(listener)
-    with alone_at(path):
+    with output_lock(path):
         check_model_output(path, overwrite=True)
         following = _Following(opened, path, request, preparation, pace, listener)
         try:

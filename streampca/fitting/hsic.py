@@ -35,7 +35,7 @@ from ..preprocessing.kernels import AUTO, Kernel
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import states_by_name, unchanged
 from ..signals import stopping_on_signals
-from ..storage.locks import alone_in
+from ..storage.locks import checkpoint_lock
 from ..units import counted, parse_bytes
 from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
 from .kernel_sides import KernelSide, SideMap, checked, drawn, kernel_of, target_side
@@ -266,7 +266,10 @@ def hsic(
     )
     second = _second(y, target, first.collection, y_kernel, y_gamma, request, listener)
     how = checkpointing(checkpoint)
-    with executing(cluster, request.memory, listener=listener) as executor, alone_in(how.folder if how else None):
+    with (
+        executing(cluster, request.memory, listener=listener) as executor,
+        checkpoint_lock(how.folder if how else None),
+    ):
         work = _Work((first, second), request, executor, listener)
         return work.carried_out(how)
 

@@ -47,7 +47,7 @@ from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
 from ..signals import safe_point, stopping_on_signals
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..units import counted, parse_bytes
 from .build_model import numbers_of, provenance_of
 from .identity import check_adds, described
@@ -130,7 +130,7 @@ def merge(
     check_listener(listener)
     began, checked = time.perf_counter(), is_checked(coordinates)
     path, given = None if output is None else expanded(output), _given(parts)
-    with alone_at(path):
+    with output_lock(path):
         if path is not None:
             _check_output(path, given, overwrite=overwrite)
         budget = parse_bytes(memory)

@@ -61,7 +61,7 @@ from ..readers.collection import State, states_by_name, unchanged
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
-from ..storage.locks import alone_at, alone_in
+from ..storage.locks import checkpoint_lock, output_lock
 from ..units import counted, parse_bytes
 from .build_model import data_of
 from .identity import check_beside
@@ -184,7 +184,7 @@ def graph_of(
     if checkpoint is not None:
         check_beside(checkpoint.folder, output)
     folder = None if checkpoint is None else checkpoint.folder
-    with alone_at(output), alone_in(folder):
+    with output_lock(output), checkpoint_lock(folder):
         if output is not None:
             check_graph_output(output, overwrite=overwrite)
         plan = plan_neighbors(problem_of(collection), request, collection.source)

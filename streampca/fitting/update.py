@@ -31,7 +31,7 @@ from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
-from ..storage.locks import alone_at, alone_in
+from ..storage.locks import checkpoint_lock, output_lock
 from ..units import parse_bytes
 from .build_model import data_of
 from .executor import suited
@@ -206,8 +206,8 @@ def update_model(
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     with ExitStack() as stack:
-        stack.enter_context(alone_at(None if place is None else place.path))
-        stack.enter_context(alone_in(None if checkpoint is None else checkpoint.folder))
+        stack.enter_context(output_lock(None if place is None else place.path))
+        stack.enter_context(checkpoint_lock(None if checkpoint is None else checkpoint.folder))
         if len(places):
             new = Chosen(raw, places) if len(places) < raw.n_samples else raw
             weights = weights_of_batch(sample_weight, raw)

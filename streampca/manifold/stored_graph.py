@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import RequestError
 from ..storage.disk import expanded
 from ..storage.integrity import FORMAT, GRAPH, OpenModel, read_model
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..storage.outputs import check_existing, group_attribute
 from ..storage.stored_arrays import NamedArray, write_group
 from .neighbor_graph import Array, NeighborGraph
@@ -41,7 +41,7 @@ def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite:
         "data": NamedArray(("edge",), graph.distances.reshape(-1)),
         "n_samples": NamedArray((), np.int64(n)),
     }
-    with alone_at(path):
+    with output_lock(path):
         check_graph_output(path, overwrite=overwrite)
         write_group(path, arrays, {"format": FORMAT, "kind": KIND, "provenance": dict(graph.provenance)})
 

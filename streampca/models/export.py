@@ -15,7 +15,7 @@ from ..readers import check_apart, fitted_on
 from ..signals import safe_point, stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_space
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
 from ..storage.pixel_sizes import channel_names, holds_channels
 from ..storage.tiff_pages import ENDINGS as TIFF
@@ -70,7 +70,7 @@ def export_components(
         If the path holds no complete model.
     """
     path = expanded(path)
-    with alone_at(path):
+    with output_lock(path):
         suffix = _checked(path, overwrite)
         model = model if isinstance(model, PCAModel) else load_but_components(model)
         if n_components is not None and not 1 <= n_components <= model.n_components:

@@ -47,7 +47,7 @@ from ..storage.integrity import (
     read_model,
     seal,
 )
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.stored_arrays import NamedArray, write_array
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
@@ -140,7 +140,7 @@ class ModelWriter:
 
     def __enter__(self) -> ModelWriter:
         with self._stack as stack:  # what fails here too leaves nothing
-            stack.enter_context(alone_at(self._path))
+            stack.enter_context(output_lock(self._path))
             check_model_output(self._path, overwrite=self._overwrite)
             if not self._keeps:
                 self._open(stack, None)

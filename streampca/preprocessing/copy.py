@@ -30,7 +30,7 @@ from ..readers.collection import Collection, counting_dim, sample_dims, unchange
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_space
-from ..storage.locks import alone_at
+from ..storage.locks import output_lock
 from ..storage.outputs import check_output, staged
 from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
 from ..units import parse_bytes
@@ -91,7 +91,7 @@ def copy_collection(
     path = expanded(path)
     runner = executor or LocalExecutor()
     began = time.perf_counter()
-    with alone_at(path):
+    with output_lock(path):
         source, plan = foresee_copy(collection, path, memory=memory or runner.memory, overwrite=overwrite)
         _copy_to(path, source, plan, runner, listener)
     listener(Finished("copy", time.perf_counter() - began))

@@ -81,7 +81,7 @@ _HELD: ContextVar[tuple[Lock, ...]] = ContextVar("locks on outputs that the runn
 
 
 @contextmanager
-def alone_at(path: str | None) -> Iterator[Lock]:
+def output_lock(path: str | None) -> Iterator[Lock]:
     """Lock an output for the block; a call that has it locked may lock it again.
 
     Parameters
@@ -112,7 +112,7 @@ def alone_at(path: str | None) -> Iterator[Lock]:
 
 
 @contextmanager
-def alone_in(folder: str | None) -> Iterator[None]:
+def checkpoint_lock(folder: str | None) -> Iterator[None]:
     """Lock a folder of checkpoints for the block.
 
     Parameters

@@ -23,7 +23,7 @@ from ..errors import ChangedError, DataError, OutputError, RequestError
 from ..events import Listener, silent
 from .disk import bytes_on_disk, check_place, is_own, open_regular, sync_folder
 from .free_space import check_free_space, writing
-from .locks import alone_at
+from .locks import output_lock
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import is_another_tiff
 from .writers import ATTRIBUTE, PARQUET, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
@@ -61,7 +61,7 @@ def open_writer(
     RequestError
         If the ending is of no format that holds such an array, see `ENDINGS`.
     """
-    with alone_at(path):
+    with output_lock(path):
         suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
         with staged(path, unfinished) as partial:
             missing = table.most_bytes(suffix) - bytes_on_disk(partial)
@@ -80,7 +80,7 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
     """Yield the partial name to write an output under; renamed when the block ends without an error, else removed.
 
     What the output replaces stays until then. Folders above it are made. No other process writes it meanwhile; a caller
-    that refuses what is there already does so under the same lock (`alone_at`), or it may be there by then.
+    that refuses what is there already does so under the same lock (`output_lock`), or it may be there by then.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
         If something cannot be written, or another process is writing it.
     """
     path = path.rstrip("/")
-    with writing(path), alone_at(path) as lock:
+    with writing(path), output_lock(path) as lock:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         partial = _partial(path, unfinished)
         try:

@@ -24,7 +24,7 @@ from ...readers.collection import counting_dim, unchanged
 from ...readers.dates import timestamps
 from ...signals import stopping_on_signals
 from ...storage.coordinate import Coordinate
-from ...storage.locks import alone_in
+from ...storage.locks import checkpoint_lock
 from ...storage.writers import IN_ORDER, PARQUET, OutputArray, Writer
 from ...units import parse_bytes
 from ..least_squares import least_squares_bytes
@@ -68,7 +68,7 @@ def write_projection(
         checkpoint = Checkpointing(os.fspath(checkpoint), checkpoint_every)
     budget, listener = parse_bytes(memory), one_at_a_time(listener)
     with (
-        alone_in(None if checkpoint is None else checkpoint.folder),
+        checkpoint_lock(None if checkpoint is None else checkpoint.folder),
         executing(cluster, budget, listener=listener) as executor,
     ):
         if work.windows is not None or _ending(path) in IN_ORDER:

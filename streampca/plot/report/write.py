@@ -27,7 +27,7 @@ from ...readers import (
 from ...readers.collection import Collection, data_difference, file_and_key
 from ...signals import stopping_on_signals
 from ...storage.disk import expanded, open_regular
-from ...storage.locks import alone_at
+from ...storage.locks import output_lock
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
 from .figures import check_kind, picture_files
@@ -112,7 +112,7 @@ def write_report(
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
     places = ReportFiles(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
-    with alone_at(places.path), alone_at(places.pictures):
+    with output_lock(places.path), output_lock(places.pictures):
         places.check()
         found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
         check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
