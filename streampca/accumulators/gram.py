@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -157,17 +158,9 @@ class Gram(Accumulator):
             # One sample more: the centre is multiplied with the samples.
             self._integers = integer_products(self.integer_units, self.n_samples + 1)
             self.integer_units = "none" if self._integers is None else self.integer_units
+        new = partial(TileProducts, self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1)
         while len(self._free) < threads:
-            self._free.append(
-                TileProducts(
-                    self._dtype,
-                    self.product_features,
-                    seed=self.seed,
-                    one_thread=threads > 1,
-                    centres=self.about == "mean",
-                    integers=self._integers,
-                )
-            )
+            self._free.append(new(centres=self.about == "mean", integers=self._integers))
         for products in self._free:
             products.make_ready(*block.shape)
 

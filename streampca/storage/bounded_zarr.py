@@ -1,9 +1,9 @@
-"""Zarr arrays whose chunks are refused before they are read, or decoded, to more bytes than their metadata allow.
+"""Zarr arrays that refuse chunks which take, stored or decoded, more bytes than the metadata allow.
 
-A zstd frame of 64 KiB can stand for 2 GiB of zeros, and a sparse file may have any length. The bytes of a chunk's
-values follow from the array's metadata. A file that is much longer than these is not read. Codecs that state in a
-header how many bytes they decode to (zstd, Blosc, LZ4) are asked before they decode; the others (gzip, zlib, bz2,
-lzma) are stopped as soon as they have written too much.
+A zstd frame of 64 KiB can hold 2 GiB of zeros, and a sparse file can have any length. The bytes of a chunk's values
+follow from the array's metadata. A file that is much longer is not read. For formats that state the decoded size in a
+header (zstd, Blosc, LZ4), the header is checked before decoding; the others (gzip, zlib, bz2, lzma) are stopped as soon
+as they have written too much.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from zarr.storage import LocalStore, StorePath, WrapperStore
 from ..units import MIB, format_bytes
 from .disk import open_regular
 
-SLACK = 64 * 2**10  # bytes that codecs may add to a chunk: headers, checksums, values that do not compress
+SLACK = 64 * 2**10  # bytes that codecs can add to a chunk: headers, checksums, values that do not compress
 FILTERED = 8  # largest factor by which the filters of format 2 lengthen values before they are compressed
-TEXT = 2**10  # bytes assumed for one text; chunks of texts state no size
-MOST_METADATA = 32 * MIB  # of one file of metadata; those of plates of thousands of pictures take about 10 MiB
-LZMA_MEMORY = 128 * MIB  # for a decompressor; the highest preset takes 65 MiB
+TEXT = 2**10  # bytes assumed for one text; chunks of texts do not state their size
+MOST_METADATA = 32 * MIB  # largest file of metadata; plates of thousands of pictures need about 10 MiB
+LZMA_MEMORY = 128 * MIB  # memory of a decompressor; the highest preset needs 65 MiB
 INDEX_ENTRY = 16  # bytes that the index of a shard holds for each chunk
 TEXT_CODECS = frozenset(("vlen-utf8", "vlen-bytes"))
 BYTE_CODECS = frozenset(("gzip", "zlib", "bz2", "lzma", "zstd", "blosc", "lz4"))
@@ -50,14 +50,14 @@ _GZIP, _ZLIB = 31, 15  # container formats, as numbered by zlib
 
 
 class LimitedStore(WrapperStore[LocalStore]):
-    """A folder of this machine, files of which are refused with a ValueError where they are too long to be read whole.
+    """Local folder that raises ValueError for files which are too long to be read whole.
 
     Parameters
     ----------
     store : LocalStore
-        The folder.
+        Folder.
     whole, part : int, optional
-        Most bytes to read of a file of chunks, and of a part of one; unlimited by default.
+        Largest number of bytes to read of a file of chunks, and of a part of one; unlimited by default.
     """
 
     def __init__(self, store: LocalStore, whole: int | None = None, part: int | None = None) -> None:
@@ -68,11 +68,11 @@ class LimitedStore(WrapperStore[LocalStore]):
         return type(self)(store, self._whole, self._part)
 
     def limited(self, whole: int, part: int) -> LimitedStore:
-        """Return the same folder with limits on what is read of chunks."""
+        """Return the same folder with limits on the bytes read of chunks."""
         return LimitedStore(self._store, whole, part)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """Return the bytes of a file or of a part of it, None where there is none."""
+        """Return the bytes of a file or of a part of it; None if it does not exist."""
         try:
             return await asyncio.to_thread(self._read, key, prototype, byte_range)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -83,13 +83,14 @@ class LimitedStore(WrapperStore[LocalStore]):
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     def _read(self, key: str, prototype: Any, byte_range: Any) -> Any:
-        """Read a file or a part of it, and no further than its limit, whatever the system says of its length."""
+        """Read a file or a part of it, up to its limit, even if the reported length is wrong."""
         what, most = "a stored chunk takes", self._whole if byte_range is None else self._part
         if key.rpartition("/")[2] in _METADATA:
             what, most = "metadata take", MOST_METADATA
         try:
             file = open_regular(self._store.root / key)
         except OSError as error:
+            # A path that is not a file is invalid, see `check_regular`; Zarr handles other errors.
             if error.errno != errno.EINVAL:
                 raise
             raise ValueError(f"{key} cannot be read: {error.strerror}") from None
@@ -101,6 +102,7 @@ class LimitedStore(WrapperStore[LocalStore]):
                 case RangeByteRequest():
                     start, count = byte_range.start, byte_range.end - byte_range.start
                 case SuffixByteRequest():
+                    # Zarr reads the index of a shard from its end.
                     start, count = max(0, size - byte_range.suffix), byte_range.suffix
                 case _:
                     start, count = byte_range.offset, max(0, size - byte_range.offset)
@@ -111,12 +113,12 @@ class LimitedStore(WrapperStore[LocalStore]):
 
 
 def limited_store(path: str) -> LimitedStore:
-    """Return a folder of this machine as a store that is read only, whose metadata are of limited size."""
+    """Return a local folder as a read-only store with metadata of limited size."""
     return LimitedStore(LocalStore(path, read_only=True))
 
 
 def bounded(array: Any) -> Any:
-    """Return a `zarr.Array` that raises ValueError for chunks that are stored as, or decode to, too many bytes."""
+    """Return a `zarr.Array` that raises ValueError for chunks that take too many bytes, stored or decoded."""
     metadata, place = array.metadata, array.store_path
     chunk = _values_bytes(array.chunks, array.dtype)
     if metadata.zarr_format == 2:
@@ -124,13 +126,15 @@ def bounded(array: Any) -> Any:
         changed = replace(
             metadata,
             compressor=_bounded_by_numcodecs(metadata.compressor, most, array),
-            filters=metadata.filters and tuple(_bounded_by_numcodecs(each, most, array) for each in metadata.filters),
+            filters=metadata.filters and tuple(_bounded_by_numcodecs(codec, most, array) for codec in metadata.filters),
         )
     else:
         changed = replace(metadata, codecs=tuple(_bounded_codec(codec) for codec in metadata.codecs))
     if isinstance(place.store, LimitedStore):
         shard = _values_bytes(array.shards or array.chunks, array.dtype)
+        # Zarr reads the index of a shard as a part of the file too.
         index = INDEX_ENTRY * (shard // max(1, chunk)) if array.shards else 0
+        # Twice the bytes of the values, as some codecs lengthen values that do not compress.
         times = FILTERED if array.filters else 2
         limits = times * shard + index + SLACK, max(times * chunk, index) + SLACK
         place = StorePath(place.store.limited(*limits), place.path)
@@ -138,7 +142,7 @@ def bounded(array: Any) -> Any:
 
 
 def codec_name(codec: Any) -> str:
-    """Return the name that numcodecs gives to a codec of either format."""
+    """Return the name of a codec of either format in numcodecs."""
     if isinstance(codec, _Bounded):
         return str(codec.get_config()["id"])
     return str(getattr(codec, "codec_id", None) or codec.to_dict()["name"]).removeprefix("numcodecs.")
@@ -149,7 +153,7 @@ def _values_bytes(shape: Iterable[int], dtype: Any) -> int:
 
 
 class _Bounded(Codec):  # type: ignore[misc]
-    """A codec of numcodecs that decodes to a limited number of bytes, or of texts."""
+    """Codec of numcodecs that decodes to a limited number of bytes, or of texts."""
 
     codec_id = "bounded"
 
@@ -164,15 +168,15 @@ class _Bounded(Codec):  # type: ignore[misc]
         if self._codec.codec_id in TEXT_CODECS:
             _check_texts(ensure_contiguous_ndarray(buf), self._texts)
             return self._codec.decode(buf, out)
-        found = decoded(self._codec, memoryview(buf), self._most, self._chunk)
-        return self._codec.decode(buf) if found is None else found
+        values = decoded(self._codec, memoryview(buf), self._most, self._chunk)
+        return self._codec.decode(buf) if values is None else values
 
     def get_config(self) -> Any:
         return self._codec.get_config()
 
 
 def _check_texts(data: Any, most: int) -> None:
-    """Refuse a chunk that announces more texts than fit in it; codecs allocate 8 bytes for each before they look."""
+    """Refuse a chunk that announces more texts than fit in it; codecs allocate 8 bytes for each in advance."""
     count = int.from_bytes(data.reshape(-1).view(np.uint8)[:4].tobytes(), "little")
     fitting = min(most, data.nbytes // 4 - 1)  # a length of 4 bytes precedes each text, and their number all of them
     if count > fitting:
@@ -180,25 +184,26 @@ def _check_texts(data: Any, most: int) -> None:
 
 
 def _bounded_by_numcodecs(codec: Any, most: int, array: Any) -> Any:
-    """Return a limited codec of format 2, where it decodes bytes or texts; filters of numbers stay as they are."""
+    """Return a codec of format 2, limited if it decodes bytes or texts; filters of numbers are not changed."""
     is_limited = codec is not None and codec.codec_id in BYTE_CODECS | TEXT_CODECS
     return _Bounded(codec, most, array) if is_limited else codec
 
 
 def _bounded_codec(codec: Any) -> Any:
-    """Return a limited codec of format 3; the codecs inside a shard are limited, too."""
+    """Return a limited codec of format 3; the codecs inside a shard are limited as well."""
     if isinstance(codec, ShardingCodec):
-        return replace(codec, codecs=tuple(_bounded_codec(each) for each in codec.codecs))
+        return replace(codec, codecs=tuple(_bounded_codec(inner) for inner in codec.codecs))
     if not isinstance(codec, (BytesBytesCodec, VLenUTF8Codec, VLenBytesCodec)):
         return codec
-    made = copy.copy(codec)
-    object.__setattr__(made, "__class__", _bounded_kind(cast("Any", type(codec))))
-    return made
+    limited = copy.copy(codec)
+    # Zarr's codecs are frozen dataclasses; a copy with a limited class keeps all their fields.
+    object.__setattr__(limited, "__class__", _bounded_kind(cast("Any", type(codec))))
+    return limited
 
 
 @cache
 def _bounded_kind(kind: Any) -> Any:
-    """Return a subclass of a codec's class that is limited; Zarr copies codecs, and copies keep their class."""
+    """Return a limited subclass of a codec's class; Zarr copies codecs, and copies keep their class."""
 
     async def _decode_single(self: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
         stored = chunk_bytes.as_numpy_array()
@@ -206,41 +211,42 @@ def _bounded_kind(kind: Any) -> Any:
             _check_texts(stored, math.prod(chunk_spec.shape))
             return await kind._decode_single(self, chunk_bytes, chunk_spec)
         chunk = _values_bytes(chunk_spec.shape, chunk_spec.dtype.to_native_dtype())
-        found = await asyncio.to_thread(decoded, self, memoryview(stored), chunk + SLACK, chunk)
-        if found is None:
+        values = await asyncio.to_thread(decoded, self, memoryview(stored), chunk + SLACK, chunk)
+        if values is None:
             return await kind._decode_single(self, chunk_bytes, chunk_spec)
-        return chunk_spec.prototype.buffer.from_bytes(found)
+        return chunk_spec.prototype.buffer.from_bytes(values)
 
     return type(kind.__name__, (kind,), {"_decode_single": _decode_single})
 
 
 def decoded(codec: Any, stored: memoryview, most: int, chunk: int) -> bytes | memoryview | None:
-    """Decode the bytes of a chunk within a limit, or say that their codec keeps it.
+    """Decode the bytes of a chunk within a limit, unless the codec itself keeps the limit.
 
     Parameters
     ----------
     codec : codec of numcodecs or of Zarr
         Codec of the chunk.
     stored : memoryview
-        The chunk as it is stored.
+        Stored chunk.
     most : int
-        Most bytes to decode to.
+        Largest number of decoded bytes.
     chunk : int
-        Bytes of the chunk's values, to which a zstd frame decodes that does not state its size.
+        Bytes of the chunk's values, which is the size of a zstd frame that does not state it.
 
     Returns
     -------
     bytes, memoryview or None
-        The decoded bytes; None where the codec itself may decode them.
+        Decoded bytes; None if the codec itself can decode them safely.
 
     Raises
     ------
     ValueError
-        If there are more than `most`.
+        If the chunk decodes to more than `most` bytes.
     """
     match codec_name(codec):
         case "gzip" | "zlib" as name:
             container = _GZIP if name == "gzip" else _ZLIB
+            # libdeflate is faster, but needs the exact size: otherwise zlib decodes in parts.
             whole = _filled(name, stored, chunk)
             return _inflated(lambda: zlib.decompressobj(container), stored, most) if whole is None else whole
         case "bz2":
@@ -250,21 +256,23 @@ def decoded(codec: Any, stored: memoryview, most: int, chunk: int) -> bytes | me
         case "zstd":
             claimed = zstd_size(stored)
         case "blosc" if len(stored) >= 16:
+            # Blosc's header holds the decoded size in bytes 4 to 8.
             claimed = struct.unpack_from("<I", stored, 4)[0]
         case "lz4" if len(stored) >= 4:
+            # numcodecs precedes an LZ4 block by its decoded size.
             claimed = struct.unpack_from("<I", stored)[0]
         case _:
             return None
     if claimed is None:
         filled: memoryview = numcodecs.Zstd().decode(stored, out=np.empty(chunk, np.uint8)).data
-        return filled  # whole: numcodecs refuses what does not fill it
+        return filled  # numcodecs refuses values that do not fill it
     if claimed > most:
         raise _too_large(claimed, most)
     return None
 
 
 def _lzma_decompressor(codec: Any) -> lzma.LZMADecompressor:
-    """Return a decompressor of the codec's container; a header may ask for a dictionary of 4 GiB."""
+    """Return a decompressor of the codec's container, with limited memory: a header can request 4 GiB."""
     config = codec.get_config() if hasattr(codec, "get_config") else codec.to_dict()["configuration"]
     if config.get("format") == lzma.FORMAT_RAW:
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=config["filters"])
@@ -272,12 +280,12 @@ def _lzma_decompressor(codec: Any) -> lzma.LZMADecompressor:
 
 
 def _filled(name: str, stored: memoryview, size: int) -> memoryview | None:
-    """Inflate to exactly so many bytes; None where there are fewer or more, or libdeflate finds an error.
+    """Inflate to exactly `size` bytes; None if there are fewer or more, or libdeflate finds an error.
 
-    As the size is known, nothing is put together from parts: half the memory of zlib, and a third of its time.
+    With a known size no parts have to be joined, which takes half the memory of zlib and a third of its time.
     """
     codec: Any = imagecodecs.GZIP if name == "gzip" else imagecodecs.DEFLATE
-    if not codec.available:  # builds of imagecodecs may lack some
+    if not codec.available:  # some builds of imagecodecs lack it
         return None
     decode: Any = imagecodecs.gzip_decode if name == "gzip" else imagecodecs.deflate_decode
     try:
@@ -289,23 +297,25 @@ def _filled(name: str, stored: memoryview, size: int) -> memoryview | None:
 
 
 def _inflated(begin: Callable[[], Any], stored: memoryview | bytes, most: int) -> bytes:
-    """Decompress the streams that follow one another, to at most so many bytes."""
-    parts, left = [], most + 1
+    """Decompress consecutive streams to at most `most` bytes in total."""
+    # One byte more than allowed shows that there are too many.
+    parts, remaining = [], most + 1
     while stored:
         decoder = begin()
-        part = decoder.decompress(stored, left)
+        part = decoder.decompress(stored, remaining)
         parts.append(part)
-        left -= len(part)
-        if left <= 0:
+        remaining -= len(part)
+        if remaining <= 0:
             raise _too_large(None, most)
         if not decoder.eof:
             raise ValueError("compressed bytes end too early")
+        # gzip, bz2 and xz files can be concatenated.
         stored = decoder.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def zstd_size(stored: memoryview | bytes) -> int | None:
-    """Return the bytes that a zstd frame states it holds (RFC 8878, 3.1.1.1); None where it states none."""
+    """Return the content size stated in a zstd frame (RFC 8878, 3.1.1.1); None if it states none."""
     if len(stored) < 6 or stored[:4] != _ZSTD_MAGIC:
         return 0  # the codec reports the error
     descriptor = stored[4]
@@ -315,6 +325,7 @@ def zstd_size(stored: memoryview | bytes) -> int | None:
     if length == 0:
         return None
     size = int.from_bytes(stored[at : at + length], "little")
+    # Two-byte sizes are stored less 256 (RFC 8878).
     return size + 256 if length == 2 else size
 
 

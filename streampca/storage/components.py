@@ -1,8 +1,8 @@
 """Components on disk, larger than memory: written, resumed and read a range of features at a time.
 
-They are one Zarr array ``(component, *sample_dims)``, cut into tiles: a box of pixels of all components, or of as many
-as make a good file. A tile is a shard, written once and whole; its chunks hold a few components each, so that one
-component can be looked at without reading all.
+They form one Zarr array ``(component, *sample_dims)``, cut into tiles: a box of pixels of all components, or of as many
+as fill a file of good size. A tile is a shard, written once and whole; its chunks hold a few components each, so that
+one component can be read without all others.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 NAME = "components"  # name of the array in a model
-TOKEN = 8  # digits of an identity that the name of the unfinished model bears
+TOKEN = 8  # leading digits of an identity that are part of the name of the unfinished model
 
 
 class UnfinishedComponents(NamedTuple):
-    """Components that a process was writing when it ended.
+    """Components that a process had not finished writing when it ended.
 
     Attributes
     ----------
     identity : str
-        Given to the array when it was created.
+        Identity given to the array when it was created.
     features : int
-        Number of leading features that are on disk for certain.
+        Number of leading features that are safely on disk.
     """
 
     identity: str
@@ -78,7 +78,7 @@ class UnfinishedComponents(NamedTuple):
 
     @property
     def output(self) -> UnfinishedOutput:
-        """The unfinished model that holds them."""
+        """Unfinished model that holds the components."""
         return UnfinishedOutput(self.identity[:TOKEN], 0)
 
 
@@ -88,23 +88,23 @@ class ComponentWriter:
     Parameters
     ----------
     group : zarr.Group
-        The model's, in a folder.
+        Group of the model, in a folder.
     shape : tuple of int
         (k, *sample_shape).
     dims : tuple of str
         Names of the sample's axes.
     dtype : dtype
-        Dtype as stored, float32 or float64.
+        Stored dtype, float32 or float64.
     mask : ndarray of bool or None
         Pixels that are features.
     attributes : mapping, optional
         What else is said of the array.
     identity : str, optional
-        Identity of the components that these are a copy of; a new one by default.
+        Identity of the components of which these are a copy; a new one by default.
     unfinished : UnfinishedOutput, optional
-        The model, if it shall be resumable: `sync` then puts components on disk and marks it so.
+        The model, if it must be resumable: `sync` then puts components on disk and records that.
     resume : UnfinishedComponents, optional
-        Resumed if the group holds them; otherwise writing begins anew.
+        Components to resume if the group holds them; otherwise writing starts again.
 
     Attributes
     ----------
@@ -132,6 +132,7 @@ class ComponentWriter:
         self._folder, self._unfinished = os.path.join(folder, NAME), unfinished
         self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(folder)))
         self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
+        # Resume only components of the same form and identity whose files all exist.
         array = None if resume is None else self._found(group, (shape, dtype, cut), resume)
         self.resumed = array is not None
         if resume is not None and self.resumed:
@@ -146,6 +147,7 @@ class ComponentWriter:
                 shape=shape,
                 dtype=dtype,
                 chunks=cut.chunk,
+                # A shard of a single chunk would add an index for nothing.
                 shards=None if cut.shard == cut.chunk else cut.shard,
                 dimension_names=("component", *dims),
                 attributes={**(attributes or {}), ATTRIBUTE: {"id": self.identity}},
@@ -155,15 +157,16 @@ class ComponentWriter:
             )
         self._array = array
         if self._unsynced is not None:
+            # Metadata must be on disk before values can be resumed.
             self._unsynced.add(os.path.join(place, "zarr.json") for place in (folder, self._folder))
 
     def _found(
         self, group: zarr.Group, form: tuple[tuple[int, ...], np.dtype[Any], Cut], resume: UnfinishedComponents
     ) -> zarr.Array[Any] | None:
-        """Return the unfinished array, holding nothing but what is on disk for certain; None if it does not match."""
+        """Return the unfinished array, reduced to values that are safely on disk; None if it does not match."""
         try:
             array = reopened(group, NAME)
-        except (OSError, ValueError, KeyError, TypeError):  # what Zarr raises for what it cannot read
+        except (OSError, ValueError, KeyError, TypeError):  # Zarr's errors for unreadable arrays
             return None
         if not isinstance(array, zarr.Array):
             return None
@@ -174,7 +177,7 @@ class ComponentWriter:
         if found != form or identity_of(array) != resume.identity or not all(map(os.path.exists, written)):
             return None
         remove_debris(self._folder)
-        # Zarr reads a file before it writes a part of it, and one that was not yet on disk may be damaged.
+        # Zarr reads a file before it writes a part of it, and a file that was not yet on disk can be damaged.
         for tile in self._tiling.tiles():
             if not tile.features.size or tile.features.stop > resume.features:
                 for file in self._files(array, tile.box):
@@ -191,13 +194,13 @@ class ComponentWriter:
         return self._array.shape
 
     def ranges(self, most_features: int) -> list[Span]:
-        """Cut the features into ranges to write, each of at most so many or the fewest that storage allows."""
+        """Cut the features into ranges to write, each of at most `most_features` or the fewest that storage allows."""
         return self._tiling.ranges(most_features)
 
     def write(self, features: Span, values: Array) -> None:
-        """Write loadings (k, features) of one of `ranges`, or of several that adjoin.
+        """Write loadings (k, features) of one of `ranges`, or of several adjacent ones.
 
-        `WRITE_COPIES` tiles are in memory meanwhile.
+        Holds `WRITE_COPIES` tiles in memory.
         """
         for tile in self._tiling.within(features):
             safe_point()
@@ -205,17 +208,18 @@ class ComponentWriter:
             self._put(tile.box, tile.filled(part))
 
     def read(self, features: Span) -> Array:
-        """Return loadings (k, features) of one of ``ranges(1)``; beside them a few components of it are in memory.
+        """Return loadings (k, features) of one of ``ranges(1)``; holds a few components of it in memory as well.
 
         Raises
         ------
         OutputError
-            If they are damaged. All components are removed then, so that the next run makes them again.
+            If they are damaged. All components are then removed, so that the next run computes them again.
         """
+        # The smallest ranges are single tiles.
         (tile,) = self._tiling.within(features)
         values = np.empty((self.shape[0], features.size), self._array.dtype)
         try:
-            # A chunk of the shard at a time: of a whole tile, Zarr holds several copies while it decodes.
+            # One chunk of the shard at a time: while Zarr decodes a whole tile, it holds several copies.
             for rows in blocks_of(Span(0, self.shape[0]), self._array.chunks[0]):
                 with chunks_at_once():
                     values[slice(*rows)] = tile.flat(np.asarray(self._array[(slice(*rows), *tile.box)]))
@@ -230,7 +234,7 @@ class ComponentWriter:
         return values
 
     def write_outside(self) -> None:
-        """Write the tiles that hold no feature, so that every chunk is there."""
+        """Write the tiles without features, so that every chunk exists."""
         for tile in self._tiling.tiles():
             if not tile.features.size:
                 self._put(tile.box, tile.filled(np.empty((self.shape[0], 0), self._array.dtype)))
@@ -242,27 +246,27 @@ class ComponentWriter:
             self._unsynced.add(self._files(self._array, box))
 
     def sync(self) -> None:
-        """Put what was written on disk, where it can be resumed from; does nothing if the model is not resumable."""
+        """Put written values on disk, from where writing can resume; does nothing if the model is not resumable."""
         if self._unsynced is not None and self._unfinished is not None:
             self._unsynced.sync()
             self._unfinished.size = 0
 
     def copy(self, components: Any) -> None:
-        """Write all of components that can be sliced, of shape (k, *sample_shape), NaN outside the mask."""
+        """Write all values of sliceable components of shape (k, *sample_shape), NaN outside the mask."""
         for tile in Tiling(self.shape[1:], self._tiling.box, None).within(Span(0, prod(self.shape[1:]))):
             self._put(tile.box, components[(slice(None), *tile.box)])
 
 
 @dataclass(frozen=True)
 class StoredComponents:
-    r"""Components of a model on disk, read when indexed. Pickles small: it holds the path.
+    r"""Components of a model on disk, read when indexed; pickles small, as it holds only the path.
 
-    Slicing gives numpy arrays of shape (j, \*part of the sample), NaN outside the mask; ``np.asarray`` gives all.
+    Slicing returns numpy arrays of shape (j, \*part of the sample), NaN outside the mask; ``np.asarray`` reads all.
 
     Attributes
     ----------
     path : str
-        The model's folder.
+        Folder of the model.
     shape : tuple of int
         (k, \*sample_shape).
     dtype : numpy.dtype
@@ -270,7 +274,7 @@ class StoredComponents:
     piece_bytes : int
         Approximate bytes read at a time as rows of features.
     identity : str or None
-        Given when they were written, so that a replaced model is noticed; None in old models.
+        Identity given when they were written, which reveals a replaced model; None in old models.
     digest : str or None
         Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), whose chunks must all exist;
         None in old models.
@@ -290,7 +294,7 @@ class StoredComponents:
     def of(
         cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE, *, digest: str | None, name: str = NAME
     ) -> StoredComponents:
-        """Describe an array that is open now and will be read from a path, which may be relative to the folder now."""
+        """Describe an open array that will be read from a path, which can be relative to the present folder."""
         place = path if "://" in path else os.path.abspath(path)
         return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array), digest, name)
 
@@ -331,7 +335,7 @@ class StoredComponents:
 
     @property
     def rows(self) -> StoredRows:
-        """The components as rows of features."""
+        """Components as rows of features."""
         return StoredRows(self, len(self))
 
     @contextmanager
@@ -341,11 +345,12 @@ class StoredComponents:
         Raises
         ------
         ModelError
-            If it is damaged, is no longer there, or is another one.
+            If it is damaged or missing, or belongs to another model.
         """
         try:
             place = os.path.join(self.path, self.array_name)
             array: Any = zarr.open_array(place if "://" in place else limited_store(place), mode="r", zarr_format=3)
+            # Another model can have taken the path since this one was opened.
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise self._another()
             check_metadata(self.path, self.array_name, self.digest)
@@ -363,16 +368,17 @@ class StoredComponents:
             raise damaged(self.path, self.array_name, reason_of(error)) from None
 
     def _check_is_same(self) -> None:
-        """Refuse what was read while another model took the place of this one."""
+        """Refuse values that were read while another model replaced this one."""
         identity = self.identity
+        # A second look, as a replacement takes an instant.
         for wait in (0.0, 0.02):
             time.sleep(wait)
             self._check_is_there()
             try:
                 identity = read_json(os.path.join(self.path, self.array_name, METADATA))["attributes"][ATTRIBUTE]["id"]
-            except FileNotFoundError:  # for an instant, between the two renamings of a replacement
+            except FileNotFoundError:  # between the two renamings of a replacement
                 continue
-            except (OSError, ValueError, LookupError, TypeError):  # damage, which reading has named; or an old model
+            except (OSError, ValueError, LookupError, TypeError):  # damage that reading has reported, or an old model
                 pass
             break
         if identity != self.identity:
@@ -387,23 +393,24 @@ class StoredComponents:
 
 
 def _touched(key: Any, shape: tuple[int, ...]) -> Box:
-    """Return the smallest box that holds a basic index of an array of a shape."""
+    """Return the smallest box that holds a basic index of an array of this shape."""
     box = []
     for places in np.ogrid[tuple(slice(length) for length in shape)]:
-        taken = np.broadcast_to(places, shape)[key].flat  # a view, whatever its size
-        first, last = sorted((taken[0], taken[-1])) if len(taken) else (0, -1)
+        # Basic indexing of a grid of positions along each axis gives the selected ones, whatever the key.
+        selected = np.broadcast_to(places, shape)[key].flat  # a view, whatever its size
+        first, last = sorted((selected[0], selected[-1])) if len(selected) else (0, -1)
         box.append(slice(int(first), int(last) + 1))
     return tuple(box)
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The first components of a model on disk as rows of features, (count, p), read range by range.
+    """First components of a model on disk as rows of features, (count, p), read range by range.
 
     Attributes
     ----------
     components : StoredComponents
-        Those read.
+        Components that are read.
     count : int
         Number of components.
     """
@@ -411,7 +418,7 @@ class StoredRows:
     components: StoredComponents
     count: int
 
-    def __getstate__(self) -> dict[str, Any]:  # the mask may be large; it is read again where it is needed
+    def __getstate__(self) -> dict[str, Any]:  # without the mask, which can be large and is read again on use
         return {"components": self.components, "count": self.count}
 
     @property
@@ -421,7 +428,7 @@ class StoredRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype as stored."""
+        """Stored dtype."""
         return self.components.dtype
 
     @cached_property
@@ -431,20 +438,21 @@ class StoredRows:
 
     @property
     def is_cut(self) -> bool:
-        """True where storage cuts them into ranges of features; else every read decodes whole components."""
+        """True if storage is cut into ranges of features; otherwise every read decodes whole components."""
         box, shape = self._cut.shard[1:], self.components.shape[1:]
+        # Boxes must be ranges of the flat sample, and a single box for everything must be small.
         return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= component_chunks.TILE)
 
     @cached_property
     def tiling(self) -> Tiling:
-        """Tiles of the storage, or of what is read at a time if storage does not cut features."""
+        """Tiles of the storage, or the pieces read at a time if storage does not cut features."""
         shape = self.components.shape[1:]
         box = self._cut.shard[1:] if self.is_cut else box_of(self.piece_features, shape)
         return Tiling(shape, box, self._mask())
 
     def _mask(self) -> Mask | None:
-        found = read_model(self.components.path).read("mask")
-        return None if found is None else np.asarray(found, bool)
+        mask = read_model(self.components.path).read("mask")
+        return None if mask is None else np.asarray(mask, bool)
 
     @property
     def tile_features(self) -> int:
@@ -460,7 +468,7 @@ class StoredRows:
 
     @property
     def piece_features(self) -> int:
-        """Approximate features to a piece."""
+        """Approximate number of features in a piece."""
         return max(1, self.components.piece_bytes // (max(1, self.count) * self.dtype.itemsize))
 
     def __len__(self) -> int:
@@ -481,12 +489,12 @@ class StoredRows:
         return [Span(start, min(start + most, self.shape[1])) for start in range(0, self.shape[1], most)]
 
     def read(self, features: Span) -> Array:
-        """Read a range of features, (count, features); `READ_COPIES` tiles are in memory meanwhile.
+        """Read a range of features, (count, features); holds `READ_COPIES` tiles in memory.
 
         Raises
         ------
         ModelError
-            If values are damaged, or missing.
+            If values are damaged or missing.
         """
         out = np.empty((self.count, features.size), self.dtype)
         with self.components.reading() as array:
@@ -496,8 +504,9 @@ class StoredRows:
                 here = part[:, start - tile.features.start : stop - tile.features.start]
                 out[:, start - features.start : stop - features.start] = here
         with np.errstate(invalid="ignore"):
-            known = np.isfinite(out.sum())
-        if not known:
+            # Loadings are finite, so the fill value NaN shows features that were never written.
+            complete = np.isfinite(out.sum())
+        if not complete:
             raise damaged(self.components.path, NAME, "values are missing")
         return out
 
@@ -530,5 +539,5 @@ class RowsToCome(StoredRows):
 def identity_of(array: zarr.Array[Any]) -> str | None:
     """Return the identity given to components when they were written; None in old models."""
     about = array.attrs.get(ATTRIBUTE)
-    found = about.get("id") if isinstance(about, dict) else None
-    return found if isinstance(found, str) else None
+    identity = about.get("id") if isinstance(about, dict) else None
+    return identity if isinstance(identity, str) else None

@@ -1,4 +1,4 @@
-"""Values along axes of a collection or an output, or what describes them; names of attributes of packed numbers."""
+"""Values along axes of a collection or an output, or their description; names of attributes of packed numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Attributes of stored numbers that stand for other values, or for none; they do not hold for those values.
+# Attributes of packed numbers; they do not hold for the unpacked values.
 PACKING = frozenset(
     (
         "scale_factor", "add_offset", "_FillValue", "missing_value", "valid_min", "valid_max", "valid_range",
@@ -20,7 +20,7 @@ PACKING = frozenset(
 
 
 class Described(NamedTuple):
-    """Attributes of a coordinate whose values were not read, and its axes, as a `Coordinate` has them."""
+    """Attributes and axes of a `Coordinate` whose values were not read."""
 
     attributes: Mapping[str, Any] = {}
     axes: tuple[str, ...] = ()
@@ -31,10 +31,10 @@ class Described(NamedTuple):
 
 
 class Coordinate(NamedTuple):
-    """Values along one or several axes, one an entry, and their attributes in the source (``units`` and the like).
+    """Values along one or several axes, and their attributes in the source, such as ``units``.
 
-    `axes` names its axes in order; it is empty where the coordinate is named as its only axis. One value without an
-    axis holds for everything.
+    `axes` names the axes in order; it is empty if the coordinate has the name of its only axis. A single value without
+    an axis holds for everything.
     """
 
     values: Array

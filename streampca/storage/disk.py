@@ -1,4 +1,4 @@
-"""Files on disk: paths as people write them, what is no file, and syncing: files and names that survive a failure."""
+"""Files on disk: paths as people write them, refusal of links and devices, and syncing of files and names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from ..errors import OutputError
 
-MOST_UNSYNCED = 1000  # files
-BLOCK = 512  # bytes, in which the system counts what a file takes
+MOST_UNSYNCED = 1000  # files remembered before they are synced
+BLOCK = 512  # bytes of a block, in which the system counts the size of a file on disk
 _NO_LINK, _NO_WAIT, _BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
@@ -22,12 +22,12 @@ def expanded(path: str | os.PathLike[str]) -> str:
 
 
 def check_place(path: str) -> None:
-    """Refuse a path where no file can be written, before anything is computed.
+    """Refuse a path where a file cannot be written, before anything is computed.
 
     Raises
     ------
     OutputError
-        If it is an URL, or the nearest folder above that exists is none, or may not be written to.
+        If it is a URL, or the nearest existing path above is not a folder, or is not writable.
     """
     if "://" in path:
         raise OutputError(f"{path} cannot be written: outputs are files and folders; give a path, and copy it there.")
@@ -41,12 +41,12 @@ def check_place(path: str) -> None:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what is neither a file nor a folder: who reads a pipe may wait for ever, and some devices never end.
+    """Refuse paths that are neither files nor folders: reading a pipe can block forever, and some devices never end.
 
     Raises
     ------
     OSError
-        Its `strerror` says what is there; nothing is raised where there is nothing.
+        If it is something else, which `strerror` names. Nothing is raised for missing files.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         _check_mode(os.stat(path).st_mode, path)
@@ -55,10 +55,12 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 def open_regular(
     path: str | os.PathLike[str], mode: str = "rb", *, encoding: str | None = None, newline: str | None = None
 ) -> IO[Any]:
-    """Open a file for reading; of anything but a file or a link to one, raise OSError at once, see `check_regular`."""
-    check_regular(path)  # opening a device may do something
-    # Another may have taken its place since, and a pipe that nobody writes to would be waited for.
-    file = open(path, mode, encoding=encoding, newline=newline, opener=_opened_at_once)  # noqa: SIM115 - the caller's
+    """Open a file, or a link to one, for reading; otherwise raise OSError at once, see `check_regular`."""
+    check_regular(path)  # opening a device can have effects
+    # The path can have been replaced since, and opening a pipe without a writer would wait.
+    file = open(  # noqa: SIM115 - the caller closes it
+        path, mode, encoding=encoding, newline=newline, opener=lambda path, flags: os.open(path, flags | _NO_WAIT)
+    )
     try:
         _check_mode(os.fstat(file.fileno()).st_mode, path)
     except BaseException:
@@ -67,20 +69,15 @@ def open_regular(
     return file
 
 
-def _opened_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | _NO_WAIT)
-
-
 def open_own(path: str, flags: int, mode: int = 0o666) -> int:
-    """Open a file that is written in place; refuse a link, what is no file, and a file of several names.
+    """Open a file that is written in place; refuse links, paths that are not files, and files with several names.
 
-    Names of files that are written in place can be foretold, and who has planted a link there would have another file
-    overwritten.
+    The names of such files can be predicted: an attacker who plants a link there would have another file overwritten.
 
     Raises
     ------
     OSError
-        Its `strerror` says what is there.
+        If it is refused; `strerror` names the reason.
     """
     try:
         handle = os.open(path, flags | _NO_LINK | _NO_WAIT | _BINARY, mode)
@@ -91,6 +88,7 @@ def open_own(path: str, flags: int, mode: int = 0o666) -> int:
             raise OSError(errno.EISDIR, "it is a folder", path) from None
         raise
     try:
+        # Check the open file, as the path can be exchanged after any check of it.
         state = os.fstat(handle)
         _check_mode(state.st_mode, path)
         if stat.S_ISDIR(state.st_mode):
@@ -104,7 +102,7 @@ def open_own(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 def is_own(path: str) -> bool:
-    """Return whether a path is a file of one name, or a folder of such, without links: what `open_own` opens."""
+    """Return whether a path is a file that `open_own` opens, or a folder of such files, without links."""
     try:
         state = os.lstat(path)
         if not stat.S_ISDIR(state.st_mode):
@@ -118,63 +116,64 @@ def is_own(path: str) -> bool:
 def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-        what = kinds.get(stat.S_IFMT(mode), "something else")
-        raise OSError(errno.EINVAL, f"it is {what}, not a file", os.fspath(path))
+        kind = kinds.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", os.fspath(path))
 
 
 def bytes_on_disk(path: str) -> int:
-    """Return the bytes that a file takes, or all files of a folder; 0 where there is neither."""
+    """Return the bytes on disk of a file, or of all files in a folder; 0 if the path does not exist."""
     paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
-    found = 0
-    for each in paths:
+    total = 0
+    for file in paths:
         with suppress(FileNotFoundError):
-            found += os.stat(each).st_blocks * BLOCK
-    return found
+            total += os.stat(file).st_blocks * BLOCK
+    return total
 
 
 def sync_files(paths: Iterable[str], root: str) -> None:
-    """Put files on disk, and their names in the folders above them up to `root`; those that are not there are left out.
+    """Sync files to disk, and their names in the folders above up to `root`; missing files are skipped.
 
     Raises
     ------
     OSError
-        If the system could not write what it had taken.
+        If the system could not write data that it had buffered.
     """
     folders, root = {os.path.abspath(root)}, os.path.abspath(root)
     for path in paths:
-        with suppress(FileNotFoundError):  # a chunk of nothing but the fill value may have no file
+        with suppress(FileNotFoundError):  # a chunk that holds only the fill value can lack a file
             _sync(path)
         folder = os.path.dirname(os.path.abspath(path))
         while folder not in folders and folder.startswith(root):
             folders.add(folder)
             folder = os.path.dirname(folder)
+    # Innermost first: a name is on disk before the folder that leads to it.
     for folder in sorted(folders, reverse=True):
         sync_folder(folder)
 
 
 class UnsyncedFiles:
-    """Files that were written and are not yet on disk for certain, with the folders above them up to `root`."""
+    """Files that were written but not yet synced, with the folders above them up to `root`."""
 
     def __init__(self, root: str) -> None:
         self._root, self._paths = root, set[str]()
 
     def add(self, paths: Iterable[str]) -> None:
-        """Remember files; many are synced at once."""
+        """Remember files, and sync them when there are many."""
         for path in paths:
             self._paths.add(path)
             if len(self._paths) >= MOST_UNSYNCED:
                 self.sync()
 
     def sync(self) -> None:
-        """Put them on disk, see `sync_files`."""
+        """Sync the remembered files, see `sync_files`."""
         if self._paths:
             sync_files(self._paths, self._root)
             self._paths.clear()
 
 
 def sync_folder(path: str) -> None:
-    """Put the names in a folder on disk, where the system can."""
-    with suppress(OSError):  # some file systems sync no folders
+    """Sync the names in a folder, if the system can."""
+    with suppress(OSError):  # some file systems cannot sync folders
         _sync(path)
 
 

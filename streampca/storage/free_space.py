@@ -1,4 +1,4 @@
-"""Free space on disk: compared with outputs before they are written, and named where a write fails for want of it."""
+"""Free space on disk: compared with outputs before they are written, and reported when a write fails for lack of it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def check_free_space(
     Parameters
     ----------
     path : str
-        Path to write. What it replaces stays until it is complete, and is not free by then.
+        Path to write. An output that it replaces still takes its space until the new one is complete.
     needed : int
         Bytes that will be written.
     what : str
-        What is written, for the message.
+        Name of the output, for the message.
     remedy : str
         End of the message.
     at_most : callable, optional
-        Listener that is warned in place of the refusal, where fewer bytes may do, as of what is compressed.
+        Listener that is warned instead of a refusal, for outputs that can need fewer bytes, such as compressed ones.
 
     Raises
     ------
@@ -49,9 +49,10 @@ def check_free_space(
 
 
 def check_free_spaces(needed: Mapping[str, int], *, at_most: Listener | None = None) -> None:
-    """Refuse to write so many bytes at each path, all of which are there in the end; see `check_free_space`."""
+    """Refuse to write these numbers of bytes at each path, all of which are kept; see `check_free_space`."""
     disks: dict[int, list[str]] = {}
     for path in needed:
+        # Outputs on the same disk share its free space.
         disks.setdefault(os.stat(_free(path)[0]).st_dev, []).append(path)
     for paths in disks.values():
         total, takes = sum(needed[path] for path in paths), ", ".join(paths)
@@ -59,7 +60,7 @@ def check_free_spaces(needed: Mapping[str, int], *, at_most: Listener | None = N
 
 
 def _free(path: str) -> tuple[str, int]:
-    """Return the nearest folder above a path that exists, and the bytes free there."""
+    """Return the nearest existing folder above a path, and its free bytes."""
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
@@ -68,7 +69,7 @@ def _free(path: str) -> tuple[str, int]:
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Raise an OSError of the block as an OutputError with the remedy."""
+    """Convert an OSError of the block to an OutputError with the remedy."""
     try:
         yield
     except OSError as error:
@@ -80,7 +81,7 @@ def writing(path: str) -> Iterator[None]:
 def problem_of(path: str, error: OSError) -> str:
     """Return one line about a failed write, with the remedy."""
     folder, free = _free(path)
-    # Where one thread cannot make a folder for want of space, another may be told that there is no such folder.
+    # If one thread cannot create a folder for lack of space, another can fail because the folder is missing.
     starved = error.errno == errno.ENOENT and os.path.isdir(os.path.dirname(os.path.abspath(path))) and free < FULL
     if starved or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (

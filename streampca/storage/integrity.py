@@ -1,13 +1,13 @@
-"""Integrity of what is read from disk: codecs that are safe to decode, and models that are whole.
+"""Integrity of stored data: codecs that are safe to decode, and models that are complete and unchanged.
 
-Codecs are named in an array's metadata, and some run code that the data bring along: numcodecs' ``pickle`` calls
-whatever a chunk names. Decoding is therefore limited to a list of codecs that only transform bytes and numbers.
+Codecs are named in an array's metadata, and some run code from the data: numcodecs' ``pickle`` calls whatever a chunk
+names. Decoding is therefore limited to a list of codecs that only transform bytes and numbers.
 
-A model is sealed when it is complete. Every chunk of its arrays is written, whatever it holds, and carries a CRC-32C,
-which Zarr checks on reading; so a chunk that is absent, which Zarr reads as its fill value, is damage. The root's
-attribute holds a SHA-256 of every ``zarr.json`` of the model: of those of the arrays, which `StoredComponents` and
-other programs read, and of its own, in which the metadata of all arrays are consolidated. They are of the contents, by
-sorted keys and without white space. Models written before this have no seal and are read as they are.
+A model is sealed when it is complete. Every chunk of its arrays is written, whatever it holds, and has a CRC-32C, which
+Zarr checks on reading; so a missing chunk, which Zarr reads as its fill value, is damage. The root's attribute holds a
+SHA-256 of every ``zarr.json`` of the model: of the arrays, which `StoredComponents` and other programs read, and of the
+root itself, in which the metadata of all arrays are consolidated. The digests are of the contents, with sorted keys and
+without white space. Models written before this have no seal and are read as they are.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from .writers import ATTRIBUTE, files_of
 Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
-FORMAT = 1  # of models without steps that the first version would ignore, see `models/store.py` ...
-NEWEST = 2  # ... and the highest that is read
+FORMAT = 1  # format of models without steps that the first version would ignore, see `models/store.py`
+NEWEST = 2  # highest format that is read
 METADATA = "zarr.json"
-SMALL = 16 * MIB  # of arrays that are read whatever memory is allowed, as importing the package takes more
+SMALL = 16 * MIB  # arrays up to this size are read with any budget, as importing the package takes more
 WAITS = (0.01, 0.02, 0.05, *10 * (0.1,))  # seconds before a model that is being replaced is read again
-DIGESTS = "digests"  # in the root's attribute: SHA-256 by file
+DIGESTS = "digests"  # key in the root's attribute: SHA-256 by file
 CHECKED = (ZstdCodec(), Crc32cCodec())  # compressors of every array of a model
 
-# Of the Zarr v3 specification, of Zarr itself, and of numcodecs under the names it has in Zarr v2 and v3. Left out are
-# those that decode to Python objects other than text and bytes: pickle, json2, msgpack2 and vlen-array.
+# Codecs of the Zarr v3 specification, of Zarr itself, and of numcodecs under its names in Zarr v2 and v3, except those
+# that decode to Python objects other than text and bytes: pickle, json2, msgpack2 and vlen-array.
 CODECS = TEXT_CODECS | {
     "adler32", "astype", "base64", "bitround", "blosc", "bytes", "bz2", "categorize", "crc32", "crc32c", "delta",
     "endian", "fixedscaleoffset", "fletcher32", "gzip", "jenkins_lookup3", "lz4", "lzma", "packbits", "pcodec",
     "quantize", "sharding_indexed", "shuffle", "transpose", "zfpy", "zlib", "zstd",
 }  # fmt: skip
-# Prefixes of names: of numcodecs' codecs in Zarr v3, and of picture formats, where the user has registered them.
+# Prefixes of names: numcodecs' codecs in Zarr v3, and picture formats that the user has registered.
 _NUMCODECS, _PICTURES = "numcodecs.", "imagecodecs_"
 
 
@@ -63,15 +63,16 @@ _NUMCODECS, _PICTURES = "numcodecs.", "imagecodecs_"
 
 
 def refused_codec(array: Any) -> str | None:
-    """Return the name of the first codec of a Zarr array that is not decoded; None where all are.
+    """Return the name of the first codec of a Zarr array that is not allowed; None if all are.
 
-    An array of objects is refused under the name of its data type unless one of `TEXT_CODECS` comes first, after which
-    other codecs see bytes: they would take objects for such.
+    An array of objects is refused by its data type unless the first codec is one of `TEXT_CODECS`, after which other
+    codecs get bytes: they would misread objects as bytes.
     """
     names = list(_codec_names(array.metadata.to_dict()))
     for name in names:
         if not name.startswith(_PICTURES) and name.removeprefix(_NUMCODECS) not in CODECS:
             return name
+    # The codecs of a shard follow `sharding_indexed`.
     first = next((name for name in names if name != "sharding_indexed"), None)
     if array.dtype.kind in "OT" and first not in TEXT_CODECS:
         return str(array.dtype)
@@ -79,7 +80,7 @@ def refused_codec(array: Any) -> str | None:
 
 
 def _codec_names(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of all codecs of an array, those inside shards included."""
+    """Yield the names of all codecs of an array, including those inside shards."""
     if metadata["zarr_format"] == 2:
         stored = (*(metadata.get("filters") or ()), metadata.get("compressor"))
         yield from (str(codec["id"]) for codec in stored if codec is not None)
@@ -95,7 +96,7 @@ def _named(codecs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return kind and first line of an error: metadata, codecs and stores are others' and raise what they like."""
+    """Return class and first line of an error, as metadata, codecs and stores of others can raise anything."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
@@ -104,14 +105,14 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Sort:
-    """A sort of sealed group, as messages name it.
+    """Sort of sealed group, with its names in messages.
 
     Attributes
     ----------
     noun, command : str
-        Name of what it holds, and the command that writes it.
+        Name of the contents, and the command that writes the group.
     again : str
-        Remedy where it is damaged.
+        Remedy if it is damaged.
     """
 
     noun: str
@@ -129,33 +130,34 @@ def seal(path: str) -> None:
     about = document["attributes"][ATTRIBUTE]
     files = [f"{name}/{METADATA}" for name in document["consolidated_metadata"]["metadata"]]
     about[DIGESTS] = {file: metadata_digest(os.path.join(path, file)) for file in files}
+    # The root's digest covers the digests of all other files.
     about[DIGESTS][METADATA] = _root_digest(document)
     with open(os.path.join(path, METADATA), "w", encoding="utf-8") as file:
         json.dump(document, file, indent=2)
 
 
 def metadata_digest(path: str) -> str:
-    """Return the digest of a file of metadata; raises what opening and parsing it does."""
+    """Return the digest of a file of metadata; raises errors of opening and parsing."""
     return _digest(read_json(path))
 
 
 def read_json(path: str) -> Any:
-    """Return the contents of a file of metadata; raises ValueError if it is too long, and what parsing it does."""
+    """Return the contents of a file of metadata; raises ValueError if it is too long, and errors of parsing."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        text = file.read(min(size, MOST_METADATA) + 1)  # as many bytes are allocated, whatever there are
+        text = file.read(min(size, MOST_METADATA) + 1)  # `read` allocates what it is asked for
     if max(size, len(text)) > MOST_METADATA:
         raise ValueError(f"metadata take at most {format_bytes(MOST_METADATA)}, and it has {format_bytes(size)}")
     return json.loads(text.decode("utf-8"))
 
 
 def check_metadata(path: str, name: str, digest: str | None) -> None:
-    """Compare the metadata beside an array or group of a model with their digest, where there is one.
+    """Compare the metadata file of an array or group of a model with its digest, if there is one.
 
     Raises
     ------
     ModelError
-        If they are others, or cannot be read.
+        If the metadata differ, or cannot be read.
     """
     with naming_damage(path, name):
         if digest is not None and metadata_digest(os.path.join(path, name, METADATA)) != digest:
@@ -163,9 +165,9 @@ def check_metadata(path: str, name: str, digest: str | None) -> None:
 
 
 def absent_chunk(array: Any, folder: str, box: Box | None = None) -> str | None:
-    """Return the key of the first chunk or shard of a box of an array that has no file; None where all have.
+    """Return the key of the first chunk or shard of a box of an array without a file; None if all exist.
 
-    `folder` is the array's; the box is the whole array by default. Takes a few microseconds a file.
+    `folder` is that of the array; the box is the whole array by default. Cost: a few microseconds per file.
     """
     whole = tuple(slice(0, length) for length in array.shape)
     for file in files_of(array, folder, whole if box is None else box):
@@ -176,20 +178,20 @@ def absent_chunk(array: Any, folder: str, box: Box | None = None) -> str | None:
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model's group, opened for reading.
+    """Group of a model, opened for reading.
 
     Attributes
     ----------
     path : str
-        The model's folder.
+        Folder of the model.
     group : zarr.Group
-        Its metadata are those consolidated in the root, which a sealed model's digest covers.
+        Group with the metadata consolidated in the root, which a sealed model's digest covers.
     about : mapping
-        The root's attribute.
+        Attribute of the root.
     sort : Sort
         Noun for the group in messages.
     memory : int
-        Most bytes of values to read into memory at once.
+        Largest number of bytes of values to read into memory at once.
     """
 
     path: str
@@ -200,34 +202,34 @@ class OpenModel:
 
     @property
     def is_sealed(self) -> bool:
-        """True where checksums, a digest and every chunk are there."""
+        """True if the model has checksums, digests and every chunk."""
         return DIGESTS in self.about
 
     def array(self, name: str) -> Any:
-        """Return an array by its name in the group, with all of its chunks there; None if the model has none.
+        """Return an array by its name in the group, after checking that all chunks exist; None if there is none.
 
         Raises
         ------
         ModelError
-            If it is damaged, or encoded by what is not decoded.
+            If it is damaged, or encoded by a codec that is not allowed.
         """
         with self.naming_damage(name):
-            found = self.group.get(name)
-        if not isinstance(found, zarr.Array):
+            array = self.group.get(name)
+        if not isinstance(array, zarr.Array):
             return None
-        check_codecs(self.path, name, found, self.sort)
-        absent = absent_chunk(found, os.path.join(self.path, name)) if self.is_sealed else None
+        check_codecs(self.path, name, array, self.sort)
+        absent = absent_chunk(array, os.path.join(self.path, name)) if self.is_sealed else None
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
-        return bounded(found)
+        return bounded(array)
 
     def check_fits(self, *names: str, nbytes: int = 0) -> None:
-        """Refuse to read arrays that together, with further bytes, take more than the memory allowed.
+        """Refuse to read arrays that together with `nbytes` further bytes exceed the allowed memory.
 
         Raises
         ------
         BudgetError
-            Before anything is allocated.
+            If they do; nothing has been allocated.
         """
         arrays = (self.group.get(name) for name in names)
         nbytes += sum(array.nbytes for array in arrays if isinstance(array, zarr.Array))
@@ -249,7 +251,7 @@ class OpenModel:
             return read(array)
 
     def verify(self, name: str) -> int:
-        """Read an array a file at a time, and the metadata that lie beside it; return its bytes. Raises as `array`."""
+        """Read an array a file at a time, and its metadata; return its bytes. Raises as `array`."""
         array = self.array(name)
         if array is None:
             raise self.damaged(name, "there is no such array")
@@ -259,36 +261,37 @@ class OpenModel:
             nbytes = 0
             for box in tiles_of(array.shape, array.shards or array.chunks):
                 safe_point()
+                # Reading a whole file checks the CRC-32C of each of its chunks.
                 nbytes += np.asarray(array[box]).nbytes
             return nbytes
 
     def digest(self, name: str) -> str | None:
-        """Return the digest that the metadata beside an array or group must have; None where the model has none."""
-        found = self.about[DIGESTS].get(f"{name}/{METADATA}") if self.is_sealed else None
-        return found if isinstance(found, str) else None
+        """Return the digest required of the metadata file of an array or group; None if the model has none."""
+        digest = self.about[DIGESTS].get(f"{name}/{METADATA}") if self.is_sealed else None
+        return digest if isinstance(digest, str) else None
 
     def damaged(self, name: str, reason: str) -> ModelError:
         """Return the error for an array that cannot be used."""
         return damaged(self.path, name, reason, self.sort)
 
     def naming_damage(self, name: str) -> AbstractContextManager[None]:
-        """Raise what reading an array raises as damage to it."""
+        """Convert errors of reading an array to damage of this array."""
         return naming_damage(self.path, name, self.sort)
 
 
 @contextmanager
 def naming_damage(path: str, name: str, sort: Sort = MODEL) -> Iterator[None]:
-    """Raise what reading a part of a model raises as damage to that part; see `reason_of`."""
+    """Convert errors of reading a part of a model to damage of that part; see `reason_of`."""
     try:
         yield
-    except (ModelError, MemoryError, Stopped):  # refusals of the budget among them
+    except (ModelError, MemoryError, Stopped):  # including refusals of the budget
         raise
     except Exception as error:
         raise damaged(path, name, reason_of(error), sort) from None
 
 
 def check_codecs(path: str, name: str, array: Any, sort: Sort = MODEL) -> None:
-    """Refuse an array of a model that is encoded by what is not decoded."""
+    """Refuse an array of a model that is encoded by a codec that is not allowed."""
     codec = refused_codec(array)
     if codec is not None:
         raise damaged(path, name, f"it is encoded with {codec!r}, which is not decoded", sort)
@@ -300,15 +303,16 @@ def damaged(path: str, name: str, reason: str, sort: Sort = MODEL) -> ModelError
 
 
 def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memory: int | None = None) -> OpenModel:
-    """Open a model (or a graph, by its sort), of some kinds or of any, and check its metadata; reads one file.
+    """Open a model (or a graph, by its sort), of given kinds or any, and check its metadata; reads one file.
 
-    Arrays of more than `memory` bytes, by default half of what the machine allows, are not read.
+    Arrays of more than `memory` bytes, by default half of the machine's limit, are not read.
 
     Raises
     ------
     ModelError
-        If there is none, or it is incomplete, damaged, of another kind, or of a newer format.
+        If it is missing, incomplete, damaged, of another kind, or of a newer format.
     """
+    # A replacement renames the old model aside, then the new one to its path.
     if os.path.exists(aside := path.rstrip("/") + REPLACED) and not os.path.exists(path):
         raise ModelError(
             f"{path} does not exist: a run that was to replace it was killed. Run the same command again, or rename "
@@ -327,11 +331,11 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
     if about.get("complete") is not True:
         what = f"a complete {sort.noun}; the {sort.command}"
         raise ModelError(f"{path} is not {what} that wrote it did not finish. Run it again.")
-    kind, known, number = about.get("kind"), [*kinds], about.get("format")
-    if "format" not in about or (known and kind not in known):
-        wanted = f"{sort.noun} of kind {' or '.join(map(repr, known))}" if known else sort.noun
+    kind, expected, number = about.get("kind"), [*kinds], about.get("format")
+    if "format" not in about or (expected and kind not in expected):
+        expectation = f"{sort.noun} of kind {' or '.join(map(repr, expected))}" if expected else sort.noun
         remedy = "a fitted model" if sort == MODEL else f"a {sort.noun} written by 'streampca {sort.command}'"
-        raise ModelError(f"{path} holds a {kind!r}, not a {wanted}; give {remedy}.")
+        raise ModelError(f"{path} holds a {kind!r}, not a {expectation}; give {remedy}.")
     if not isinstance(number, int) or number > NEWEST:
         raise ModelError(
             f"{path} is a {sort.noun} of format {number} and this version reads up to {NEWEST}; upgrade streampca."
@@ -341,7 +345,7 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
             raise ValueError("its contents do not match its checksum")
         group = zarr.open_group(limited_store(path), mode="r", zarr_format=3)
         opened = OpenModel(path, group, about, sort, memory_limit()[0] // 2 if memory is None else memory)
-        # Looked for in a scalar: the index of a shard has had one all along.
+        # A scalar shows whether arrays have checksums: the index of a shard has always had one.
         has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
     if has_checksums and not opened.is_sealed:  # the one is never written without the other
         raise damaged(path, METADATA, "its checksums are missing", sort)
@@ -349,10 +353,10 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
 
 
 def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
-    """Return what a function reads of a model; call it again where the model was replaced meanwhile.
+    """Return the result of reading a model; read again if the model was replaced meanwhile.
 
-    A replacement takes two renamings, between which there is no model at the path, and what is read before and after
-    is of two models. Each has a root of its own, as it names the components by an identity.
+    A replacement consists of two renamings. Between them no model exists at the path, and values read before and after
+    belong to two models. Their roots differ, as each names the components by an identity.
     """
     problem = ModelError(
         f"{path} was replaced each time it was read; stop the program that replaces it, or load a copy."
@@ -360,15 +364,16 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
     for wait in WAITS:
         before = _root_bytes(path)
         try:
-            found = read()
+            result = read()
         except ModelError as error:
             problem = error
+            # Between the two renamings, retry; any other damage of an unchanged model is real.
             being_replaced = before is None and os.path.exists(path.rstrip("/") + REPLACED)
             if not being_replaced and _root_bytes(path) == before:
                 raise
         else:
             if _root_bytes(path) == before:
-                return found
+                return result
         time.sleep(wait)
     raise problem
 
@@ -377,18 +382,18 @@ def _root_bytes(path: str) -> bytes | None:
     try:
         with open_regular(os.path.join(path, METADATA)) as file:
             size = os.fstat(file.fileno()).st_size
-            return bytes(file.read(min(size, MOST_METADATA) + 1))  # a longer one is refused
+            return bytes(file.read(min(size, MOST_METADATA) + 1))  # longer files are refused
     except OSError:
         return None
 
 
 def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
-    """Return the root's metadata as they stand in their file.
+    """Return the root's metadata as stored in their file.
 
     Raises
     ------
     ModelError
-        If there are none, or they are not a group's.
+        If they are missing, or do not describe a group.
     """
     place, remedy = os.path.join(path, METADATA), f"Give a folder written by 'streampca {sort.command}'."
     if not os.path.isfile(place):
@@ -399,24 +404,24 @@ def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
             what = f"its {METADATA} cannot be read: {error.strerror}"
         raise ModelError(f"{path} is not a {sort.noun}: {what}. {remedy}")
     try:
-        found = read_json(place)
-        if found["node_type"] == "array":
+        document = read_json(place)
+        if document["node_type"] == "array":
             raise ModelError(f"{path} is not a {sort.noun}: it is a Zarr array. {remedy}")
-        if found["node_type"] != "group" or not isinstance(found["attributes"], dict):
-            raise ValueError(f"it is a Zarr {found['node_type']}")
+        if document["node_type"] != "group" or not isinstance(document["attributes"], dict):
+            raise ValueError(f"it is a Zarr {document['node_type']}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, ModelError):
             raise
         what = f"a {sort.noun}, or its {METADATA} is damaged: {reason_of(error)}"
         raise ModelError(f"{path} is not {what}. {remedy}") from None
-    return dict(found)
+    return dict(document)
 
 
 def _root_digest(document: Mapping[str, Any]) -> str:
-    """Return the digest of the root's metadata, but for this very digest in them."""
+    """Return the digest of the root's metadata without this digest itself."""
     attributes = document["attributes"]
-    others = {file: known for file, known in dict(attributes[ATTRIBUTE][DIGESTS]).items() if file != METADATA}
-    about = {**attributes[ATTRIBUTE], DIGESTS: others}
+    digests = {file: digest for file, digest in dict(attributes[ATTRIBUTE][DIGESTS]).items() if file != METADATA}
+    about = {**attributes[ATTRIBUTE], DIGESTS: digests}
     return _digest({**document, "attributes": {**attributes, ATTRIBUTE: about}})
 
 

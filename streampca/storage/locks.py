@@ -1,12 +1,13 @@
-"""Locks on outputs and on folders of checkpoints: two processes that write one of them would mix what they write.
+"""Locks on outputs and on folders of checkpoints, so that two processes do not mix their data.
 
-A lock is a file that names its holder. Where the file system has locks (`flock`), the file is locked, which ends with
+A lock is a file that names its holder. If the file system has locks (`flock`), the file is locked; the lock ends with
 the process that holds it, however that ends. Elsewhere, the file is created exclusively and refreshed as long as it is
-held; one that was not refreshed for two minutes was left by a process that died, perhaps on another host, and is taken
-over.
+held; a file that was not refreshed for two minutes was left by a process that died, perhaps on another host, and is
+taken over.
 
-Its name can be foretold, so whoever may write to its folder can put something else there, such as a link to a precious
-file. Only a file of one name that is empty or holds a signature is taken for a lock; anything else is refused.
+The name can be predicted, so anyone who can write to the folder can put something else there, such as a link to a
+precious file. Only a file of one name that is empty or holds a signature is accepted as a lock; anything else is
+refused.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "at-work.lock"  # name of the lock's file in a folder of checkpoints
-BESIDE = ".streampca-lock"  # ending of its name beside an output
-TURNS = 100  # tries to lock a file that others create and remove meanwhile, or have not signed yet ...
-UNSIGNED = 0.01  # ... which they do next, unless the disk is full: seconds between two tries
-REFRESHED = 30.0  # seconds between refreshing a lock that is no `flock`
-STALE = 120.0  # seconds without that after which its holder is dead
-SIGNATURE = re.compile(rb"[0-9]+ \S*")  # of a holder: its process and host
+BESIDE = ".streampca-lock"  # ending of the name of a lock beside an output
+TURNS = 100  # tries to lock a file that others create and remove meanwhile, or have not signed yet
+UNSIGNED = 0.01  # seconds between two tries; a holder signs at once, unless the disk is full
+REFRESHED = 30.0  # seconds between refreshes of a lock that is not a `flock`
+STALE = 120.0  # seconds without a refresh after which the holder is dead
+SIGNATURE = re.compile(rb"[0-9]+ \S*")  # process and host of a holder
 LONGEST = 400  # bytes of a signature
 
 _log = logging.getLogger("streampca")
@@ -49,16 +50,16 @@ _log = logging.getLogger("streampca")
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds.
+    """Lock held by this process.
 
     Attributes
     ----------
     path : str
-        Path of its file.
+        Path of the lock's file.
     subject : str
-        What is locked, for messages.
+        Locked path, for messages.
     handle : int or None
-        The open file; None on a file system that is read-only.
+        Open file; None on a read-only file system.
     """
 
     path: str
@@ -67,11 +68,11 @@ class Lock:
 
     @property
     def is_ours(self) -> bool:
-        """False where another process took it over: while this one was suspended, it was not refreshed."""
+        """False if another process took the lock over, as this one was suspended and did not refresh it."""
         return self.handle is None or not os.path.lexists(self.path) or _is_at(self.handle, self.path)
 
     def check(self) -> None:
-        """Raise OutputError unless it `is_ours`."""
+        """Raise OutputError unless the lock `is_ours`."""
         if not self.is_ours:
             with open(open_own(self.path, os.O_RDONLY), "rb") as file:
                 raise OutputError(_refusal(self.subject, file.read(LONGEST)))
@@ -82,28 +83,30 @@ _HELD: ContextVar[tuple[Lock, ...]] = ContextVar("locks on outputs that the runn
 
 @contextmanager
 def output_lock(path: str | None) -> Iterator[Lock]:
-    """Lock an output for the block; a call that has it locked may lock it again.
+    """Lock an output for the block; a call that holds the lock can lock it again.
 
     Parameters
     ----------
     path : str or None
-        Path of the output. Folders above it are made, and removed afterwards if they are empty; None needs no lock.
+        Path of the output. Folders above it are created, and removed afterwards if empty; None needs no lock.
 
     Raises
     ------
     OutputError
-        If another process or thread holds it, naming that process.
+        If another process or thread holds the lock; names that process.
     """
     if path is None or "://" in path:  # nothing is written to a URL
         yield Lock("", "", None)
         return
     bare = os.path.abspath(path)
     place = os.path.join(os.path.realpath(os.path.dirname(bare)), os.path.basename(bare) + BESIDE)
+    # `flock` would refuse a second open file of the same process.
     held = next((lock for lock in _HELD.get() if lock.path == place), None)
     if held is not None:
         yield held
         return
     with _locked(place, path.rstrip("/"), _missing_above(place)) as lock:
+        # A context variable, so that calls inside this one see the lock and other threads do not.
         before = _HELD.set((*_HELD.get(), lock))
         try:
             yield lock
@@ -118,12 +121,12 @@ def checkpoint_lock(folder: str | None) -> Iterator[None]:
     Parameters
     ----------
     folder : str or None
-        Made if missing, and removed afterwards if empty; None needs no lock.
+        Folder, which is created if missing, and removed afterwards if empty; None needs no lock.
 
     Raises
     ------
     OutputError
-        If it is held already, naming the process that does.
+        If the lock is held already; names the process that holds it.
     """
     if folder is None:
         yield
@@ -135,17 +138,17 @@ def checkpoint_lock(folder: str | None) -> Iterator[None]:
 
 def _missing_above(path: str) -> list[str]:
     """Return the folders above a path that do not exist, innermost first."""
-    found, above = [], os.path.dirname(path)
+    missing, above = [], os.path.dirname(path)
     while not os.path.lexists(above):
-        found.append(above)
+        missing.append(above)
         above = os.path.dirname(above)
-    return found
+    return missing
 
 
 @contextmanager
 def _locked(path: str, subject: str, folders: Sequence[str]) -> Iterator[Lock]:
-    """Hold a lock for the block, then remove its file, and those of some folders that are empty."""
-    handle, is_refreshed = _taken(path, subject)
+    """Hold a lock for the block, then remove its file, and those of `folders` that are empty."""
+    handle, is_refreshed = _acquired(path, subject)
     ended = threading.Event()
     refresher = threading.Thread(target=_refresh, args=(handle, ended), daemon=True) if is_refreshed else None
     try:
@@ -161,7 +164,7 @@ def _locked(path: str, subject: str, folders: Sequence[str]) -> Iterator[Lock]:
         if handle is not None:
             if _is_at(handle, path):
                 with suppress(OSError):
-                    os.remove(path)  # before it is released: afterwards it may be another's
+                    os.remove(path)  # before the lock is released, as another process can hold it afterwards
             os.close(handle)
         with suppress(OSError):
             for folder in folders:
@@ -169,23 +172,24 @@ def _locked(path: str, subject: str, folders: Sequence[str]) -> Iterator[Lock]:
 
 
 class _HeldError(Exception):
-    """A lock is another's, whose signature is the argument."""
+    """Another process, whose signature is the argument, holds a lock."""
 
 
-def _taken(path: str, subject: str) -> tuple[int | None, bool]:
-    """Return the open file of a lock that is ours now, and whether it is to be refreshed.
+def _acquired(path: str, subject: str) -> tuple[int | None, bool]:
+    """Acquire a lock; return its open file, and whether it must be refreshed.
 
-    The file is None where the file system is read-only, which is logged.
+    On a read-only file system the file is None, which is logged.
 
     Raises
     ------
     OutputError
-        If the lock is another's, cannot be made, or something else has its name.
+        If another process holds the lock, it cannot be created, or something else has its name.
     """
     folder, signed = os.path.dirname(path), b""
     for _ in range(TURNS):
         try:
             os.makedirs(folder, exist_ok=True)
+            # Tried each time, as the folder can have been removed and created again.
             is_refreshed = not _has_flock(folder)
             handle = _created(path) if is_refreshed else _flocked(path)
         except _HeldError as held:
@@ -195,6 +199,7 @@ def _taken(path: str, subject: str) -> tuple[int | None, bool]:
             time.sleep(UNSIGNED)
             continue
         except OSError as error:
+            # The previous holder removes empty folders when it ends: create them again.
             if _was_removed(folder, error):
                 continue
             if error.errno == errno.EROFS:
@@ -213,7 +218,7 @@ def _taken(path: str, subject: str) -> tuple[int | None, bool]:
 
 
 def _has_flock(folder: str) -> bool:
-    """Return whether files of a folder can be locked; tried on another one, which nobody takes for the lock."""
+    """Return whether files of a folder can be locked, tried on a temporary file."""
     if fcntl is None:
         return False
     with tempfile.TemporaryFile(dir=folder) as probe:
@@ -225,10 +230,11 @@ def _has_flock(folder: str) -> bool:
 
 
 def _flocked(path: str) -> int | None:
-    """Return the open file, locked; None if its holder removed it meanwhile."""
+    """Return the open file with a `flock`; None if its holder has removed it meanwhile."""
     handle = open_own(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Checked before signing: a file with other contents is not overwritten.
         _check_signature(os.pread(handle, LONGEST + 1, 0), path)
         if _is_at(handle, path):
             return handle
@@ -244,29 +250,29 @@ def _flocked(path: str) -> int | None:
 
 
 def _created(path: str) -> int | None:
-    """Return the open file, made by this call; None if there was one whose holder has ended, or is dead."""
+    """Return the open file, created exclusively; None if its holder has ended meanwhile, or was dead."""
     with suppress(FileExistsError):
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     with suppress(FileNotFoundError), open(open_own(path, os.O_RDONLY), "rb") as file:
         state, signed = os.fstat(file.fileno()), file.read(LONGEST + 1)
         _check_signature(signed, path)
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
-            # The file system's clock tells both times, as the clocks of two hosts may differ.
+            # Both times are by the file system's clock, as the clocks of two hosts can differ.
             age = os.fstat(probe.fileno()).st_mtime - state.st_mtime
         if age < STALE:
             raise _HeldError(signed)
         aside = f"{path}.{uuid.uuid4().hex[:8]}"
-        os.rename(path, aside)  # two processes that both found it stale do not both remove it
-        found = os.lstat(aside)
-        if not os.path.samestat(found, state) or found.st_mtime_ns != state.st_mtime_ns:
-            os.rename(aside, path)  # it is that of a process that was faster; see `Lock.check`
+        os.rename(path, aside)  # only one of two processes that find it stale removes it
+        moved = os.lstat(aside)
+        if not os.path.samestat(moved, state) or moved.st_mtime_ns != state.st_mtime_ns:
+            os.rename(aside, path)  # a faster process has created a new lock; see `Lock.check`
             raise _HeldError(b"")
         os.remove(aside)
     return None
 
 
 def _check_signature(content: bytes, path: str) -> None:
-    """Refuse a file that holds something else than the signature of a lock."""
+    """Refuse a file that holds anything but the signature of a lock."""
     if content and (len(content) > LONGEST or not SIGNATURE.fullmatch(content)):
         raise OutputError(_not_a_lock(path, "it holds something else"))
 
@@ -278,17 +284,17 @@ def _refresh(handle: int, ended: threading.Event) -> None:
 
 
 def _was_removed(folder: str, error: OSError) -> bool:
-    """Return whether a file could not be opened because another process removed its folder when it ended."""
+    """Return whether opening failed because another process removed the folder when it ended."""
     if not isinstance(error, FileNotFoundError | FileExistsError):
         return False
     try:
-        return stat.S_ISDIR(os.lstat(folder).st_mode)  # and is there again
+        return stat.S_ISDIR(os.lstat(folder).st_mode)  # it exists again
     except FileNotFoundError:
         return True
 
 
 def _is_at(handle: int, path: str) -> bool:
-    """Return whether an open file still has its name: the process that held the lock before removes it."""
+    """Return whether an open file still has its name, which the previous holder of the lock removes."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:
@@ -296,18 +302,19 @@ def _is_at(handle: int, path: str) -> bool:
 
 
 def _sign(handle: int) -> None:
-    with suppress(OSError):  # on a full disk nobody is named
+    with suppress(OSError):  # on a full disk the lock stays unsigned
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
 
 
 def _not_a_lock(path: str, reason: str) -> str:
-    """Return why what has the name of a lock is none, and the remedy."""
+    """Return a message on a file with the name of a lock that is not one, with the remedy."""
     return f"{path} cannot be taken for a lock: {reason[0].lower()}{reason[1:]}; remove it, or choose another place."
 
 
 def _refusal(subject: str, signed: bytes) -> str:
-    """Return who holds a lock, and the remedy."""
+    """Return a message that names the holder of a lock, with the remedy."""
+    # The signature is another's text: make it safe to print.
     pid, _, host = readable(signed.decode(errors="replace")).partition(" ")
     who = f"process {pid} on {host}" if host else "another process"
     return f"{subject} is being written by {who}; wait until it ends, or end it, or choose another place."

@@ -1,8 +1,8 @@
-"""Images as pages of a TIFF file for ImageJ, Fiji and OME's programs: empty at first, their values all in one place.
+"""Images as pages of a TIFF file for ImageJ, Fiji and OME's programs, whose values are contiguous and written later.
 
-A TIFF is one that ImageJ and Fiji open as a hyperstack: https://imagej.net/ij/docs/guide (section 8, stacks). Its
-classic TIFF ends at 4 GiB; beyond, and for colours beside one another in a pixel, the file is an OME-TIFF, which Fiji
-opens with Bio-Formats (https://docs.openmicroscopy.org/ome-model).
+ImageJ and Fiji open the file as a hyperstack: https://imagej.net/ij/docs/guide (section 8, stacks). Their classic TIFF
+ends at 4 GiB; larger files, and those with interleaved colours, are OME-TIFFs, which Fiji opens with Bio-Formats
+(https://docs.openmicroscopy.org/ome-model).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IMAGEJ_ORDER = "TZCYX"
 
 
 class PageLayout(NamedTuple):
-    """Shape of the pages of images, samples first, and a letter an axis; `dims` are the letters' axes."""
+    """Shape of the pages of images, samples first, with a letter for each axis; `dims` are the axes by letter."""
 
     shape: tuple[int, ...]
     axes: str
@@ -32,28 +32,31 @@ class PageLayout(NamedTuple):
 
 
 def page_layout(shape: tuple[int, ...], dims: Sequence[str]) -> PageLayout:
-    """Lay out images of `shape`, samples first, with axes `dims`, as pages of y and x, in the order they have."""
+    """Return the layout of images of `shape`, samples first, with axes `dims`, as pages of y and x in this order."""
     inner, names = list(shape[1:]), list(dims[1:])
-    if len(inner) == 1:  # rows of features are pictures of one line
+    if len(inner) == 1:  # rows of features become pictures of one line
         inner, names = [1, *inner], ["", *names]
+    # Interleaved colours or bands are the last axis, with the letter S.
     last = "S" if len(inner) > 2 and holds_channels(names[-1]) else ""
     sides = len(inner) - 2 - len(last)
     letters = ["C" if is_colour(name) else "Z" for name in names[:sides]]
+    # TIFF has one letter for each axis: several of the same become one axis.
     if len(set(letters)) < len(letters):
         inner[:sides], names[:sides], letters = [math.prod(inner[:sides])], [""], ["Z"]
+    # The axis of samples is time, unless it is a stack of slices.
     outer = "Z" if dims[0].lower() == "z" and "Z" not in letters else "T"
     axes = "".join((outer, *letters, "YX", last))
     return PageLayout((shape[0], *inner), axes, dict(zip(axes, (dims[0], *names), strict=True)))
 
 
 def is_ome(path: str, layout: PageLayout) -> bool:
-    """Return whether a file is written as an OME-TIFF: where its name says so, or ImageJ's format cannot hold it."""
+    """Return whether a file is written as an OME-TIFF, by its name or because ImageJ's format cannot hold it."""
     fits = [letter for letter in _IMAGEJ_ORDER if letter in layout.axes] == list(layout.axes)
     return is_named_ome(path) or not fits or is_large(layout.shape)
 
 
 def is_named_ome(path: str) -> bool:
-    """Return whether a name ends as those of OME-TIFF do."""
+    """Return whether a name has an ending of OME-TIFF."""
     return path.lower().endswith((".ome.tif", ".ome.tiff"))
 
 
@@ -63,28 +66,28 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def scaled(layout: PageLayout, known: Mapping[str, Coordinate], *, ome: bool) -> dict[str, Any]:
-    """Return what `tifffile.TiffWriter.write` takes to keep the sizes, places and reference of pixels, and channels.
+    """Return options of `tifffile.TiffWriter.write` that store sizes, positions and georeference of pixels, channels.
 
-    NaN is said to stand for no value.
+    They declare NaN as the value of missing pixels.
     """
     tags = geotiff_tags(known)
-    found = pixel_sizes([*layout.dims.values()], known)
-    sizes = {letter: found[name] for letter, name in layout.dims.items() if name in found}
+    by_name = pixel_sizes([*layout.dims.values()], known)
+    sizes = {letter: by_name[name] for letter, name in layout.dims.items() if name in by_name}
     if ome:
         names = channel_names(layout.dims.get("C", ""), known)
-        own = {"axes": layout.axes, **ome_sizes(sizes)} | ({"Channel": {"Name": names}} if names else {})
-        return {"metadata": own, "extratags": tags}
+        about = {"axes": layout.axes, **ome_sizes(sizes)} | ({"Channel": {"Name": names}} if names else {})
+        return {"metadata": about, "extratags": tags}
     about, resolution = imagej_sizes(sizes)
     return {"metadata": {"axes": layout.axes, **about}, "resolution": resolution, "extratags": tags}
 
 
 def write_empty(path: str, final: str, layout: PageLayout, known: Mapping[str, Coordinate]) -> None:
-    """Write a file of float32 pages without their values, for which `values_of` says where they go.
+    """Write a file of float32 pages without their values, whose place `values_of` returns.
 
     Parameters
     ----------
     path, final : str
-        Of the file; and the one it will have, whose ending says the format.
+        Path of the file, and its final path, whose ending decides the format.
     layout : PageLayout
         Pages and axes.
     known : mapping of str to Coordinate
@@ -94,26 +97,26 @@ def write_empty(path: str, final: str, layout: PageLayout, known: Mapping[str, C
 
     ome = is_ome(final, layout)
     colours = layout.shape[-1] if layout.axes.endswith("S") else 0
-    how = scaled(layout, known, ome=ome)
-    how["photometric"] = "rgb" if colours in (3, 4) else "minisblack"
+    options = scaled(layout, known, ome=ome)
+    options["photometric"] = "rgb" if colours in (3, 4) else "minisblack"
     if colours:
-        how["planarconfig"] = "contig"
+        options["planarconfig"] = "contig"
     with tifffile.TiffWriter(path, imagej=not ome, ome=ome, bigtiff=is_large(layout.shape)) as file:
-        file.write(None, shape=layout.shape, dtype=np.float32, **how)
+        file.write(None, shape=layout.shape, dtype=np.float32, **options)
 
 
 def values_of(path: str) -> tuple[int, np.dtype[Any]]:
-    """Return the offset of the values in a file of `write_empty`, and their dtype, with the byte order."""
+    """Return the offset of the values in a file of `write_empty`, and their dtype with byte order."""
     import tifffile
 
     with tifffile.TiffFile(path) as file:
         series = file.series[0]
-        assert series.dataoffset is not None  # noqa: S101 - uncompressed pages are written side by side
+        assert series.dataoffset is not None  # noqa: S101 - uncompressed pages are contiguous
         return series.dataoffset, series.dtype.newbyteorder(file.byteorder)
 
 
 def is_another_tiff(path: str) -> bool:
-    """Return whether a file is a TIFF of other values than those written here."""
+    """Return whether a file is a TIFF that was not written by `write_empty`."""
     import tifffile
 
     try:

@@ -1,4 +1,4 @@
-"""Tiles of a sample: its pixels cut into boxes, each with the range of features (pixels inside the mask) in it.
+"""Tiles of a sample: its pixels cut into boxes, each with its range of features (pixels inside the mask).
 
 Every box is a range of the flattened sample, so that boxes on disk are ranges of features in memory.
 """
@@ -22,16 +22,16 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Tile:
-    """One box of pixels.
+    """Box of pixels.
 
     Attributes
     ----------
     box : tuple of slice
-        In the sample.
+        Position of the box in the sample.
     features : Span
         Features inside the box.
     inside : ndarray of bool or None
-        Which of its flattened pixels are features; all if None.
+        Flattened pixels of the box that are features; all if None.
     """
 
     box: Box
@@ -58,14 +58,14 @@ class Tile:
 
 
 class Tiling:
-    """A sample of some shape cut into boxes.
+    """Sample of a given shape, cut into boxes.
 
     Parameters
     ----------
     shape : tuple of int
         Shape of the sample.
     box : tuple of int
-        Lengths of a box: ones, a run, whole axes; the last box of an axis may be shorter.
+        Lengths of a box: ones, a run, whole axes; the last box of an axis can be shorter.
     mask : ndarray of bool or None
         Pixels that are features; all if None.
     """
@@ -83,26 +83,27 @@ class Tiling:
 
     @property
     def n_features(self) -> int:
-        """Pixels inside the mask, p."""
+        """Number of pixels inside the mask, p."""
         return int(self._edges[-1])
 
     def ranges(self, most: int) -> list[Span]:
-        """Cut the features into ranges of whole boxes, of at most `most` features each or of a single box."""
-        found, start, stop = [], 0, 0
+        """Cut the features into ranges of whole boxes, each of at most `most` features or a single box."""
+        ranges, start, stop = [], 0, 0
         for edge in self._edges[1:].tolist():
             if edge - start > most and stop > start:
-                found.append(Span(start, stop))
+                ranges.append(Span(start, stop))
                 start = stop
             stop = edge
-        return [*found, Span(start, stop)] if stop > start else found
+        return [*ranges, Span(start, stop)] if stop > start else ranges
 
     def tiles(self) -> Iterator[Tile]:
-        """Yield all boxes in order, those outside the mask too."""
+        """Yield all boxes in order, including those outside the mask."""
         for index in range(len(self._boxes)):
             yield self._tile(index)
 
     def within(self, features: Span) -> Iterator[Tile]:
-        """Yield the boxes that hold any of a range of features, in order."""
+        """Yield the boxes that hold features of a range, in order."""
+        # The last box that starts at or before the range; boxes without features are skipped below.
         first = int(np.searchsorted(self._edges, features.start, "right")) - 1
         for index in range(first, len(self._boxes)):
             start, stop = int(self._edges[index]), int(self._edges[index + 1])

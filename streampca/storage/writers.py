@@ -1,4 +1,4 @@
-"""Writers of scores and images, one a format (Zarr, ``.npy``, ``.tif``, ``.csv``, ``.parquet``): block by block."""
+"""Writers of scores and images, block by block: one for each format (Zarr, npy, TIFF, csv, Parquet)."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ Array = npt.NDArray[Any]
 
 WRITES_END = 30.0  # seconds to wait for writes in progress
 ATTRIBUTE = "streampca"  # root attribute of every Zarr group that streampca writes
-SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the attribute by which an axis counts samples
+SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # array of names; attribute that names the axis of samples
 NAMES_AT_A_TIME = 100_000
 PARQUET = ".parquet"
-IN_ORDER = (".csv", PARQUET)  # written from the first row to the last, by one process
-GROUP_BYTES = 4 * MIB  # of scores in a group of rows of a Parquet file, one of which is in memory
-CSV_DIGITS = {4: 9, 8: 17}  # significant digits that give back a float of so many bytes
-# Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
+IN_ORDER = (".csv", PARQUET)  # endings of formats written from the first row to the last, by one process
+GROUP_BYTES = 4 * MIB  # scores in a group of rows of a Parquet file; one group is in memory
+CSV_DIGITS = {4: 9, 8: 17}  # significant digits that restore a float, by its bytes
+# By default Zarr omits chunks that hold only the fill value; if all are written, a missing chunk is damage.
 EVERY_CHUNK: Any = {"write_empty_chunks": True}
-# Compression of outputs: pictures of 8 bits are as small as with Zarr's default and as fast to read, those of 16 bits
-# 12 % smaller, as bytes of one kind are gathered first (benchmarks/copies.py). Images of float32 are 6 % smaller,
-# written with 0.6 of the work and read 3 times as fast.
+# Compression of outputs. Compared with Zarr's default, pictures of 8 bits are as small and as fast to read, and
+# pictures of 16 bits 12 % smaller, as high and low bytes are grouped (benchmarks/copies.py). Images of float32 are 6 %
+# smaller, written with 0.6 of the work and read 3 times as fast.
 COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 
 
 @dataclass(frozen=True)
 class OutputArray:
-    """Description of an array to be written, of n rows.
+    """Description of an array of n rows to be written.
 
     Attributes
     ----------
@@ -62,21 +62,21 @@ class OutputArray:
     shape, dims, dtype
         Shape, names of axes and dtype of the array, samples first.
     names : sequence of str or None
-        The samples' own names.
+        Names of the samples.
     chunk_rows : int
         Rows written at a time are whole multiples of this.
     attributes : mapping
         Plain data stored with the array, in formats that hold them.
     coordinates : mapping of str to Coordinate
-        Coordinates along one or several dimensions, in formats that hold them; others are left out.
+        Coordinates along one or several dimensions, in formats that hold them; others are omitted.
     sample_coordinates : mapping of str to Coordinate
-        Others along the samples, n values each, by name, likewise; names already taken are left out.
+        Further coordinates along the samples, n values each, by name, likewise; names already used are omitted.
     cut : Cut or None
         How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
     counts : bool
-        Whether the first axis counts samples, also when the output is read again.
+        Whether the first axis counts samples, including when the output is read again.
     path : str
-        Path of the complete output, whose ending tells OME-TIFF from other TIFF; empty where it does not matter.
+        Path of the complete output, whose ending distinguishes OME-TIFF; empty where it does not matter.
     """
 
     name: str
@@ -93,32 +93,33 @@ class OutputArray:
     path: str = ""
 
     def __post_init__(self) -> None:
-        taken = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
-        within = {
-            name: each
-            for name, each in self.coordinates.items()
-            if set(each.along(name)) <= set(self.dims) and (name in self.dims or name not in taken)
-        }
-        object.__setattr__(self, "coordinates", within)
-        others = {name: each for name, each in self.sample_coordinates.items() if name not in {*taken, *within}}
-        object.__setattr__(self, "sample_coordinates", others)
+        names = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
+        within = [
+            name
+            for name, coordinate in self.coordinates.items()
+            if set(coordinate.along(name)) <= set(self.dims) and (name in self.dims or name not in names)
+        ]
+        others = [name for name in self.sample_coordinates if name not in {*names, *within}]
+        # Coordinates along axes that the array lacks, and clashing names, would make an invalid dataset.
+        object.__setattr__(self, "coordinates", {name: self.coordinates[name] for name in within})
+        object.__setattr__(self, "sample_coordinates", {name: self.sample_coordinates[name] for name in others})
 
     def most_bytes(self, suffix: str) -> int:
-        """Return the bytes of its values in the format of an ending, uncompressed."""
+        """Return the uncompressed bytes of the values in the format of an ending."""
         in_text = CSV_DIGITS[self.dtype.itemsize] + 7 if suffix == ".csv" else None  # sign, point, exponent and comma
         return math.prod(self.shape) * (in_text or self.dtype.itemsize)
 
 
 @dataclass
 class UnfinishedOutput:
-    """A partial output that stays when writing breaks off, to be resumed; changes as it grows.
+    """Partial output that is kept when writing breaks off, to be resumed; changes as it grows.
 
     Attributes
     ----------
     token : str
-        Eight hexadecimal digits of its partial name; empty before there is one.
+        Eight hexadecimal digits of the partial name; empty before it exists.
     size : int or None
-        Bytes that are on disk for certain, of an output in one file; None: nothing can be resumed.
+        Bytes safely on disk, of an output in one file; None if nothing can be resumed.
     """
 
     token: str = ""
@@ -126,37 +127,37 @@ class UnfinishedOutput:
 
     @property
     def is_resumable(self) -> bool:
-        """True where some of it is on disk for certain."""
+        """True if a part is safely on disk."""
         return self.size is not None
 
 
 class Writer(Protocol):
-    """Writes rows, or boxes of them.
+    """Writer of rows, or of boxes of them.
 
-    Rows of formats that are written in order (`IN_ORDER`) come in order, from this process. Copies of the other writers
-    that were pickled to other processes write to the same output, each whole chunks of its own.
+    Formats in `IN_ORDER` require rows in order, from this process. Copies of the other writers that were pickled to
+    other processes write to the same output, each of them whole chunks.
     """
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
-        """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
+        """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, a range of the flat sample."""
 
     def sync(self) -> int:
-        """Put what was written on disk, where it is resumable; return the bytes of the file, 0 where it is a folder."""
+        """Sync a resumable output to disk; return the bytes of the file, 0 for a folder."""
 
     def close(self) -> None:
-        """Complete the output, on disk where it is resumable; may be repeated after resuming."""
+        """Complete the output, and sync it if resumable; can be repeated after resuming."""
 
     def abandon(self) -> None:
-        """Release the output as it is."""
+        """Release the output without completing it."""
 
 
 def _of_values(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that hold for values, which are written unpacked."""
+    """Return the attributes that hold for the unpacked values that are written."""
     return {name: value for name, value in attributes.items() if name not in PACKING}
 
 
 def _text(name: str) -> str:
-    """Return a file's name as UTF-8, other bytes escaped, without the secrets of a URL."""
+    """Return a file's name as UTF-8 with other bytes escaped, without the secrets of a URL."""
     return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -180,7 +181,7 @@ class _FileWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        with suppress(OSError):  # what cannot be flushed is not counted on
+        with suppress(OSError):  # `sync` has not counted bytes that cannot be flushed
             self._file.close()
 
 
@@ -210,17 +211,18 @@ class _NpyWriter(_FileWriter):
             return
         at, _ = flat_range(inside, self._shape)
         for number, box in enumerate(values.reshape(len(values), -1), start):
+            # A box is a range of the flat sample, so that each row of it is contiguous in the file.
             self._put(box, self._first + number * row + at * self._dtype.itemsize)
 
     def _put(self, values: Array, at: int) -> None:
-        left = values.reshape(-1).view(np.uint8).data
-        while left:  # not by seeking, for several threads write; the system may take a part only
-            count = os.pwrite(self._file.fileno(), left, at)
-            left, at = left[count:], at + count
+        remaining = values.reshape(-1).view(np.uint8).data
+        while remaining:  # without seeking, as several threads write; the system can write a part only
+            count = os.pwrite(self._file.fileno(), remaining, at)
+            remaining, at = remaining[count:], at + count
 
 
 class _TiffWriter(_NpyWriter):
-    """Writer of pages, whose values lie in one place as those of ``.npy`` do; they are float32."""
+    """Writer of pages of float32 values, which are contiguous as in ``.npy``."""
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished = unfinished
@@ -236,6 +238,7 @@ class _CsvWriter(_FileWriter):
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, size = unfinished, None if unfinished is None else unfinished.size
         if size is not None:
+            # Rows after the last sync are written again.
             os.truncate(path, size)
         self._file = open(path, "x" if size is None else "a", newline="", encoding="utf-8")  # noqa: SIM115 - as above
         self._writer = csv.writer(self._file)
@@ -244,8 +247,10 @@ class _CsvWriter(_FileWriter):
             self._writer.writerow(["sample", *(f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1]))])
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        # Enough digits to read back the same bits.
         digits = f".{CSV_DIGITS[rows.dtype.itemsize]}g"
         for number, row in enumerate(rows, start):
+            # Names come from the data: they must not become formulas.
             name = as_cell(_text(self._names[number])) if self._names is not None else number
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
 
@@ -253,7 +258,7 @@ class _CsvWriter(_FileWriter):
 class _ParquetWriter(_FileWriter):
     """Writer of a table for pandas, polars and databases: samples, their coordinates, scores.
 
-    Its groups of rows are listed at the end of the file: without it, nothing can be read or resumed.
+    The end of the file lists the groups of rows: without it, nothing can be read or resumed.
     """
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
@@ -262,8 +267,8 @@ class _ParquetWriter(_FileWriter):
 
         self._unfinished, self._table, self._pending, self._start = None, table, list[Array](), 0
         self._scores = [f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1])]
-        beside = {name: each for name, each in table.sample_coordinates.items() if name not in self._scores}
-        self._along = {name: np.asarray(each.values) for name, each in beside.items()}
+        others = {name: along for name, along in table.sample_coordinates.items() if name not in self._scores}
+        self._along = {name: np.asarray(along.values) for name, along in others.items()}
         fields = [] if SAMPLE in self._along else [(SAMPLE, pyarrow.string() if table.names else pyarrow.int64())]
         fields += [(name, pyarrow.from_numpy_dtype(values.dtype)) for name, values in self._along.items()]
         fields += [(name, pyarrow.from_numpy_dtype(table.dtype)) for name in self._scores]
@@ -282,10 +287,10 @@ class _ParquetWriter(_FileWriter):
 
         rows, start = np.concatenate(self._pending), self._start
         self._pending, self._start = [], start + len(rows)
-        some, names = slice(start, self._start), self._table.names
+        group, names = slice(start, self._start), self._table.names
         numbered = np.arange(start, self._start)
-        columns: dict[str, Any] = {SAMPLE: numbered if names is None else [_text(name) for name in names[some]]}
-        columns |= {name: values[some] for name, values in self._along.items()}
+        columns: dict[str, Any] = {SAMPLE: numbered if names is None else [_text(name) for name in names[group]]}
+        columns |= {name: values[group] for name, values in self._along.items()}
         columns |= {name: np.ascontiguousarray(rows[:, j]) for j, name in enumerate(self._scores)}
         self._writer.write_table(pyarrow.table(columns, schema=self._schema))
 
@@ -296,21 +301,21 @@ class _ParquetWriter(_FileWriter):
         super().close()
 
     def abandon(self) -> None:
-        self._writer.is_open = False  # it would write the end of the file when it is forgotten
+        self._writer.is_open = False  # otherwise its destructor would write the end of the file
         super().abandon()
 
 
 class ZarrWriter:
-    """A group with one array of rows, their names and coordinates: an xarray Dataset.
+    """Writer of a group with one array of rows, their names and coordinates: an xarray Dataset.
 
     Parameters
     ----------
     path : str
         Folder to write, from `staged`.
     table : OutputArray
-        The array.
+        Description of the array.
     unfinished : UnfinishedOutput, optional
-        Resumed if it is resumable; None: files need not be on disk before the system writes them.
+        Output to resume if it is resumable; None if files need not be synced.
     """
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
@@ -318,6 +323,7 @@ class ZarrWriter:
         self._unfinished = unfinished
         self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(path)))
         if unfinished is not None and unfinished.is_resumable:
+            # The previous run can have died while Zarr was writing.
             remove_debris(path)
             self._open()
         else:
@@ -332,7 +338,7 @@ class ZarrWriter:
 
     def __getstate__(self) -> dict[str, Any]:
         self._is_shared = True
-        # Arrays written last, names above all, may be large, and are written by the process that opened the output.
+        # The process that opened the output writes names and coordinates, which can be large.
         table = replace(self._table, names=None, attributes={}, coordinates={}, sample_coordinates={})
         return {"path": os.path.abspath(self._path), "table": table, "syncs": self._unsynced is not None}
 
@@ -360,7 +366,7 @@ class ZarrWriter:
         )
 
     def _links(self) -> dict[str, str]:
-        """Return attributes for the axis of samples, and for coordinates called like no dimension (CF, section 5)."""
+        """Return attributes for the axis of samples, and for coordinates that are not dimensions (CF, section 5)."""
         table = self._table
         named = [SAMPLE] if table.names is not None else []
         names = [name for name in (*named, *table.coordinates, *table.sample_coordinates) if name not in table.dims]
@@ -373,7 +379,7 @@ class ZarrWriter:
         """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
         box = (slice(start, start + len(rows)), *inside)
         files = list(files_of(self._array, os.path.join(self._path, self._table.name), box))
-        # One write at a time has a chunk in memory for every core; of single files, each thread writes its own.
+        # One write of several files has a chunk in memory for every core; single files are written in parallel.
         with self._lock if len(files) > 1 else nullcontext(), chunks_at_once():
             self._array[box] = rows
         if self._unsynced is not None:
@@ -381,7 +387,7 @@ class ZarrWriter:
                 self._unsynced.add(files)
 
     def sync(self) -> int:
-        """Put what was written on disk."""
+        """Sync written values to disk."""
         if self._unsynced is not None:
             with self._lock:
                 self._unsynced.sync()
@@ -392,14 +398,15 @@ class ZarrWriter:
     def close(self) -> None:
         """Write names and coordinates, and mark the group complete."""
         table = self._table
-        if self._is_shared:  # and a process that shared it may have died
+        if self._is_shared:  # a process that shared it can have died
             remove_debris(self._path)
-        for name, each in table.coordinates.items():
-            self._write_along(each.along(name), name, np.asarray(each.values), each.attributes)
-        for name, each in table.sample_coordinates.items():
-            self._write_along(table.dims[:1], name, np.asarray(each.values), each.attributes)
+        for name, coordinate in table.coordinates.items():
+            self._write_along(coordinate.along(name), name, np.asarray(coordinate.values), coordinate.attributes)
+        for name, coordinate in table.sample_coordinates.items():
+            self._write_along(table.dims[:1], name, np.asarray(coordinate.values), coordinate.attributes)
         if table.names is not None:
             self._write_along(table.dims[:1], SAMPLE, table.names, {})
+        # Last, so that an incomplete output is visibly so.
         self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
         if self._unsynced is not None:
@@ -409,16 +416,16 @@ class ZarrWriter:
     def _write_along(
         self, dims: tuple[str, ...], name: str, values: Sequence[str] | Array, attributes: Mapping[str, Any]
     ) -> None:
-        """Write values along dimensions; text, along one dimension, in parts."""
+        """Write values along dimensions; text, along one dimension, is written in parts."""
         is_text = not isinstance(values, np.ndarray) or values.dtype.kind in "OSUT"
-        how: dict[str, Any] = {"chunks": (min(len(values), NAMES_AT_A_TIME),), "dtype": "string"} if is_text else {}
+        options: dict[str, Any] = {"chunks": (min(len(values), NAMES_AT_A_TIME),), "dtype": "string"} if is_text else {}
         if isinstance(values, np.ndarray) and not is_text:
-            if values.dtype.kind == "M":  # stored as xarray stores times: Zarr has no settled type for them
+            if values.dtype.kind == "M":  # stored as by xarray, as Zarr has no settled type for times
                 attributes = {**attributes, "units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
                 values = values.astype("M8[ns]").astype(np.int64)
-            how = {"dtype": values.dtype}
+            options = {"dtype": values.dtype}
         shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
-        array = self._group.create_array(name, shape=shape, dimension_names=dims, overwrite=True, **how)
+        array = self._group.create_array(name, shape=shape, dimension_names=dims, overwrite=True, **options)
         array.attrs.put(_of_values(attributes))
         for start in range(0, len(values), NAMES_AT_A_TIME) if is_text else ():
             part = values[start : start + NAMES_AT_A_TIME]
@@ -440,23 +447,23 @@ WRITERS: dict[str, Callable[[str, OutputArray, UnfinishedOutput | None], Writer]
 
 
 def reopened(group: zarr.Group, name: str) -> Any:
-    """Return an array of a group, of which every chunk that is written gets a file, as when it was created."""
+    """Return an array of a group that writes every chunk to a file, as when it was created."""
     with zarr.config.set({f"array.{key}": value for key, value in EVERY_CHUNK.items()}):
         return group[name]
 
 
 def wait_for_writes() -> None:
-    """Wait until Zarr has ended the other writes after one of them failed.
+    """Wait until Zarr has ended all other writes after one of them failed.
 
     Zarr writes chunks concurrently and raises the first error at once: the other writes would create a folder again
     that was removed meanwhile.
     """
 
     async def others() -> None:
-        own = asyncio.current_task()
-        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not own), return_exceptions=True)
+        current = asyncio.current_task()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not current), return_exceptions=True)
 
-    with suppress(TimeoutError):  # of a read from afar, which does no harm
+    with suppress(TimeoutError):  # remote reads can take longer, and do no harm
         sync(others(), timeout=WRITES_END)
 
 
@@ -468,7 +475,7 @@ def consolidate(path: str) -> None:
 
 
 def files_of(array: Any, folder: str, box: Box) -> Iterator[str]:
-    """Yield the files that hold a box of an array in `folder`; the box may leave out last axes."""
+    """Yield the files that hold a box of an array in `folder`; the box can omit last axes."""
     cuts = array.shards or array.chunks
     whole = (slice(0, length) for length in array.shape[len(box) :])
     touched = (range(part.start // cut, -(-part.stop // cut)) for part, cut in zip((*box, *whole), cuts, strict=True))
@@ -477,7 +484,7 @@ def files_of(array: Any, folder: str, box: Box) -> Iterator[str]:
 
 
 def files_but(path: str, name: str) -> Iterator[str]:
-    """Yield every file of a group outside one of its arrays."""
+    """Yield every file of a group except those of one array."""
     for folder, folders, files in os.walk(path):
         if folder == path and name in folders:
             folders.remove(name)
@@ -494,9 +501,9 @@ def remove_debris(path: str) -> None:
 
 def check_array(partial: str, path: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise OutputError unless an array that was written has its shape, dtype and every chunk."""
-    found: Any = zarr.open_group(partial, mode="r")[name]
-    # Zarr counts every chunk of a shard that is there, those past the array's end too.
-    shards = math.prod(math.ceil(length / run) for length, run in zip(shape, found.shards, strict=True))
-    chunks = shards * math.prod(run // part for run, part in zip(found.shards, found.chunks, strict=True))
-    if (found.shape, found.dtype) != (shape, dtype.newbyteorder("=")) or found.nchunks_initialized != chunks:
+    written: Any = zarr.open_group(partial, mode="r")[name]
+    # Zarr counts every chunk of an existing shard, including those past the array's end.
+    shards = math.prod(math.ceil(length / run) for length, run in zip(shape, written.shards, strict=True))
+    chunks = shards * math.prod(run // part for run, part in zip(written.shards, written.chunks, strict=True))
+    if (written.shape, written.dtype) != (shape, dtype.newbyteorder("=")) or written.nchunks_initialized != chunks:
         raise OutputError(f"{path} is not what was written to it; check the disk, then copy again.")

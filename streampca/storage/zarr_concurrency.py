@@ -1,4 +1,4 @@
-"""`chunks_at_once`, which limits how many chunks Zarr works on at a time."""
+"""`chunks_at_once`: a limit on the number of chunks that Zarr processes at a time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _outside = 0
 
 @contextmanager
 def chunks_at_once(most: int | None = None) -> Iterator[None]:
-    """Have Zarr work on at most so many chunks at a time, in every thread: the least of what threads inside ask for.
+    """Limit the number of chunks that Zarr processes at a time, in all threads, to the smallest active limit.
 
-    One a core by default: no slower than Zarr's own default of ten, and less memory. Counted, not nested: Zarr's
-    configuration is of the process, and two threads that restored it in the wrong order would lift each other's limit,
-    and leave it changed for good.
+    By default it is the number of cores: no slower than Zarr's own default of ten, and less memory. Limits are counted,
+    not nested: Zarr's configuration belongs to the process, and two threads that restored it in the wrong order would
+    lift each other's limit, and leave it changed for good.
     """
     global _outside
     most = most or cores()
     with _lock:
         if not _limits:
+            # The limit outside all blocks, to be restored by the last one that ends.
             _outside = zarr.config.get(_KEY)
         _limits.append(most)
         zarr.config.set({_KEY: min(_limits)})
