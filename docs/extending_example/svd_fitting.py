@@ -47,7 +47,7 @@ class Rows(Accumulator):
 def fit_svd(job):
     """Carry out a plan of method 'svd'."""
     plan, weights = job.plan, job.weights
-    with job.told(PassStarted("samples", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+    with job.reporting_pass(PassStarted("samples", 1, 1, plan.problem.n_samples, plan.bytes_read)):
         # Read ahead, in workers, and resumed, as every task is.
         kept = SamplesTask.of(job, Rows, Rows.from_state).fold(job, job.checkpoint("rows"))
     rows = np.concatenate([block for _, block in sorted(kept.blocks.items())])

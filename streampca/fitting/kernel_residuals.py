@@ -42,7 +42,7 @@ def with_residuals(job: Job, found: Decomposition) -> Decomposition:
     task = SamplesTask.of(
         replace(job, collection=before), partial(KernelResidual, **how), partial(KernelResidual.restored, **how)
     )
-    with job.told(PassStarted(LABEL, 1, 1, before.n_samples, plan.problem.n_samples * before.row_bytes)):
+    with job.reporting_pass(PassStarted(LABEL, 1, 1, before.n_samples, plan.problem.n_samples * before.row_bytes)):
         sums = task.fold(job, job.checkpoint("residuals"))
     none = np.empty((0, before.n_features), before.dtype)
     own = {

@@ -1,7 +1,7 @@
-"""One file per method, in the registry `METHODS`.
+"""Methods of fitting, one per file, in the registry `METHODS`.
 
 A method is a function of a `Job` (a collection, a plan, an executor and a listener) that returns a `Decomposition`;
-`fitting` picks it from the table below and makes a model of what it returns.
+`fitting` picks it from the table below and makes a model of the result.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`AccumulatorTask`: what tasks that fold a collection into an accumulator share, however they read it."""
+"""`AccumulatorTask`: the common part of tasks that fold a collection into an accumulator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AccumulatorTask(abc.ABC, Generic[A]):
     Attributes
     ----------
     new, restored : callable
-        ``new()`` makes an empty accumulator, ``restored(state)`` that of a state; both picklable.
+        ``new()`` returns an empty accumulator, ``restored(state)`` the accumulator of a state; both picklable.
     """
 
     new: Callable[[], A]
@@ -41,14 +41,14 @@ class AccumulatorTask(abc.ABC, Generic[A]):
         return self.restored(state)
 
     def fold(self, job: Job, checkpoint: StageCheckpoint | None) -> A:
-        """Fold the spans of a job's plan, and give back the working memory of it all."""
+        """Fold the spans of a job's plan, and free all working memory."""
         plan = job.plan
-        how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
-        found = job.executor.fold(self, plan.spans, _absorb, checkpoint=checkpoint, **how)
+        options: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
+        accumulator = job.executor.fold(self, plan.spans, _absorb, checkpoint=checkpoint, **options)
         self._release_buffers()
-        found.release()
+        accumulator.release()
         hand_back()
-        return found
+        return accumulator
 
     @abc.abstractmethod
     def blocks(self, span: Span) -> Iterable[Span]:
@@ -67,10 +67,10 @@ class AccumulatorTask(abc.ABC, Generic[A]):
         """See `streampca.execution.Task.feed`."""
 
     def _allocate_buffers(self) -> None:
-        """Take memory to read into, where a task has any of its own."""
+        """Allocate memory to read into, if the task has any of its own."""
 
     def _release_buffers(self) -> None:
-        """Give it back."""
+        """Free this memory."""
 
 
 def _absorb(left: Accumulator, right: Accumulator) -> None:

@@ -1,9 +1,9 @@
-"""Fisher's discriminant analysis and sliced inverse regression: axes along which means of classes, or slices, differ.
+"""Fisher's discriminant analysis and sliced inverse regression: axes along which means of classes or slices differ.
 
-With S the scatter of all samples and S_B that of the means, sum of n_c (m_c - m)(m_c - m)^T, discriminants solve S_B v
-= mu S_W v for the scatter within classes, S_W = S - S_B; sliced inverse regression S_B v = mu S v, with slices of the
-sorted target as classes. S_B has the rank of the classes less one, so that one Cholesky factor and a thin singular
-value decomposition do.
+With S the scatter of all samples and S_B the scatter of the means, sum of n_c (m_c - m)(m_c - m)^T, discriminants solve
+S_B v = mu S_W v for the scatter within classes, S_W = S - S_B. Sliced inverse regression solves S_B v = mu S v, with
+slices of the sorted target as classes. The rank of S_B is the number of classes less one, so that one Cholesky factor
+and a thin singular value decomposition suffice.
 
 References
 ----------
@@ -30,7 +30,7 @@ from .job import Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import wanted_of
 from .samples_task import SamplesTask
 
-ROUNDING = {"single": 1e-6, "double": 1e-12}  # rounding of a feature's scatter in products of pieces, relative to it
+ROUNDING = {"single": 1e-6, "double": 1e-12}  # relative rounding of a feature's scatter, by precision of products
 
 
 def fit_class_scatter(job: Job) -> Decomposition:
@@ -39,7 +39,7 @@ def fit_class_scatter(job: Job) -> Decomposition:
     Raises
     ------
     DataError
-        If a sample holds NaN or infinity, a feature does not vary or is determined by others, or all means are equal.
+        If a sample holds NaN or infinity, a feature is constant or determined by others, or all means are equal.
     """
     plan, source, request = job.plan, job.collection.source, job.plan.request
     scatter = _accumulated(job)
@@ -50,9 +50,11 @@ def fit_class_scatter(job: Job) -> Decomposition:
     factor, matrix, ridge = scatter.between, scatter.matrix(), 0.0
     between = float(np.square(factor).sum())
     if request.kind == "discriminant":
+        # S_W = S - S_B, in place.
         matrix = blas.dsyrk(-1.0, np.asfortranarray(factor.T), beta=1.0, c=matrix, overwrite_c=1)
     if request.shrinkage:
         share, diagonal = request.shrinkage, np.einsum("ii->i", matrix)
+        # Shrink both matrices towards multiples of the identity with the same traces.
         level = float(diagonal.sum()) / p
         matrix *= 1 - share
         diagonal += share * level
@@ -62,13 +64,15 @@ def fit_class_scatter(job: Job) -> Decomposition:
     del matrix
     if isinstance(solved, Dependent):
         raise DataError(_dependent(job, solved.feature))
-    values, vectors = (each[..., : plan.problem.most_components] for each in solved)
+    values, vectors = (array[..., : plan.problem.most_components] for array in solved)
+    # Equal means differ by rounding, whose square is relative to the trace.
     if not between > 1e-24 * scatter.trace:
         raise DataError(f"the means of all classes of {source} are equal; give another target.")
     total = float(values.sum())
     count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
     lengths = np.linalg.norm(vectors[:, :count], axis=0)
     axes = vectors[:, :count] / lengths
+    # Discriminants are not orthogonal: variances of the components are along an orthonormal basis.
     basis, _ = qr(axes, mode="economic", check_finite=False)
     return Decomposition(
         mean=scatter.mean,
@@ -92,12 +96,12 @@ def fit_class_scatter(job: Job) -> Decomposition:
 
 def _along(scatter: ClassScatter, axes: Float64) -> Float64:
     """Return the sums of squares along unit axes, the columns of (p, k)."""
-    found: Float64 = np.maximum(np.einsum("ij,ij->j", axes, scatter.multiply(np.asfortranarray(axes))), 0.0)
-    return found
+    squares: Float64 = np.maximum(np.einsum("ij,ij->j", axes, scatter.multiply(np.asfortranarray(axes))), 0.0)
+    return squares
 
 
 def _dependent(job: Job, feature: int) -> str:
-    """Return a message that names the feature that makes the problem singular, and a remedy."""
+    """Return a message that names the feature which makes the problem singular, with a remedy."""
     collection, within = job.collection, " within classes" if job.plan.request.kind == "discriminant" else ""
     shrink = "give --shrinkage 0.01 (shrinkage=0.01), " if within else ""
     return (
@@ -108,13 +112,14 @@ def _dependent(job: Job, feature: int) -> str:
 
 
 def _accumulated(job: Job) -> ClassScatter:
-    """Add up the samples in a scatter matrix, and in sums by class."""
+    """Accumulate the scatter matrix of the samples, and their sums by class."""
     plan, target = job.plan, job.target
-    assert target is not None  # noqa: S101 - kinds that take this method have one
+    assert target is not None  # noqa: S101 - all kinds of this method have one
     one_thread = plan.threads > 1
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     new = partial(ClassScatter, job.collection.n_features, target.width, target.values, one_thread=one_thread, **how)
     restored = partial(ClassScatter.from_state, copy=False, one_thread=one_thread)
     task = SamplesTask.of(job, new, restored)
-    with job.told(PassStarted("scatter matrix, and sums by class", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+    started = PassStarted("scatter matrix, and sums by class", 1, 1, plan.problem.n_samples, plan.bytes_read)
+    with job.reporting_pass(started):
         return task.fold(job, job.checkpoint("class-scatter"))

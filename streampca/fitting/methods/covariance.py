@@ -1,4 +1,4 @@
-"""The exact method when p x p fits: one pass for the scatter matrix, then its leading eigenpairs.
+"""Exact method if p x p fits in memory: one pass for the scatter matrix, then its leading eigenpairs.
 
 Cost: n p^2 flops for the pass; 8/3 p^3 for a dense solve, about 2 p^2 times a few hundred columns for Lanczos.
 """
@@ -31,14 +31,14 @@ def fit_covariance(job: Job) -> Decomposition:
     collection, plan = job.collection, job.plan
     scatter = accumulate(job)
     scatter.settle()
-    if plan.problem.n_samples == collection.n_samples:  # a part of the samples may be all equal
+    if plan.problem.n_samples == collection.n_samples:  # a part of the samples can be all equal
         check_variance(scatter.trace, collection.source, plan)
     check_products(scatter.probe_products, collection.source, plan)
     return decompose(scatter, plan, job.listener)
 
 
 def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition:
-    """Solve for what a plan asks of a settled scatter matrix; no components where it has no variance."""
+    """Return the decomposition that a plan requests of a settled scatter matrix; no components without variance."""
     trace, weight, p = scatter.trace, scatter.weight, scatter.n_features
     solution = Solution(np.empty(0), np.empty((p, 0)), np.empty(0))
     if trace > 0 and weight > 1:
@@ -47,7 +47,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     dtype = stored_dtype(values, plan) if len(values) else np.dtype(np.float32)
     components = np.ascontiguousarray(solution.vectors.T, dtype=dtype)
     after, agrees, sharper = next_value(solution, p), scatter.agrees, None
-    if agrees:  # nothing is left to doubt but the solver, and what storing the components rounds
+    if agrees:  # S is exact: only the solver and the rounding of stored components cause errors
         residual = residual_bounds(scatter, values, components.T)
         sharper = certificate_of(values, residual_bounds(scatter, values, solution.vectors) + scatter.slack).relative
     else:
@@ -80,11 +80,11 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
 
 
 def accumulate(job: Job) -> Scatter:
-    """Add up the samples of a job in the scatter matrix that its plan describes."""
+    """Accumulate the scatter matrix of a job's samples, as its plan describes."""
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     where: dict[str, Any] = {"one_thread": plan.threads > 1, "integer_units": plan.integer_units}
     new = partial(Scatter, job.collection.n_features, **how, **where)
     task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, **where))
-    with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+    with job.reporting_pass(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
         return task.fold(job, job.checkpoint("scatter"))

@@ -1,9 +1,9 @@
-"""Supervised principal component analysis: axes along which samples depend most on their labels or numbers.
+"""Supervised principal component analysis: axes along which samples depend most on their targets.
 
-The axes are the leading eigenvectors of Q = X^T H B H X, for a kernel B of the targets. With label features, B =
-Delta^T Delta, Q = Psi Psi^T for the cross-scatter Psi = X^T H Delta^T, p x l: its singular vectors are the axes, and no
-n x n matrix is made. The eigenvalues of Q over (n - 1)^2 add up to the Hilbert-Schmidt independence criterion (HSIC) of
-samples and targets, with a linear kernel of samples.
+The axes are the leading eigenvectors of Q = X^T H B H X, for a kernel B of the targets. With label features,
+B = Delta^T Delta and Q = Psi Psi^T for the cross-scatter Psi = X^T H Delta^T, p x l: its left singular vectors are the
+axes, and no n x n matrix is needed. The eigenvalues of Q over (n - 1)^2 add up to the Hilbert-Schmidt independence
+criterion (HSIC) of samples and targets, with a linear kernel of samples.
 
 References
 ----------
@@ -38,7 +38,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     Raises
     ------
     DataError
-        If a sample holds NaN or infinity, all samples are equal, or they do not depend on the target at all.
+        If a sample holds NaN or infinity, all samples are equal, or they do not depend on the target.
     """
     plan, source = job.plan, job.collection.source
     cross = _products(job)
@@ -48,6 +48,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     del cross
     values = np.square(roots)[: plan.problem.most_components]
     rounding = (np.finfo(np.float64).eps * max(vectors.shape)) ** 2
+    # Directions whose singular value is rounding do not depend on the target.
     values = values[values > rounding * values[:1]]
     if not len(values) or values[0] == 0:
         raise _no_dependence(source)
@@ -59,7 +60,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     variances, trace = variances_along(job, axes, mean)
     check_variance(trace, source, plan)
     if job.target is not None and values[0] <= rounding * trace * job.target.scatter(job.weights):
-        raise _no_dependence(source)  # means of all classes are equal but for rounding
+        raise _no_dependence(source)  # the means of all classes differ by rounding only
     scale = (weight - 1) ** 2
     dependence = values[:count] / scale
     return Decomposition(
@@ -81,22 +82,24 @@ def _no_dependence(source: str) -> DataError:
 
 
 def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, float]:
-    """Read everything once more; return sums of squares along unit axes, the columns of (p, k), and the trace."""
+    """Return sums of squares along unit axes, the columns of (p, k), and the trace, by reading all samples again."""
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     new = partial(ScatterBlock, axes, centre, **how)
     task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))
-    with job.told(PassStarted("variances along the axes", 2, 2, plan.problem.n_samples, job.collection.nbytes)):
-        found = task.fold(job, job.checkpoint("variances"))
-    trace, used = found.trace, found.vectors.astype(np.float64)
-    return np.maximum(np.einsum("ij,ij->j", used, found.take()), 0.0), trace
+    started = PassStarted("variances along the axes", 2, 2, plan.problem.n_samples, job.collection.nbytes)
+    with job.reporting_pass(started):
+        product = task.fold(job, job.checkpoint("variances"))
+    trace, used = product.trace, product.vectors.astype(np.float64)
+    return np.maximum(np.einsum("ij,ij->j", used, product.take()), 0.0), trace
 
 
 def _products(job: Job) -> CrossScatter:
-    """Add up the products of samples with label features."""
+    """Accumulate the products of samples with label features."""
     plan, target = job.plan, job.target
-    assert target is not None  # noqa: S101 - kinds that take this method have one
+    assert target is not None  # noqa: S101 - all kinds of this method have one
     new = partial(CrossScatter, job.collection.n_features, target.width, target.values)
     task = SamplesTask.of(job, new, partial(CrossScatter.from_state, copy=False))
-    with job.told(PassStarted("products with label features", 1, 2, plan.problem.n_samples, job.collection.nbytes)):
+    started = PassStarted("products with label features", 1, 2, plan.problem.n_samples, job.collection.nbytes)
+    with job.reporting_pass(started):
         return task.fold(job, job.checkpoint("cross-scatter"))

@@ -14,21 +14,21 @@ from ...planning import Plan
 from ...preprocessing import Prepared, missing_share
 from ...readers import Collection
 
-# Of the trace: with right products, bounds stayed below a tenth of this on all real and made data of the tests.
+# Errors relative to the trace: with correct products, bounds stayed below a tenth of this on all data of the tests.
 ROUNDING = {"float32": 1e-4, "float64": 1e-9}
-NOT_ORTHONORMAL = 1e-10  # rounding of a QR decomposition in float64 and a rotation: about 1e-14
-BOUND_OF_RESIDUAL = 30  # a bound from 8 probes is 12 times the truth on average, and hardly ever 30 times
+NOT_ORTHONORMAL = 1e-10  # far above the rounding of a QR decomposition in float64 and a rotation, about 1e-14
+BOUND_OF_RESIDUAL = 30  # a bound from 8 probes is 12 times the residual on average, and hardly ever 30 times
 
 
 def bad_sample(error: NotFiniteError, collection: Collection, remedy: str = "") -> DataError:
-    """Return the error to raise for a sample that is not finite, with its name and a remedy, by default of fits."""
+    """Return the error for a sample that is not finite, with its name and a remedy, by default the one of fits."""
     if "overflow" in error.problem:
         remedy = "The values are finite; only their squares are not."
     return DataError(f"{collection.named(error.sample)} {error.problem}. {remedy or _remedy(collection)}")
 
 
 def _remedy(collection: Collection) -> str:
-    """Return the remedy of fits: where pixels are missing in every sample (land, say), a mask."""
+    """Return the remedy of fits: a mask if pixels are missing in every sample, such as land."""
     share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0
     if 0 < share < 1:
         return (
@@ -43,7 +43,7 @@ def _remedy(collection: Collection) -> str:
 
 
 def place_of_feature(collection: Collection, feature: int) -> int | tuple[int, ...]:
-    """Return where a feature is in a sample: its number, or its indices where samples have several axes."""
+    """Return the position of a feature in a sample: its number, or its indices if samples have several axes."""
     mask = getattr(collection, "mask", None)
     number = feature if mask is None else np.flatnonzero(mask)[feature]
     place = tuple(int(index) for index in np.unravel_index(number, collection.sample_shape))
@@ -51,7 +51,7 @@ def place_of_feature(collection: Collection, feature: int) -> int | tuple[int, .
 
 
 def check_products(products: npt.NDArray[np.float64], source: str, plan: Plan) -> None:
-    """Refuse samples of which products with random directions are no numbers, though those with others are.
+    """Reject samples whose probe products overflow.
 
     Raises
     ------
@@ -71,20 +71,20 @@ def warn_of_wrong_products(
     *,
     residuals: npt.NDArray[np.float64] | float = 0.0,
 ) -> None:
-    """Warn where products are off by far more than rounding and the solver explain: a processor or memory is faulty.
+    """Warn if errors of products far exceed rounding and the solver's residuals: processor or memory is faulty.
 
     Parameters
     ----------
     bounds : ndarray of shape (k,)
-        On how far what was taken for S v is from it, in the units of the eigenvalues.
+        Bounds on the errors of the products S v, in the units of the eigenvalues.
     trace : float
         Sum of all eigenvalues.
     coarsest : dtype
-        Of products and components, the one with fewer digits.
+        Dtype of products or of components, whichever has fewer digits.
     listener : callable
-        Told.
+        Receives the warning.
     residuals : ndarray of shape (k,), optional
-        The solver's own, where the bounds hold them too.
+        Residuals of the solver, if the bounds include them.
     """
     allowed = ROUNDING[np.dtype(coarsest).name] * trace
     if not np.all(bounds <= allowed + BOUND_OF_RESIDUAL * residuals):
@@ -98,7 +98,7 @@ def warn_of_wrong_products(
 
 
 def warn_of_wrong_sums(agrees: bool | None, listener: Listener) -> None:
-    """Warn where exact sums of products are not those along random directions, `agrees` being False."""
+    """Warn if exact sums of products do not match those along random directions, that is if `agrees` is False."""
     if agrees is False:
         listener(
             Warned(
@@ -110,12 +110,12 @@ def warn_of_wrong_sums(agrees: bool | None, listener: Listener) -> None:
 
 
 def check_orthonormal(vectors: npt.NDArray[np.float64]) -> None:
-    """Refuse vectors, the columns of (p, l), that a QR decomposition and a rotation did not leave orthonormal.
+    """Refuse vectors, the columns of (p, l), that are not orthonormal after a QR decomposition and a rotation.
 
     Raises
     ------
     StreampcaError
-        If an inner product is off by more than rounding explains. Cost: 2 p l^2 flops.
+        If an inner product is wrong by more than rounding. Cost: 2 p l^2 flops.
     """
     error = float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())
     if not error <= NOT_ORTHONORMAL:  # NaN compares as false
@@ -127,7 +127,7 @@ def check_orthonormal(vectors: npt.NDArray[np.float64]) -> None:
 
 
 def check_variance(trace: float, source: str, plan: Plan) -> None:
-    """Refuse samples that are all equal, or whose differences are too small to be squared.
+    """Refuse samples that are all equal, or differ by too little to be squared.
 
     Parameters
     ----------
@@ -136,13 +136,13 @@ def check_variance(trace: float, source: str, plan: Plan) -> None:
     source : str
         Name of the collection.
     plan : Plan
-        Its problem and precision.
+        Plan of the fit, for its problem and precision.
 
     Raises
     ------
     DataError
         If the trace is 0 or not finite, or if the mean square is below the smallest normal number of the products'
-        dtype. Squares then lose digits that no error bound sees, because the probes lose them too.
+        dtype: squares then lose digits, and error bounds miss it because the probes lose the same digits.
     """
     if trace > 0 and np.isfinite(trace):
         single = plan.precision == "single"

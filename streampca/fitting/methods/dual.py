@@ -1,8 +1,8 @@
-"""The exact method when features outnumber samples: the n x n Gram matrix, then components by a last read.
+"""Exact method if features outnumber samples: the n x n Gram matrix, then components in a last pass.
 
-G = X X^T of centred samples has the nonzero eigenvalues of S = X^T X; where G u = mu u the component is
-X^T u / sqrt(mu). Data are read by ranges of features with all samples in memory (*sweep*), or written once to a copy
-that is quick to read by features (*scratch*); the plan says how.
+G = X X^T of centred samples has the nonzero eigenvalues of S = X^T X; if G u = mu u, the component is X^T u / sqrt(mu).
+The plan decides whether data are read by ranges of features with all samples in memory (*sweep*), or written once to a
+copy that is fast to read by features (*scratch*).
 
 Cost: n^2 p flops for the Gram matrix, 8/3 n^3 for a dense solve, 2 n p k for the components.
 """
@@ -52,7 +52,7 @@ LOST = {
 
 GONE = "the components written before the run was stopped are missing or changed; they are computed again."
 
-COMPONENTS = "components"  # the stage of making them
+COMPONENTS = "components"  # stage of the last pass, which computes components
 
 
 def fit_dual(job: Job) -> Decomposition:
@@ -75,14 +75,14 @@ def fit_dual(job: Job) -> Decomposition:
 
 
 def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, KeptBasis | WrittenBasis]:
-    """Find eigenpairs of the Gram matrix, reading as the plan says, and make components of them."""
+    """Compute eigenpairs of the Gram matrix by `find`, reading as the plan says, and components from them."""
     with scratch_copy(job) if job.plan.schedule == "scratch" else nullcontext(job.collection) as source:
         reads, state = Reads(source, job), job.saved(COMPONENTS)
         pairs, unfinished = None, None
         if state is not None:
             pairs = Pairs.from_state(as_values(state, PAIRS))
             unfinished = unfinished_components(state) if job.plan.stored else None
-        del state  # it holds components too
+        del state  # it holds components as well
         pairs = pairs or find(reads)
         hand_back()
         basis = reads.basis(pairs, unfinished)
@@ -91,34 +91,35 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
             _fix_signs(basis, job)
     if isinstance(basis, KeptBasis):
         with blas_threads_for(len(pairs.solution.values)):
+            # Only components in memory can be corrected by their own products.
             pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
             basis.fix_signs()
     return pairs, basis
 
 
 def _fix_signs(basis: WrittenBasis, job: Job) -> None:
-    """Fix the signs of written components; told to stop meanwhile, the fit is resumed with all of them made."""
+    """Fix the signs of written components; if stopped meanwhile, the fit resumes here."""
     checkpoint, n_ranges = job.checkpoint(COMPONENTS), -(-job.plan.problem.n_features // job.plan.block_features)
 
     def save() -> None:
         if checkpoint is not None:
             checkpoint.save_if_due(0, 0, n_ranges, basis)
 
-    hand_back()  # what was read lies in pools of the C library
+    hand_back()  # memory of the last pass is still in pools of the C library
     basis.fix_signs(save)
 
 
 class Reads:
-    """A collection as a plan reads it, by ranges of features.
+    """Collection that is read by ranges of features, as a plan says.
 
     Attributes
     ----------
     features : FeatureRanges
-        Reads ranges.
+        Reader of ranges.
     threads : int
-        Tiles that are multiplied at a time.
+        Number of tiles multiplied at a time.
     done : int
-        Passes before that of components, beside a scratch copy.
+        Passes before the one for components, not counting a scratch copy.
     """
 
     def __init__(self, source: Collection, job: Job) -> None:
@@ -130,23 +131,23 @@ class Reads:
         self.done = 1
         self.threads = gram_threads(self._n, plan.precision, plan.cores)
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
-        self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
+        self._passes = None if plan.width else passes  # a solver that requests products needs an unknown number
 
     def gram(self, *, about: str = "mean", centres: int = 0) -> Gram:
-        """Read and multiply: the Gram matrix, not centred yet; options as those of `Gram`."""
+        """Read all samples and return their Gram matrix, not yet centred; for the options see `Gram`."""
         plan = self._plan
         how: dict[str, Any] = {"precision": plan.precision, "product_features": plan.product_features}
         how |= {"about": about, "centres": centres}
         where: dict[str, Any] = {"threads": self.threads, "integer_units": plan.integer_units}
         new = partial(Gram, self._n, seed=plan.request.seed, **how, **where)
         restored = partial(Gram.from_state, copy=False, **where)
-        with self.told("Gram matrix", 1):
+        with self.reporting_pass("Gram matrix", 1):
             return FeaturesTask(new, restored, self.features, plan.precision).fold(
                 self._job, self._job.checkpoint("gram")
             )
 
     def basis(self, pairs: Pairs, unfinished: UnfinishedComponents | None) -> KeptBasis | WrittenBasis:
-        """Read again, unless everything is in memory still: components and mean."""
+        """Return components and mean, by reading again unless everything is still in memory."""
         plan, job = self._plan, self._job
         factors, checkpoint = pairs.factors(job, one_thread=self.threads > 1), job.checkpoint(COMPONENTS)
         shape, seed = (factors.vectors.shape[1], self._p), plan.request.seed
@@ -158,39 +159,40 @@ class Reads:
             basis = WrittenBasis(shape, pairs, seed, out)
             if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
+                # The sink lacks the components that the checkpoint counts on.
                 checkpoint.restart()
         order = list(blocks_of(Span(0, self._p), plan.block_features))
-        if not plan.stored:  # what is written as it is made is written in order
-            order = [order[-1], *order[:-1]]  # the range read last is there still
+        if not plan.stored:  # written components must be computed in order
+            order = [order[-1], *order[:-1]]  # the range read last is still in memory
         task = RangesTask(self.features, tuple(order), factors, self.threads, basis)
         run = partial(LocalExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
         if plan.reads_once:
             run(listener=silent)
             return basis
-        with self.told("components", self.done + 1):
+        with self.reporting_pass("components", self.done + 1):
             run(listener=job.listener)
         return basis
 
-    def told(self, label: str, number: int) -> AbstractContextManager[None]:
-        """Tell the listener of a pass."""
+    def reporting_pass(self, label: str, number: int) -> AbstractContextManager[None]:
+        """Return a context that reports a pass; see `Job.reporting_pass`."""
         count = self._n * self._source.row_bytes
         started = PassStarted(label, self._before + number, self._passes, self._n, count)
-        return self._job.told(started, reads=self._source is self._job.collection)
+        return self._job.reporting_pass(started, reads=self._source is self._job.collection)
 
 
 def decomposed(basis: KeptBasis | WrittenBasis, pairs: Pairs, job: Job) -> Decomposition:
-    """Return the decomposition, with bounds on the errors of components as they are stored."""
+    """Return the decomposition, with bounds on the errors of the stored components."""
     solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
     weight = float(n if weights is None else weights.sum())
     spectrum = solution.spectrum
     after = next_value(solution, job.plan.problem.n_features)
     with blas_threads_for(len(solution.values)):
         certificate = basis.certificate(solution.values, after, pairs.rounding_along)
-    # Where G u - mu u is r, S v - mu v is X^T r / sqrt(mu) for the component v.
+    # With r = G u - mu u, the component v has the residual S v - mu v = X^T r / sqrt(mu).
     residuals = solution.residuals[: len(solution.values)] * np.sqrt(solution.values[0] / solution.values)
     coarsest = pairs.dtype if job.plan.precision == "double" else np.float32
     bounds = pairs.bounds
-    if bounds is not None:  # what a last pass has mended is an error of those before, and no more
+    if bounds is not None:  # a value that the last pass has corrected differed by at most that correction
         count = len(solution.values)
         bounds = (bounds[:count] + np.abs(solution.values - pairs.sizes[:count])) / solution.values
     warn_of_wrong_products(certificate.residual, pairs.trace, coarsest, job.listener, residuals=residuals)

@@ -1,9 +1,8 @@
-"""From eigenvectors of the Gram matrix to components, V = X^T U, made range by range of features.
+"""Components from eigenvectors of the Gram matrix, V = X^T U, computed range by range of features.
 
-They are kept in memory, or written as they are made where they are larger than memory. The reads that give the
-components give the mean too, and what bounds the error of both: beside V the products X^T (X W) with the probe
-directions, from the values as stored. The checkpoint of this last read holds the eigenpairs as well, so that a fit is
-resumed without its Gram matrix.
+They are kept in memory, or written as they are computed if they are larger than memory. The same reads give the mean,
+and the products X^T (X W) with probe directions, from the stored values, which bound the errors of both. The checkpoint
+of this last pass holds the eigenpairs as well, so that a fit resumes without its Gram matrix.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ from .features_task import FeatureRanges
 from .gram_pairs import APART, ORTHONORMAL, RANK, Factors, Pairs
 from .job import Array, Float64
 
-PART_BYTES = 4 * 2**20  # of kept components worked on at a time ...
-LEAST_PART = 64  # ... or so many features of them
-PAIRS, SKETCH = "pairs.", "sketch."  # what names of their arrays begin with in a state
+PART_BYTES = 4 * 2**20  # bytes of kept components processed at a time
+LEAST_PART = 64  # least number of features processed at a time
+PAIRS, SKETCH = "pairs.", "sketch."  # prefixes of the names of their arrays in a state
 
 
 class Range(NamedTuple):
-    """A tile of features projected on the vectors.
+    """Tile of features, projected on the vectors.
 
     Attributes
     ----------
     features : Span
-        The features.
+        Features of the tile.
     values : ndarray of shape (k, width)
         Components, in the precision of products.
     products, rounding : ndarray of shape (width, 8)
-        S W, and its rounding error on the features where it was measured; 0 on the others.
+        S W, and its rounding error on the measured features; 0 on the others.
     mean : ndarray of shape (width,)
         Mean of the samples, float64.
     checked : int
-        Values that `rounding` was measured with.
+        Number of values from which `rounding` was measured.
     """
 
     features: Span
@@ -72,7 +71,7 @@ def project(factors: Factors, features: Span, stored: Array, workspace: Array) -
     checked = 0
     if centred.dtype == np.float32 and features.start // factors.tile % CHECK_EVERY == 0:
         few = stored[:, :CHECK_FEATURES].astype(np.float64)
-        few -= few[0]  # X^T (X W) is the same about any centre, as the rows of X W add up to zero
+        few -= few[0]  # X^T (X W) does not depend on the centre, as the rows of X W add up to zero
         exact = times(few.T, factors.along, one_thread=factors.one_thread)
         rounding[:CHECK_FEATURES] = products[:CHECK_FEATURES] - exact
         checked = few.size
@@ -80,23 +79,23 @@ def project(factors: Factors, features: Span, stored: Array, workspace: Array) -
 
 
 class DualBasis(abc.ABC):
-    """Components being made, the mean, and what bounds their error.
+    """Components while they are computed, the mean, and measurements that bound their errors.
 
     Parameters
     ----------
     shape : (int, int)
-        Components and features, k x p.
+        Numbers of components and features, (k, p).
     pairs : Pairs
-        Eigenpairs that they are made of.
+        Eigenpairs of the Gram matrix.
     seed : int
-        Of the probe directions.
+        Seed of the probe directions.
 
     Attributes
     ----------
     mean : ndarray of shape (p,)
-        Of the samples.
+        Mean of the samples.
     components : ndarray of shape (k, p) or None
-        Those in memory.
+        Components that are in memory.
     """
 
     components: Array | None = None
@@ -108,7 +107,7 @@ class DualBasis(abc.ABC):
         self._seen = self._checked = 0
 
     def take(self, made: Range) -> None:
-        """Take a finished range."""
+        """Add a finished range."""
         values = made.values.astype(self._pairs.dtype, copy=False)
         self.mean[slice(*made.features)] = made.mean
         if made.checked:
@@ -118,49 +117,49 @@ class DualBasis(abc.ABC):
         self._put(made, values)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return everything, and the eigenpairs, as plain arrays; without `copy` those that are worked on."""
-        mine = {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
-        state = {**mine, **self._own_state(), **as_arrays(self._pairs.state(), PAIRS)}
+        """Return everything, and the eigenpairs, as plain arrays; without `copy` the arrays in use."""
+        arrays = {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
+        state = {**arrays, **self._own_state(), **as_arrays(self._pairs.state(), PAIRS)}
         return {name: array.copy(order="K") if copy else array for name, array in state.items()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self.mean, self._rounding = state["mean"], state["rounding"]
         self._seen, self._checked = state["counts"].tolist()
 
     @abc.abstractmethod
     def _own_state(self) -> dict[str, Array]:
-        """Return the arrays that only components of this kind have."""
+        """Return the arrays of this subclass."""
 
     @abc.abstractmethod
     def _put(self, made: Range, values: Array) -> None:
-        """Store a range's components, as stored; to be written, they come in order."""
+        """Store the components of a range in their final dtype; written ones must come in order."""
 
     @abc.abstractmethod
     def _sketch(self) -> Sketch:
-        """Return the sketch of all components as they are stored."""
+        """Return the sketch of all stored components."""
 
     def certificate(self, values: Float64, next_value: float | None, rounding: Float64) -> Certificate:
-        """Bound the errors of the components as they are stored, for these eigenvalues.
+        """Bound the errors of the stored components, for these eigenvalues.
 
         Parameters
         ----------
         values : ndarray of shape (k,)
-            Of X^T X.
+            Eigenvalues of X^T X.
         next_value : float or None
             See `certify`.
         rounding : ndarray of shape (8, k)
             Error of X W along the components.
         """
         sketch = self._sketch()
-        # Errors of one feature and another are independent: those not measured add to the others as squares do.
+        # Errors of different features are independent, so their squares add up: scale from checked to all values.
         scale = (self._seen / max(1, self._checked)) ** 0.5
         sketch.rounding = rounding + scale * self._rounding
         return sketch.certificate(values, next_value=next_value)
 
 
 class KeptBasis(DualBasis):
-    """Components in memory, with the probes' products beside them."""
+    """Components in memory, with the products of the probes."""
 
     components: Array
 
@@ -189,7 +188,7 @@ class KeptBasis(DualBasis):
         return sketch
 
     def gram(self) -> Float64:
-        """V V^T, (k, k)."""
+        """Return V V^T, (k, k)."""
         total: Float64 = np.zeros((len(self.components), len(self.components)))
         for part in self._parts():
             values = np.ascontiguousarray(self.components[:, slice(*part)])
@@ -200,7 +199,7 @@ class KeptBasis(DualBasis):
         return total
 
     def turn(self, matrix: Float64) -> None:
-        """Replace the components by combinations of them: ``matrix @ components``, the matrix (fewer, k)."""
+        """Replace the components by ``matrix @ components``, for a matrix (m, k) with m at most k."""
         working = matrix.astype(self.components.dtype, copy=False)
         for part in self._parts():
             values = self.components[:, slice(*part)]
@@ -217,28 +216,28 @@ class KeptBasis(DualBasis):
             self.components[number] *= -1
 
     def _parts(self) -> Iterable[Span]:
-        """Features worked on at a time."""
+        """Return the ranges of features processed at a time."""
         return blocks_of(Span(0, self._shape[1]), max(LEAST_PART, PART_BYTES // (8 * self._shape[0])))
 
 
 class WrittenBasis(DualBasis):
-    """Components written to a sink as they are made, a tile of the storage at a time.
+    """Components written to a sink as they are computed, a tile of the storage at a time.
 
-    Signs follow from all loadings and so are known at the end only: then each tile is read again, and rows to be
-    negated are written again. That can break off anywhere. The state holds the sign of the largest loading of every
-    tile and component as it was first written, so that a tile tells which of its rows were negated before.
+    Signs depend on all loadings, and are known at the end only: then each tile is read again, and written again if rows
+    must be negated. This can be interrupted anywhere. The state holds the sign of the largest loading of every tile and
+    component as first written, which shows the rows of a tile that were already negated.
     """
 
     def __init__(self, shape: tuple[int, int], pairs: Pairs, seed: int, sink: ComponentWriter) -> None:
         super().__init__(shape, pairs, seed)
         self._sketched, self._sink, self._tiles, dtype = Sketch(), sink, sink.ranges(1), pairs.dtype
-        self._largest = np.zeros(shape[0], dtype)  # loading of each component so far
+        self._largest = np.zeros(shape[0], dtype)  # largest loading of each component so far
         self._tile_signs = np.zeros((len(self._tiles), shape[0]), np.int8)
         self._buffer = np.empty((shape[0], max(features.size for features in self._tiles)), dtype)
-        self._written = self._filled = 0  # tiles; features in the buffer, which are of the next tile
+        self._written = self._filled = 0  # tiles written; features of the next tile in the buffer
 
     def _own_state(self) -> dict[str, Array]:
-        self._sink.sync()  # the components themselves are on disk, and not in the state
+        self._sink.sync()  # components are on disk, not in the state
         return {
             **as_arrays(vars(self._sketched), SKETCH),
             "identity": np.array(self._sink.identity),
@@ -249,7 +248,7 @@ class WrittenBasis(DualBasis):
         }
 
     def restore(self, state: dict[str, Array]) -> None:
-        """See `DualBasis.restore`; the sink holds what was written."""
+        """See `DualBasis.restore`; the sink holds the written components."""
         super().restore(state)
         self._sketched = Sketch(**as_values(state, SKETCH))
         self._largest, self._tile_signs = state["largest"], state["tile_signs"]
@@ -259,13 +258,13 @@ class WrittenBasis(DualBasis):
 
     def _put(self, made: Range, values: Array) -> None:
         self._sketched.add(values.T, self._directions.rows(*made.features), made.products)
-        taken = 0
-        while taken < values.shape[1]:
+        stored = 0
+        while stored < values.shape[1]:
             tile = self._tiles[self._written]
-            some = min(values.shape[1] - taken, tile.size - self._filled)
-            self._buffer[:, self._filled : self._filled + some] = values[:, taken : taken + some]
-            self._filled += some
-            taken += some
+            count = min(values.shape[1] - stored, tile.size - self._filled)
+            self._buffer[:, self._filled : self._filled + count] = values[:, stored : stored + count]
+            self._filled += count
+            stored += count
             if self._filled == tile.size:
                 full = self._buffer[:, : tile.size]
                 largest = extremes(full)
@@ -276,11 +275,12 @@ class WrittenBasis(DualBasis):
 
     def fix_signs(self, after_tile: Callable[[], None]) -> None:
         """Negate components whose loading of largest magnitude is negative, a tile of the storage at a time."""
-        self._buffer = self._buffer[:, :0].copy()  # the memory is for reading a tile
+        self._buffer = self._buffer[:, :0].copy()  # reading a tile needs the memory
         negated = self._largest < 0
         for tile, signs in zip(self._tiles if negated.any() else [], self._tile_signs, strict=False):
             values = self._sink.read(tile)
-            hand_back()  # what Zarr's threads decoded with stays in their pools, beside those of writing
+            hand_back()  # memory that Zarr's threads used for decoding stays in their pools
+            # Compare with the sign as first written: a row that was negated before has the other one.
             wrong = np.flatnonzero(np.sign(extremes(values)) != np.where(negated, -signs, signs))
             for row in wrong:
                 values[row] *= -1
@@ -295,15 +295,15 @@ class WrittenBasis(DualBasis):
 
 
 def unfinished_components(state: dict[str, Array]) -> UnfinishedComponents:
-    """Return what was written when a `WrittenBasis` had this state."""
+    """Return the components that had been written when a `WrittenBasis` had this state."""
     return UnfinishedComponents(state["identity"].item(), state["written"].item())
 
 
 @dataclass(frozen=True)
 class RangesTask:
-    """Make components of ranges with all samples, a tile of features at a time.
+    """Compute components from ranges with all samples, a tile of features at a time.
 
-    A block is a position in `order`, the ranges one after another.
+    A block is a position in `order`, the sequence of ranges.
     """
 
     source: FeatureRanges
@@ -314,20 +314,20 @@ class RangesTask:
     _workspaces: list[Array] = field(default_factory=list, repr=False)
 
     def start(self) -> DualBasis:
-        """Return what has no components yet."""
+        """Return the basis without components."""
         return self.basis
 
     def restore(self, state: dict[str, Array]) -> DualBasis:
-        """Return what was made before."""
+        """Return the basis with the components of a state."""
         self.basis.restore(state)
         return self.basis
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """One range at a time."""
+        """Return the positions of a span, one range at a time."""
         return blocks_of(span, 1)
 
     def counts(self, block: Span) -> BlockDone:
-        """The share of all samples that a range is."""
+        """Return the share of all samples that a range amounts to."""
         return self.source.done(self.order[block.start])
 
     def fetch(self, block: Span) -> Array:
@@ -335,31 +335,33 @@ class RangesTask:
         return self.source.read(self.order[block.start])
 
     def feed(self, accumulator: DualBasis, block: Span, fetched: Array) -> None:
-        """Make the components of a range."""
+        """Compute the components of a range."""
         wide, width = self.order[block.start], self.factors.tile
+        # Allocated here, as memory that threads free would stay in their pools.
         while len(self._workspaces) < self.threads:
             most = len(fetched) * min(width, self.source.collection.n_features)
             self._workspaces.append(np.empty(most, self.factors.dtype))
 
-        def made(features: Span) -> tuple[Range, Array]:
+        def project_range(features: Span) -> tuple[Range, Array]:
             workspace = self._workspaces.pop()
             stored = fetched[:, features.start - wide.start : features.stop - wide.start]
             return project(self.factors, features, stored, workspace), workspace
 
-        for found, workspace in map_in_threads(made, blocks_of(wide, width), self.threads):
-            accumulator.take(found)
+        for projected, workspace in map_in_threads(project_range, blocks_of(wide, width), self.threads):
+            accumulator.take(projected)
             self._workspaces.append(workspace)
 
 
 def polished(basis: KeptBasis, pairs: Pairs) -> Pairs:
-    """Make good what float32 products did to the pairs, by the products of the components with one another.
+    """Correct the rounding of float32 products in the pairs, by the products of the components with one another.
 
-    For Z = X^T U the matrix Z^T Z is U^T G U of the true G: its eigenpairs are the best to be had in the span of U
-    (Rayleigh and Ritz), with errors of the second order, and show which of the directions are rounding alone.
+    For Z = X^T U the matrix Z^T Z is U^T G U with the true G: its eigenpairs are the best in the span of U (Rayleigh
+    and Ritz), with errors of second order, and show which directions are rounding alone.
     """
-    values, turned = (found[..., ::-1] for found in eigh(basis.gram(), check_finite=False))
+    values, turned = (array[..., ::-1] for array in eigh(basis.gram(), check_finite=False))
     count = int(np.count_nonzero(values > RANK * values[0]))
     values = values[:count]
+    # Unit vectors: Z^T Z has the squared lengths of the combinations as eigenvalues.
     mixed = (turned[:, :count] / np.sqrt(values)).T
     basis.turn(mixed)
     solution = pairs.solution
@@ -371,11 +373,11 @@ def polished(basis: KeptBasis, pairs: Pairs) -> Pairs:
 
 
 def orthonormal(basis: KeptBasis, pairs: Pairs) -> Pairs:
-    """Make components orthogonal to one another, as those of little variance are not when they are made.
+    """Orthogonalise components, as components of small variance are computed with parts along the others.
 
-    Of a component X^T u / sqrt(mu) the rounding of u lies along components of larger variance, magnified by sqrt of
-    the ratio of the variances. So each is made orthogonal to those before it, which stay as they are, by the Cholesky
-    factor L of their products: L^-1 V. What has nothing left of its own is left out.
+    In a component X^T u / sqrt(mu), the rounding of u lies along components of larger variance, magnified by the root
+    of the ratio of the variances. So each is made orthogonal to the ones before, which do not change, by the Cholesky
+    factor L of their products: L^-1 V. Components that are determined by the ones before are dropped.
     """
     values = pairs.solution.values
     if values[-1] >= APART * values[0]:
@@ -383,6 +385,7 @@ def orthonormal(basis: KeptBasis, pairs: Pairs) -> Pairs:
     products = basis.gram()
     if np.abs(products - np.eye(len(products))).max() <= ORTHONORMAL[pairs.dtype.name]:
         return pairs
+    # Cholesky fails at the first component that the ones before determine.
     lower, failed = lapack.dpotrf(products, lower=1, overwrite_a=1)
     if failed:
         count = failed - 1

@@ -1,14 +1,14 @@
-"""The method for missing values: probabilistic PCA by EM, started from mean imputation.
+"""Method for missing values: probabilistic PCA by EM, started from mean imputation.
 
 A step regresses every feature on the scores of latent variables, over the samples in which it is observed, in one read
-of the collection, or one for each range of features (`streampca.accumulators.ObservedRegression`). Latent variables
-are then turned and scaled so that their loadings are orthonormal and their covariance is diagonal, as their estimated
-mean and covariance say (parameter-expanded EM; Liu, Rubin & Wu, Biometrika 85, 1998), which takes fewer steps.
+of the collection, or in one read for each range of features (`streampca.accumulators.ObservedRegression`). By their
+estimated mean and covariance, latent variables are then rotated and scaled so that loadings are orthonormal and the
+covariance is diagonal (parameter-expanded EM; Liu, Rubin & Wu, Biometrika 85, 1998), which needs fewer steps.
 
-The answer is the most likely model of what was observed, not a solution of an eigenproblem: no residual bounds its
-error. What is measured instead is how well it predicts values that were held out.
+The result is the most likely model of the observed values, not a solution of an eigenproblem: no residual bounds its
+error. Instead, the error of predicting held-out values is measured.
 
-Cost: about 2 n p l^2 flops a step for l latent variables, and n l^3.
+Cost: about 2 n p l^2 + n l^3 flops a step, for l latent variables.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .leading_pairs import chosen_of, wanted_of
 from .randomized_start import sample_runs
 from .samples_task import SamplesTask
 
-MOST_STEPS = 50  # by default
+MOST_STEPS = 50  # default number of steps
 STAGE = "em"  # name of the checkpoint between passes
-LEAST_NOISE = {"single": 1e-9, "double": 1e-14}  # relative to the mean variance of a feature; rounding is below
-RIDGE = 1e-10  # relative increase of the diagonal of normal equations, which few samples may not determine
+LEAST_NOISE = {"single": 1e-9, "double": 1e-14}  # relative to the mean variance of a feature, above rounding
+RIDGE = 1e-10  # relative increase of the diagonal of normal equations, which few samples can leave singular
 MEASURE = "share of the components' variance that turned"
 LEAST_STEPS = 2
 ROUNDED = 1e-13  # share of missing values up to which rounding explains it
@@ -52,14 +52,14 @@ _STREAM = 6  # distinguishes these random numbers from others of the same seed
 
 @dataclass(kw_only=True)
 class EMIteration:
-    """State of the iteration: the model, and the next one as far as its features are regressed.
+    """State of the iteration: the model, and the part of the next one that is already regressed.
 
     Attributes
     ----------
     vectors, variances, noise, centre : ndarray of shape (p, l), (l,), float, ndarray of shape (p,)
         V, L, s2 and m of the model, see `ObservedRegression`.
     next_vectors, next_centre : ndarray of shape (p, l), (p,)
-        Regressions on the scores by that model, of the first `done` features.
+        Regressions of the first `done` features on the scores of this model.
     done : int
         Features regressed so far in this step.
     squares, explained, observed : float
@@ -70,16 +70,16 @@ class EMIteration:
     turned : float
         Share of the components' variance that lay outside them before the last step; infinite before the first.
     n_samples, weight : int, float
-        Samples with any value that count, and the sum of their weights.
+        Samples of nonzero weight with any value, and the sum of their weights.
     total : float
-        Sum of all eigenvalues of the model's covariance, before noise below rounding is raised to that.
+        Sum of all eigenvalues of the model's covariance, before small noise is raised to `LEAST_NOISE`.
     missing : float
-        Share of the values of all samples that count that is missing.
+        Share of missing values in all samples of nonzero weight.
     held : ndarray of shape (3,)
         Number of held-out values, and sums of their squared errors by the model before the last step and by the mean;
         see `ObservedRegression`.
     count : int
-        Leading components whose turning counts; 0 for all latent variables.
+        Number of leading components that decide convergence; 0 for all latent variables.
     """
 
     vectors: Float64
@@ -103,9 +103,9 @@ class EMIteration:
     count: int = 0
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return everything as plain arrays; without `copy` those that are worked on."""
-        found = as_arrays(vars(self))
-        return {name: array.copy() if copy else array for name, array in found.items()}
+        """Return everything as plain arrays; without `copy` the arrays in use."""
+        arrays = as_arrays(vars(self))
+        return {name: array.copy() if copy else array for name, array in arrays.items()}
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
@@ -124,17 +124,17 @@ class EMIteration:
 
     @property
     def held_out(self) -> dict[str, float | int | None]:
-        """Return how well held-out values are predicted, and by the mean; None where there were none."""
+        """Errors of predicting held-out values by the model and by the mean; None if there are none."""
         count, missed, squares = self.held.tolist()
         errors = (None, None) if not count else ((missed / count) ** 0.5, (squares / count) ** 0.5)
         return {"values": int(count), "rmse": errors[0], "rmse_of_mean": errors[1]}
 
     def is_settled(self, tol: float) -> bool:
-        """Return whether the last step was complete, and turned the components by no more than a tolerance."""
+        """Return whether the last step was complete and turned the components by at most a tolerance."""
         return self.done == 0 and self.steps >= LEAST_STEPS and self.turned <= tol
 
     def checkpoint(self, job: Job) -> StageCheckpoint | None:
-        """Return the checkpoint of the next pass, which is saved with the iteration it belongs to."""
+        """Return the checkpoint of the next pass, after saving the iteration that the pass belongs to."""
         checkpoint = job.checkpoint("regression")
         if checkpoint is not None:
             checkpoint.number = self.passes + 1
@@ -142,10 +142,10 @@ class EMIteration:
         return checkpoint
 
     def learn(self, found: ObservedRegression) -> None:
-        """Regress the features of a pass; where they were the last ones, make the next model."""
+        """Regress the features of a pass; after the last features, form the next model."""
         self.passes += 1
-        # On narrow matrices threads wait for one another, or for a core, longer than they work: a QR decomposition of
-        # 560 x 25 took 0.4 s on a busy machine, and 0.3 ms in one thread.
+        # On narrow matrices, threads wait for one another or for a core longer than they compute: on a busy machine, a
+        # QR decomposition of 560 x 25 took 0.4 s, and 0.3 ms in one thread.
         with one_blas_thread():
             self._regress(found)
             self.squares += found.squares
@@ -159,23 +159,24 @@ class EMIteration:
         upper = np.triu_indices(width)
         for tile in blocks_of(found.features, SOLVED_FEATURES):
             safe_point()
-            own, into = slice(tile.start - first, tile.stop - first), slice(*tile)
-            sums, sides = found.moments[own], found.products[own]
+            equations, features = slice(tile.start - first, tile.stop - first), slice(*tile)
+            sums, sides = found.moments[equations], found.products[equations]
             matrix = np.zeros((tile.size, width + 1, width + 1))
             matrix[:, upper[0], upper[1]] = matrix[:, upper[1], upper[0]] = sums[:, : len(upper[0])]
             matrix[:, :-1, -1] = matrix[:, -1, :-1] = sums[:, len(upper[0]) : -1]
             matrix[:, -1, -1] = sums[:, -1]
+            # A view: the next two lines change the matrices.
             diagonal = np.einsum("nii->ni", matrix)
             diagonal *= 1 + RIDGE
             diagonal[diagonal == 0] = 1  # a feature whose few values were all held out
             solved = np.linalg.solve(matrix, sides[..., None])[..., 0]
-            self.next_vectors[into] = solved[:, :-1]
-            self.next_centre[into] = found.centre[into] + solved[:, -1]
+            self.next_vectors[features] = solved[:, :-1]
+            self.next_centre[features] = found.centre[features] + solved[:, -1]
             self.explained += float(np.einsum("ij,ij->", solved, sides))
             self.observed += float(sums[:, -1].sum())
 
     def _step(self, found: ObservedRegression) -> None:
-        """Make the next model of all features' regressions, with orthonormal vectors and diagonal covariance."""
+        """Form the next model from all regressions, with orthonormal vectors and diagonal covariance."""
         width, p = found.width, len(self.centre)
         upper, weight = np.triu_indices(width), found.weight or 1.0
         mean = found.score_moments[len(upper[0]) : -1] / weight
@@ -183,10 +184,12 @@ class EMIteration:
         second[upper] = second[upper[::-1]] = found.score_moments[: len(upper[0])] / weight
         second -= np.outer(mean, mean)
         self.centre = self.next_centre + self.next_vectors @ mean
+        # V' = Q R; with R C R^T = T M T^T for the scores' covariance C, the loadings Q T are orthonormal.
         basis, triangle = qr(self.next_vectors, mode="economic", overwrite_a=True, check_finite=False)
         values, turn = eigh(triangle @ second @ triangle.T)
         before, self.vectors = self.vectors, fix_signs(np.ascontiguousarray(basis @ turn[:, ::-1]))
         check_orthonormal(self.vectors)
+        # Residual variance of the regressions, per observed value.
         noise = max(0.0, self.squares - self.explained) / (self.observed or 1.0)
         self.total = trace = float(np.maximum(values, 0).sum()) + p * noise
         self.noise = max(noise, LEAST_NOISE[found.precision] * trace / p) or 1.0
@@ -200,7 +203,7 @@ class EMIteration:
         self.done, self.squares, self.explained, self.observed = 0, 0.0, 0.0, 0.0
 
     def _turned(self, before: Float64) -> float:
-        """Return the share of the leading components' variance that lies outside the same number of them before."""
+        """Return the share of the leading components' variance outside the span of the same number before the step."""
         count = self.count or len(self.variances)
         share = 1 - np.square(before[:, :count].T @ self.vectors[:, :count]).sum(axis=0)
         return float(max(0.0, share @ self.variances[:count] / self.variances[:count].sum()))
@@ -216,6 +219,7 @@ def fit_em(job: Job) -> Decomposition:
     """
     iteration, plan = _initial(job), job.plan
     parts = list(blocks_of(Span(0, plan.problem.n_features), plan.product_features))
+    # Whole steps only: a step needs a pass for each range of features.
     most = (plan.request.max_passes or MOST_STEPS * len(parts)) // len(parts) * len(parts)
     while iteration.passes < most and not iteration.is_settled(plan.request.tol):
         part = parts[iteration.passes % len(parts)]
@@ -234,19 +238,19 @@ def fit_em(job: Job) -> Decomposition:
 
 
 def _pass(iteration: EMIteration, features: Span, job: Job) -> ObservedRegression:
-    """Read everything, and add up the normal equations of a range of features."""
+    """Read all samples, and accumulate the normal equations of a range of features."""
     plan = job.plan
     model = (iteration.vectors, iteration.variances, iteration.noise, iteration.centre)
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     new = partial(ObservedRegression, *model, features=features, **how)
     task = SamplesTask.of(job, new, partial(ObservedRegression.from_state, copy=False))
     label, number = f"regressions on {plan.width} latent variables", iteration.passes + 1
-    with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
+    with job.reporting_pass(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
         return task.fold(job, iteration.checkpoint(job))
 
 
 def _initial(job: Job) -> EMIteration:
-    """Return the iteration resumed, or at its start: components of a sample with means for missing values."""
+    """Return the iteration from its checkpoint, or started from components of a sample with mean imputation."""
     state, plan, source = job.saved(STAGE), job.plan, job.collection.source
     if state is not None:
         return EMIteration.from_state(state)
@@ -268,12 +272,14 @@ def _initial(job: Job) -> EMIteration:
         values, turn = eigh(gram, check_finite=False)
     values, turn = values[::-1][:width], turn[:, ::-1][:, :width]
     kept = values > 1e-10 * max(values[0], np.finfo(float).tiny)
+    # Random columns stand for directions that the sample lacks.
     vectors = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((p, width)) / p**0.5
     if kept.any():
         vectors[:, : int(kept.sum())] = rows.T @ (turn[:, kept] / np.sqrt(len(rows) * values[kept])).astype(rows.dtype)
     with one_blas_thread():
         vectors = qr(vectors, mode="economic", overwrite_a=True, check_finite=False)[0]
     trace = float(np.trace(gram)) or 1.0
+    # The components of the sample can explain all its variance: keep at least a thousandth of it as noise.
     noise = max(trace - float(values.sum()), 1e-3 * trace) / p
     variances = np.full(width, noise)
     variances[: len(values)] = np.maximum(values - noise, noise)
@@ -287,7 +293,7 @@ def _initial(job: Job) -> EMIteration:
 
 
 def _sampled(job: Job, count: int) -> Array:
-    """Read some samples that have a weight, spread over the collection, in the precision of products."""
+    """Read samples of nonzero weight, spread over the collection, in the precision of products."""
     collection = job.collection
     dtype = np.float64 if job.plan.precision == "double" else np.float32
     rows, filled = np.empty((count, collection.n_features), dtype), 0
@@ -304,15 +310,15 @@ def _sampled(job: Job, count: int) -> Array:
 
 
 def _held_out_text(iteration: EMIteration) -> str:
-    """Return words on how well values that were held out are predicted."""
-    found = iteration.held_out
-    if not found["values"]:
+    """Return a phrase on the errors of predicting held-out values."""
+    errors = iteration.held_out
+    if not errors["values"]:
         return ""
-    return f"values held out predicted to {found['rmse']:.4g} (RMS), by the mean to {found['rmse_of_mean']:.4g}"
+    return f"values held out predicted to {errors['rmse']:.4g} (RMS), by the mean to {errors['rmse_of_mean']:.4g}"
 
 
 def _warn(iteration: EMIteration, job: Job) -> None:
-    """Warn of samples without values, of a collection without missing values, and of convergence not reached."""
+    """Warn of useless components, samples without values, a collection without missing ones, and no convergence."""
     source, tol, empty = job.collection.source, job.plan.request.tol, _count_empty(iteration, job)
     if iteration.held[1] > iteration.held[2]:
         job.warn(
@@ -333,13 +339,13 @@ def _warn(iteration: EMIteration, job: Job) -> None:
 
 
 def _count_empty(iteration: EMIteration, job: Job) -> int:
-    """Count the samples that have a weight, and no value."""
+    """Count the samples of nonzero weight without any value."""
     counted_on = job.collection.n_samples if job.weights is None else int(np.count_nonzero(job.weights))
     return counted_on - iteration.n_samples
 
 
 def _decomposed(iteration: EMIteration, job: Job) -> Decomposition:
-    """Return the components that were asked for, of the iteration's model."""
+    """Return the requested components of the iteration's model."""
     plan, weight = job.plan, iteration.weight
     scale = weight / (weight - 1) if weight > 1 else 1.0
     values, trace, wanted = iteration.eigenvalues, iteration.trace, wanted_of(plan, job.total_weight)

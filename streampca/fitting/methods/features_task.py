@@ -1,4 +1,4 @@
-"""Read ranges of features with all samples, and fold them into what is accumulated along features."""
+"""Tasks that read ranges of features with all samples, and fold them into accumulators along features."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .scratch_copy import ScratchCopy
 
 
 class FeatureRanges:
-    """A collection read by ranges of features, all samples of a range at once, into the same memory.
+    """Collection that is read by ranges of features, all samples of a range at once, into the same memory.
 
     Parameters
     ----------
     collection : Collection
-        What is read.
+        Collection to read.
     block_rows : int
-        Samples read at a time.
+        Number of samples read at a time.
     width : int
-        Most features to a range. The last one read stays, and is not read again while it does.
+        Largest number of features of a range. The last range is kept, and not read again immediately.
     """
 
     def __init__(self, collection: Collection, block_rows: int, width: int) -> None:
@@ -38,32 +38,32 @@ class FeatureRanges:
         self._buffer: Array | None = None
         self._held: tuple[Span, Array] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:  # what was read stays here
+    def __getstate__(self) -> dict[str, Any]:  # without the values that were read
         return {**vars(self), "_buffer": None, "_held": None}
 
     def read(self, features: Span) -> Array:
-        """All samples of a range of features, (n, width), as stored; valid until the next is read."""
+        """Return all samples of a range of features, (n, width), as stored; valid until the next read."""
         if self._held is not None and self._held[0] == features:
             return self._held[1]
-        self._held = None  # there is room for one
+        self._held = None  # there is memory for one range
         block = self._read(features)
         self._held = features, block
         return block
 
     def _read(self, features: Span) -> Array:
         n, whole = self.collection.n_samples, features.size == self.collection.n_features
-        some = None if whole else slice(*features)
+        columns = None if whole else slice(*features)
         if self._block_rows >= n and (whole or not self.collection.fills):
-            return self.collection.read(slice(0, n), some)
-        if self._buffer is None:  # once: the system hands out fresh pages at the rate of reading, or less
+            return self.collection.read(slice(0, n), columns)
+        if self._buffer is None:  # allocated once: fresh pages of the system are no faster than reading
             self._buffer = np.empty(n * self.width, self.collection.dtype)
         block = self._buffer[: n * features.size].reshape(n, features.size)
         for rows in blocks_of(Span(0, n), self._block_rows):
-            self.collection.read_into(slice(*rows), some, block[slice(*rows)])
+            self.collection.read_into(slice(*rows), columns, block[slice(*rows)])
         return block
 
     def done(self, features: Span) -> BlockDone:
-        """Return the share of all samples, and of the bytes, that a range is."""
+        """Return the share of all samples, and of all bytes, that a range amounts to."""
         n, p = self.collection.n_samples, self.collection.n_features
         shares = (n * features.stop // p - n * features.start // p, self.collection.nbytes * features.size // p)
         return BlockDone(*shares)
@@ -71,25 +71,25 @@ class FeatureRanges:
 
 @dataclass(frozen=True)
 class FeaturesTask(AccumulatorTask[A]):
-    """Fold spans of features into an accumulator along them, a range with all samples at a time.
+    """Fold spans of features into an accumulator along features, a range with all samples at a time.
 
     Attributes
     ----------
     source : FeatureRanges
-        What is read.
+        Ranges to read.
     precision : {"single", "double"}
-        Of products, which a remedy depends on.
+        Precision of products, for the remedy in messages.
     """
 
     source: FeatureRanges
     precision: str
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """Ranges that end at multiples of the plan's."""
+        """Return ranges that end at multiples of the plan's width."""
         return blocks_of(span, self.source.width)
 
     def counts(self, block: Span) -> BlockDone:
-        """The share of all samples that a range is."""
+        """Return the share of all samples that a range amounts to."""
         return self.source.done(block)
 
     def fetch(self, block: Span) -> Array:
@@ -97,10 +97,10 @@ class FeaturesTask(AccumulatorTask[A]):
         return self.source.read(block)
 
     def feed(self, accumulator: A, block: Span, fetched: Array) -> None:
-        """Absorb a range; name the sample and its file when it holds no number."""
+        """Absorb a range; an error names the sample that is not finite, and its file."""
         try:
             accumulator.update(fetched, at=block.start)
-        except NotFiniteError as error:  # of a range; what is wrong with the whole sample is worth knowing
+        except NotFiniteError as error:  # describes a range only: describe the whole sample
             raise self._bad_sample(error.sample) from None
 
     def _bad_sample(self, number: int) -> DataError:

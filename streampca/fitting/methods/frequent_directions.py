@@ -1,11 +1,12 @@
-"""The decomposition of a sketch by frequent directions: leading pairs, and what the sketch can be wrong by.
+"""Decomposition of a sketch by frequent directions: leading pairs, with bounds on the error of the sketch.
 
-With 0 <= x^T (S - B^T B) x <= Delta, the matrix B^T B + (Delta/2) I is within Delta/2 of S: by so much at most its
-pairs miss S v = theta v, and its eigenvalues those of S, rank by rank (Weyl, 1912). No probability is involved.
+With 0 <= x^T (S - B^T B) x <= Delta, the matrix B^T B + (Delta/2) I is within Delta/2 of S. This bounds the residuals S
+v - theta v of its pairs, and the differences of its eigenvalues from those of S, rank by rank (Weyl, 1912). The bounds
+involve no probability.
 
-Models without a statistic are sketches, too: their components, times the roots of their variances, are rows. Let r be
-the norm of the pairs' residuals and delta the largest variance outside; then -2 r <= x^T (S - B^T B) x <= delta + 2 r,
-as a symmetric matrix of blocks A, B, C is within max(|A|, |C|) + |B| of nought.
+Models without a statistic are sketches as well: their components, times the roots of their variances, are rows. Let r
+be the norm of the pairs' residuals and delta the largest variance outside; then -2 r <= x^T (S - B^T B) x <= delta + 2
+r, as the norm of a symmetric matrix of blocks A, B, C is at most max(|A|, |C|) + |B|.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def sketch_samples(job: Job) -> FrequentDirections:
-    """Sketch the samples of a job in as many rows as its plan says."""
+    """Return a sketch of the samples of a job, with the number of rows of its plan."""
     plan = job.plan
     new = partial(FrequentDirections, job.collection.n_features, rows=plan.product_rows)
     task = SamplesTask.of(job, new, FrequentDirections.from_state)
-    with job.told(PassStarted("sketch", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+    with job.reporting_pass(PassStarted("sketch", 1, 1, plan.problem.n_samples, plan.bytes_read)):
         return task.fold(job, job.checkpoint("sketch"))
 
 
 def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener) -> Decomposition:
-    """Solve for what a plan asks of a sketch; its trace is above 0.
+    """Return the decomposition that a plan requests of a sketch, whose trace must be above 0.
 
     Notes
     -----
@@ -50,51 +51,51 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
     solution = _leading(sketch, plan, listener)
     values, shrunk, divisor = solution.values, sketch.shrunk, sketch.weight - 1
     components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
-    # Rounding of products and rotations of the rows, once for each shrink there may have been, and of what is stored.
+    # Rounding of products and rotations of the rows, for each possible shrink, and of the stored components.
     rounding = EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
     rounding += float(np.finfo(components.dtype).eps) * values[0]
     error = shrunk / 2 + sketch.slack + rounding
     residual = np.full(len(values), error)
-    left = float(solution.next_value or 0.0) + error
+    outside = float(solution.next_value or 0.0) + error
     return Decomposition(
         mean=sketch.mean.copy(),
         components=components,
         explained_variance=values / divisor,
         error_bound=residual / values,
-        angle_bound=angle_bounds(values, residual, left),
+        angle_bound=angle_bounds(values, residual, outside),
         total_variance=sketch.trace / divisor,
         n_samples=sketch.n_samples,
         total_weight=sketch.weight,
         statistic=sketch,
-        outside=left / divisor,
+        outside=outside / divisor,
     )
 
 
 def _leading(sketch: FrequentDirections, plan: Plan, listener: Listener) -> Solution:
-    """Leading pairs of B^T B + (Delta/2) I, as many as the plan's request asks for and the sketch has."""
+    """Return leading pairs of B^T B + (Delta/2) I, as many as requested, at most those of the sketch."""
     rows, half, wanted = sketch.sketch, sketch.shrunk / 2, wanted_of(plan, sketch.weight)
     listener(Solving(f"eigenvectors of a {len(rows)} x {len(rows)} matrix"))
-    found = solve_dense(sketch.gram, None, most=min(len(rows), sketch.rows, plan.problem.most_components))
-    rank = max(1, int(np.count_nonzero(found.values > EPS * len(rows) * found.values[0])))
+    solution = solve_dense(sketch.gram, None, most=min(len(rows), sketch.rows, plan.problem.most_components))
+    rank = max(1, int(np.count_nonzero(solution.values > EPS * len(rows) * solution.values[0])))
     if isinstance(wanted, int) and wanted > rank:
         listener(Warned(f"the samples span {rank} directions, and {wanted} were asked for; these were kept."))
-    count = count_components(found.values[:rank] + half, sketch.trace, wanted) or rank
-    pairs = Solution(found.values[:count] + half, found.vectors[:, :count], np.zeros(count))
+    count = count_components(solution.values[:rank] + half, sketch.trace, wanted) or rank
+    pairs = Solution(solution.values[:count] + half, solution.vectors[:, :count], np.zeros(count))
     chosen = chosen_of(pairs, sketch.trace, plan, listener, total_weight=sketch.weight)
     k = len(chosen.values)
-    # Rows of small variance come out of the products not quite orthogonal to those of large variance.
-    vectors = np.linalg.qr(times(rows.T, chosen.vectors / np.sqrt(found.values[:k])))[0]
-    after = float(found.values[k]) if k < len(found.values) else 0.0
+    # Products leave vectors of small variance not quite orthogonal to those of large variance.
+    vectors = np.linalg.qr(times(rows.T, chosen.vectors / np.sqrt(solution.values[:k])))[0]
+    after = float(solution.values[k]) if k < len(solution.values) else 0.0
     return replace(chosen, vectors=fix_signs(vectors), next_value=after + half)
 
 
 def sketch_of_model(model: PCAModel, rows: int) -> FrequentDirections:
-    """Return the sketch that a model without a statistic stands for; see `FrequentDirections.of_components`.
+    """Return the sketch of a model without a statistic; see `FrequentDirections.of_components`.
 
     Raises
     ------
     ModelError
-        If the bounds of its components are not known.
+        If the error bounds of its components are unknown.
     """
     subspace, scale = model.subspace, (model.total_weight or model.n_samples) - 1
     components = np.asarray(subspace.components)

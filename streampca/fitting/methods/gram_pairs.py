@@ -1,4 +1,4 @@
-"""Eigenpairs of the Gram matrix, and how components are made of them: what the dual method knows between its reads."""
+"""Eigenpairs of the Gram matrix, and the factors of components: the state of the dual method between its passes."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from .data_checks import check_variance, warn_of_wrong_sums
 from .job import Array, Float64, Job, stored_dtype
 from .leading_pairs import leading_pairs, residual_bounds
 
-RANK = 1e-12  # of the largest variance: below lies rounding, and no direction
-ROUGH_RANK = 1e-6  # ... where float32 products were not made good afterwards
+RANK = 1e-12  # share of the largest variance below which pairs are rounding, without a direction
+ROUGH_RANK = 1e-6  # the same for float32 products that are not corrected afterwards
 RANKS = {"single": ROUGH_RANK, "double": RANK}
-# ... where components are written as they are made, and nothing can be taken off them afterwards: their products with
-# one another grow as rounding times the first variance over their own, to 1e-6 about here.
+# The same for components that are written as they are computed, and cannot be corrected afterwards: products of
+# different components grow as rounding times the first variance over their own, to 1e-6 about here.
 STORED_RANKS = {"single": 1e-3, "double": 1e-9}
-APART = 1e-2  # of the first variance: components of more are orthogonal as they are made
-ORTHONORMAL = {"float32": 5e-7, "float64": 1e-13}  # products of components with one another that need no mending
-SOLUTION = "solution."  # what names of its arrays begin with in a state
+APART = 1e-2  # share of the first variance above which components are orthogonal as computed
+ORTHONORMAL = {"float32": 5e-7, "float64": 1e-13}  # deviation from orthonormality that needs no correction
+SOLUTION = "solution."  # prefix of the names of its arrays in a state
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Vectors that samples are multiplied with to make components of them.
+    """Vectors that are multiplied with samples to compute components.
 
     Attributes
     ----------
     vectors : ndarray of shape (n, k)
         Eigenvectors of the Gram matrix, scaled, each row times the root of its sample's weight.
     along : ndarray of shape (n, 8)
-        X W, each row times that root: X^T of it is S W.
+        X W, each row times the same root: its product with X^T is S W.
     share : ndarray of shape (n,) or None
-        Weights, adding up to 1; None where all are equal.
+        Weights, adding up to 1; None if all are equal.
     precision : {"single", "double"}
-        Of products.
+        Precision of products.
     tile : int
-        Features multiplied at a time.
+        Number of features multiplied at a time.
     one_thread : bool
-        Whether several ranges are made at the same time (`streampca.execution.threads`).
+        Whether several ranges are computed at the same time (`streampca.execution.threads`).
     """
 
     vectors: Float64
@@ -57,47 +57,47 @@ class Factors:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of products."""
+        """Dtype of products."""
         return np.dtype(np.float64 if self.precision == "double" else np.float32)
 
     def mean_of(self, values: Array) -> Float64:
-        """Mean of samples, (n, width)."""
+        """Return the mean of samples, (n, width)."""
         return weighted_sum(values, self.share) / (len(self.vectors) if self.share is None else 1.0)
 
     @cached_property
     def working(self) -> Array:
-        """Vectors and ``along`` side by side, (k + 8, n) in the precision of products: one product instead of two."""
+        """Vectors and ``along`` together, (k + 8, n) in the precision of products: one product instead of two."""
         return np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Eigenpairs of the Gram matrix, and how components are made of them.
+    """Eigenpairs of the Gram matrix, and how components are computed from them.
 
     Attributes
     ----------
     trace : float
-        Of the matrix.
+        Trace of the matrix.
     exact : bool
-        Whether it was summed without any rounding.
+        Whether the matrix was summed without any rounding.
     products, rounding : ndarray of shape (n, 8)
-        X W, and the measured error of it.
+        X W, and its measured error.
     solution : Solution
-        Its leading pairs.
+        Leading pairs of the matrix.
     mixed : ndarray of shape (k, m)
         Components are ``mixed @ vectors^T X``.
     vectors, sizes : ndarray of shape (n, m) and (m,)
-        Eigenvectors and values as they were found.
+        Eigenvectors and eigenvalues as computed by the solver.
     dtype : dtype
-        Components are stored in.
+        Stored dtype of components.
     polishes : bool
-        Whether components are multiplied with one another, once they are made, to make rounding good.
+        Whether rounding is corrected by the products of components with one another.
     lost : bool
-        Whether components were left out that are no rounding, but are not orthogonal to the others as they are made.
+        Whether components above rounding were dropped because they cannot be made orthogonal to the others.
     bounds : ndarray of shape (k,) or None
-        How far each of `sizes` may be from a true one, where that is known.
+        Bounds on the errors of `sizes`, if known.
     on_integer_units : bool
-        Whether the matrix was made on integer units.
+        Whether the matrix was computed on integer units.
     """
 
     trace: float
@@ -115,32 +115,32 @@ class Pairs:
     on_integer_units: bool = False
 
     def factors(self, job: Job, *, one_thread: bool) -> Factors:
-        """Return the vectors to multiply samples with: as they are, where mixing comes later, or scaled.
+        """Return the vectors to multiply samples with: unchanged if mixing comes later, otherwise scaled.
 
-        Made orthogonal once more to the roots of the weights, as centring had made them: what rounding left of that
-        would be multiplied by the distance of the mean from the centre subtracted, in components and probes alike.
+        They are made orthogonal again to the roots of the weights, as centring made them: a part along the roots, due
+        to rounding, would be multiplied by the distance of mean and subtracted centre, in components and probes.
         """
         weights, plan = job.weights, job.plan
         vectors = self.vectors if self.polishes else self.vectors @ self.mixed.T
         roots = np.ones(len(vectors)) if weights is None else np.sqrt(weights)
         share = None if weights is None else weights / weights.sum()
         left, right = (
-            roots[:, None] * (found - np.outer(roots, roots @ found) / np.sum(roots**2))
-            for found in (vectors, self.products)
+            roots[:, None] * (columns - np.outer(roots, roots @ columns) / np.sum(roots**2))
+            for columns in (vectors, self.products)
         )
         precision = "double" if self.dtype == np.float64 else plan.precision
         return Factors(left, right, share, precision, plan.product_features, one_thread)
 
     def state(self) -> dict[str, Array]:
-        """Return everything as plain arrays; what is None is left out."""
-        mine = {name: value for name, value in vars(self).items() if name not in ("solution", "dtype")}
-        return as_arrays({**mine, "dtype": self.dtype.str}) | as_arrays(vars(self.solution), SOLUTION)
+        """Return everything that is not None as plain arrays."""
+        values = {name: value for name, value in vars(self).items() if name not in ("solution", "dtype")}
+        return as_arrays({**values, "dtype": self.dtype.str}) | as_arrays(vars(self.solution), SOLUTION)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Pairs:
-        """Exact inverse of `state`."""
-        mine = as_values({name: array for name, array in state.items() if not name.startswith(SOLUTION)})
-        return cls(**{**mine, "dtype": np.dtype(mine["dtype"])}, solution=Solution(**as_values(state, SOLUTION)))
+        """Return the pairs whose `state` this is."""
+        values = as_values({name: array for name, array in state.items() if not name.startswith(SOLUTION)})
+        return cls(**{**values, "dtype": np.dtype(values["dtype"])}, solution=Solution(**as_values(state, SOLUTION)))
 
     @property
     def rounding_along(self) -> Float64:
@@ -149,7 +149,7 @@ class Pairs:
 
 
 def solved(gram: Gram, job: Job) -> Pairs:
-    """The leading pairs that have a direction: those above rounding."""
+    """Return the leading pairs of the Gram matrix whose values are above rounding."""
     plan = job.plan
     exact, agrees = gram.exact, gram.agrees
     sums_exactly, centred = gram.sums_exactly and agrees is not False, gram.centred(job.weights)
@@ -159,9 +159,10 @@ def solved(gram: Gram, job: Job) -> Pairs:
     rough = plan.precision == "single" and not exact
     solution = leading_pairs(centred, plan, job.listener, job.total_weight)
     least = STORED_RANKS["single" if rough else "double"] if plan.stored else RANK
-    count, some = (int(np.count_nonzero(solution.values > rank * solution.values[0])) for rank in (least, RANK))
+    count, n_resolved = (int(np.count_nonzero(solution.values > rank * solution.values[0])) for rank in (least, RANK))
     polishes = rough and not plan.stored
-    lost = count < some
+    lost = count < n_resolved
+    # Pairs below rounding leave nothing: the next eigenvalue is 0, unless pairs above rounding are lost.
     if count < len(solution.values):
         solution = solution.first(count) if lost else replace(solution.first(count), next_value=0.0)
     mixed = np.eye(count) if polishes else np.diag(solution.values**-0.5)

@@ -1,4 +1,4 @@
-"""`Job`, which every method is given (a collection, its plan, an executor), and `Decomposition`, which it returns."""
+"""`Job`, the argument of every method (a collection, its plan, an executor), and `Decomposition`, its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...storage.components import ComponentWriter, UnfinishedComponents
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
+DOUBLE_BELOW = 1e-3  # share of the first variance below which components are stored as float64, for any precision
 
 OpenSink = Callable[[int, np.dtype[Any], UnfinishedComponents | None], ComponentWriter]
 
@@ -36,28 +36,28 @@ class Job:
     Attributes
     ----------
     collection : Collection
-        The samples.
+        Samples.
     plan : Plan
-        How they are read, and what is computed.
+        Plan of reading and computation.
     executor : Executor
-        Folds tasks over the plan's spans.
+        Executor of tasks over the plan's spans.
     weights : ndarray of shape (n,) or None
-        How often each sample counts.
+        Weight of each sample.
     listener : callable
-        Told what happens.
+        Receives events.
     stage : callable or None
         ``stage(name)`` opens the checkpoint of a stage of the method; None without checkpoints.
     scratch : str or None
-        Beginning of the name of a scratch copy, for plans that make one; it is removed afterwards, whatever happens.
+        Beginning of the name of a scratch copy, for plans with one; the file is removed afterwards in any case.
     sink : callable or None
-        ``sink(k, dtype, unfinished)`` opens where components are written as they are computed, for plans that do so;
-        unfinished ones are resumed if they are there.
+        ``sink(k, dtype, unfinished)`` opens the writer of components, for plans that write them as they are computed;
+        unfinished ones are resumed if they exist.
     remedy : str
-        Remedy of a sample with missing values; empty for that of a fit.
+        Remedy for a sample with missing values; empty for the one of a fit.
     target : Target or None
-        Labels or numbers that supervised kinds learn from.
+        Labels or numbers for supervised kinds.
     states : sequence of State or None
-        States of the collection that every pass must find unchanged when it ends; None where they are not compared.
+        States of the collection, which must be unchanged at the end of every pass; None to skip the check.
     """
 
     collection: Collection
@@ -74,7 +74,7 @@ class Job:
 
     @property
     def total_weight(self) -> float | None:
-        """Sum of the weights; None where there are none."""
+        """Sum of the weights; None without weights."""
         return None if self.weights is None else float(self.weights.sum())
 
     def checkpoint(self, stage: str) -> StageCheckpoint | None:
@@ -82,7 +82,7 @@ class Job:
         return None if self.stage is None else self.stage(stage)
 
     def saved(self, stage: str) -> dict[str, Array] | None:
-        """Return the saved state of a stage without spans; None where there is none."""
+        """Return the saved state of a stage without spans, if any."""
         checkpoint = self.checkpoint(stage)
         saved = None if checkpoint is None else checkpoint.load(0)
         return None if saved is None else saved.state
@@ -92,20 +92,20 @@ class Job:
         self.listener(Warned(message))
 
     @contextmanager
-    def told(self, started: PassStarted, *, reads: bool = True) -> Iterator[None]:
-        """Report a pass, and how long it took when it is done.
+    def reporting_pass(self, started: PassStarted, *, reads: bool = True) -> Iterator[None]:
+        """Report a pass for the block, and its duration at the end.
 
         Parameters
         ----------
         started : PassStarted
-            The pass.
+            Description of the pass.
         reads : bool, default=True
-            Whether it reads the collection, not a copy of it: the collection must then be unchanged.
+            Whether the pass reads the collection itself, which must then be unchanged, and not a copy.
 
         Raises
         ------
         ChangedError
-            If it has changed.
+            If the collection has changed.
         """
         checked = unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext()
         with reported(self.listener, started), checked:
@@ -120,37 +120,37 @@ class Decomposition:
     ----------
     mean : ndarray of shape (p,)
     components : ndarray of shape (k, p) or None
-        Orthonormal rows, by descending variance; None where they were written as they were computed.
+        Orthonormal rows, by descending variance; None if they were written as they were computed.
     explained_variance : ndarray of shape (k,)
-        Divided by the total weight less 1, which is n - 1 without weights.
+        Variances: sums of squares over the total weight less 1, which is n - 1 without weights.
     error_bound, angle_bound : ndarray of shape (k,)
         Bound on |C v - lambda v| / lambda; bound on the direction's angle in radians, NaN where unresolved.
     total_variance : float
         Trace of the covariance.
     n_samples : int
-        n, without samples of weight 0.
+        Number of samples, without those of weight 0.
     total_weight : float
-        Sum of the weights; n where none were given.
+        Sum of the weights; n without weights.
     eigenvalues : ndarray or None
-        All variances, descending, where known.
+        All variances, descending, if known.
     exact : bool
         Whether the scatter was summed without any rounding.
     statistic : Accumulator or None
-        Accumulated statistic, where samples can be added to it.
+        Accumulated statistic, if samples can be added to it.
     passes : int or None
-        Reads of the whole collection, where their number was not known beforehand.
+        Number of reads of the whole collection, if it was not known beforehand.
     outside : float or None
-        Bound on the largest variance of what the components leave, where it is not known.
+        Bound on the largest variance outside the components, if that is not known.
     variance_bound : ndarray of shape (k,) or None
-        Bound on the error of each variance, relative to it, where it is known to be less than `error_bound`.
+        Bound on the relative error of each variance, if it is known to be less than `error_bound`.
     measured : mapping
         Further measurements, as plain data for the model's provenance.
     kind : str
-        Kind of model to make, a key of ``streampca.models.registry.MODEL_KINDS``.
+        Kind of the resulting model, a key of ``streampca.models.registry.MODEL_KINDS``.
     own_fields : mapping
-        Fields of the model beside those of a `PCAModel`.
+        Fields of the model in addition to those of a `PCAModel`.
     mapped : KernelMap or None
-        Feature map that the method made, whose features the components are of.
+        Feature map that the method computed, in whose features the components are.
     """
 
     mean: Float64
@@ -173,16 +173,16 @@ class Decomposition:
     mapped: KernelMap | None = None
 
     def of_kind(self, kind: str) -> Decomposition:
-        """Return the decomposition for a kind of model without own fields; its statistic is left out then."""
+        """Return the decomposition for a kind of model without own fields, and without its statistic."""
         return self if self.kind == kind else replace(self, kind=kind, statistic=None)
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
-    """Return the dtype that components of descending eigenvalues are stored in."""
+    """Return the stored dtype of components with descending eigenvalues."""
     narrow = plan.request.precision != "double" and plan.problem.suits_single
     return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)
 
 
 def one_span(left: object, right: object) -> None:
-    """Merge what is folded in one span: there is never anything to merge."""
+    """Raise: a task folded in one span has nothing to merge."""
     raise AssertionError("two partials of one span")

@@ -1,12 +1,12 @@
-"""Kernel PCA of all samples, of which no two need be in memory: the kernel between them from their inner products.
+"""Kernel PCA of all samples, by the kernel matrix computed from inner products; samples need not fit in memory.
 
-Inner products of all pairs are added up over ranges of features, as by the dual method. Kernels of differences take
-them about the mean, so that |x - y|^2 = |x|^2 - 2 x.y + |y|^2 has all its digits, and others about zero. The matrix
-becomes that of the kernel in place, is centred in feature space and solved. The result is the exact feature map whose
-landmarks are all samples, with one feature for each component. A new sample is compared with every fitted sample; these
-are read from the source, or from the model once it is stored.
+Inner products of all pairs are added up over ranges of features, as in the dual method. Kernels of differences use
+inner products about the mean, so that |x - y|^2 = |x|^2 - 2 x.y + |y|^2 has all its digits; other kernels use those
+about zero. The matrix is turned into the kernel matrix in place, centred in feature space and solved. The result is the
+exact feature map whose landmarks are all samples, with one feature for each component. A new sample is compared with
+every fitted sample; these are read from the source, or from the model once it is stored.
 
-Residuals are products with the matrix itself in float64; products in single precision are exact here.
+Residuals are computed from the matrix itself in float64; products in single precision are exact here.
 
 Cost: n^2 p flops for the matrix, n^2 values of the kernel, 8/3 n^3 for a dense solve.
 """
@@ -36,7 +36,8 @@ from .job import Decomposition, Float64, Job
 from .leading_pairs import leading_pairs, next_value, residuals_of
 from .scratch_copy import scratch_copy
 
-ROUNDING = 8 * float(np.finfo(np.float64).eps)  # of a sum of n values of the kernel, relative to n times the largest
+# Rounding of a sum of n values of the kernel, relative to n times the largest.
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def fit_kernel_matrix(job: Job) -> Decomposition:
@@ -45,7 +46,7 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     Raises
     ------
     DataError
-        If a sample holds NaN or infinity, the kernel of two samples does, or no eigenvalue is above 0.
+        If a sample, or the kernel of two samples, is NaN or infinite, or no eigenvalue is above 0.
     RequestError
         If the kernel has negative eigenvalues beyond rounding.
     OutputError
@@ -74,7 +75,7 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     residuals = residuals_of(centred, values, solution.vectors)
     residuals += max(rounding, ROUNDING * len(matrix) * float(values[0]))
     roots = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
-    # Centring made the vectors orthogonal to the roots; what rounding left of that would be multiplied by the mean.
+    # Centring made the vectors orthogonal to the roots; a part along them, due to rounding, would multiply the mean.
     factors = solution.vectors - np.outer(roots, (roots @ solution.vectors) / float(roots @ roots))
     factors *= roots[:, None]
     factors /= np.sqrt(values)
@@ -90,17 +91,17 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
 
 
 def _make_kernel(products: Float64, kernel: Kernel) -> None:
-    """Turn inner products of samples into the kernel, in place, in the upper triangle."""
+    """Replace inner products of samples by the kernel, in place, in the upper triangle."""
     squares = products.diagonal().copy()
     for columns in blocks_of(Span(0, len(products)), KERNEL_COLUMNS):
-        some = products[: columns.stop, slice(*columns)]
-        some[...] = kernel.of_products(some.copy(), squares[: columns.stop], squares[slice(*columns)])
-        if not np.isfinite(some).all():
+        tile = products[: columns.stop, slice(*columns)]
+        tile[...] = kernel.of_products(tile.copy(), squares[: columns.stop], squares[slice(*columns)])
+        if not np.isfinite(tile).all():
             raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
 
 
 def _above_rounding(solution: Solution, kernel: Kernel, rounding: float) -> Solution:
-    """Return the pairs whose eigenvalue is above rounding, and refuse a kernel with negative ones."""
+    """Return the pairs with eigenvalues above rounding; refuse a kernel with negative ones."""
     values, spectrum = solution.values, solution.spectrum
     rounding = max(rounding, RANK * float(values[0]))
     if spectrum is not None and spectrum[-1] < -100 * rounding and kernel.name != "sigmoid":
@@ -113,12 +114,12 @@ def _above_rounding(solution: Solution, kernel: Kernel, rounding: float) -> Solu
 
 
 def _decomposed(solution: Solution, residuals: Float64, trace: float, mapped: KernelMap, job: Job) -> Decomposition:
-    """Return the decomposition of samples mapped to features that are the components themselves."""
+    """Return the decomposition of mapped samples, whose features are the components themselves."""
     values, spectrum, weights = solution.values, solution.spectrum, job.weights
     n, k = job.collection.n_samples, len(values)
     weight = float(n if weights is None else weights.sum())
-    after, known = next_value(solution, n - 1), None if spectrum is None else np.maximum(spectrum[: n - 1], 0.0)
-    own: dict[str, Any] = {
+    after, eigenvalues = next_value(solution, n - 1), None if spectrum is None else np.maximum(spectrum[: n - 1], 0.0)
+    fields: dict[str, Any] = {
         "residual_estimate": residuals / values,
         "left_out": 0.0,
         "checked_rows": n,
@@ -130,12 +131,12 @@ def _decomposed(solution: Solution, residuals: Float64, trace: float, mapped: Ke
         explained_variance=values / (weight - 1),
         error_bound=residuals / values,
         angle_bound=angle_bounds(values, residuals, after),
-        eigenvalues=None if known is None else known / (weight - 1),
-        # Negative eigenvalues, which kernel "sigmoid" has, are left out.
-        total_variance=(trace if known is None else float(known.sum())) / (weight - 1),
+        eigenvalues=None if eigenvalues is None else eigenvalues / (weight - 1),
+        # Negative eigenvalues, which kernel "sigmoid" has, do not count.
+        total_variance=(trace if eigenvalues is None else float(eigenvalues.sum())) / (weight - 1),
         n_samples=n if weights is None else int(np.count_nonzero(weights)),
         total_weight=weight,
         kind="kernel-pca",
-        own_fields=own,
+        own_fields=fields,
         mapped=mapped,
     )

@@ -1,4 +1,4 @@
-"""The leading eigenpairs that a plan requests, of a symmetric matrix in memory: the last step of exact methods."""
+"""Leading eigenpairs that a plan requests of a symmetric matrix in memory: the last step of exact methods."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ...signals import safe_point
 
 Float64 = npt.NDArray[np.float64]
 
-# Of S v in float64, relative to sqrt(p) times the first eigenvalue: at most a quarter of it was seen, of flat, steep,
-# positive and rank one spectra of 20 to 1000 features.
+# Rounding of S v in float64, relative to sqrt(p) times the first eigenvalue: at most a quarter of it was observed, with
+# flat, steep, positive and rank-one spectra of 20 to 1000 features.
 ROUNDING = 2 * float(np.finfo(np.float64).eps)
-RESIDUAL_COLUMNS = 64  # multiplied at a time
-MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
-PATIENCE = 3  # times the cost of a dense solve that Lanczos may take where there is no memory for one
+RESIDUAL_COLUMNS = 64  # columns multiplied at a time
+MOST_SCALE = 1000  # largest exponent of a scale; those of float64 end at 1023
+PATIENCE = 3  # largest cost of Lanczos, in dense solves, if there is no memory for a dense solve
 NOT_CONVERGED = (
     "the eigensolver that fits the budget did not converge for all components, as their variances are close together; "
     "the others were left out. Set more memory, or ask for fewer components."
@@ -31,7 +31,7 @@ NOT_CONVERGED = (
 
 
 class Symmetric(Protocol):
-    """A positive semi-definite matrix: the scatter of features, or the Gram matrix of samples."""
+    """Positive semi-definite matrix: the scatter of features, or the Gram matrix of samples."""
 
     @property
     def size(self) -> int:
@@ -39,21 +39,21 @@ class Symmetric(Protocol):
 
     @property
     def trace(self) -> float:
-        """Sum of its eigenvalues."""
+        """Sum of the eigenvalues."""
 
     def matrix(self) -> Float64:
-        """Return it anew, Fortran order, upper triangle."""
+        """Return a new copy, Fortran order, upper triangle."""
 
     def multiply(self, block: Float64) -> Float64:
-        """Return its product with a block of columns."""
+        """Return the product with a block of columns."""
 
 
 class SummedExactly(Symmetric, Protocol):
-    """A matrix that was summed exactly, and then centred in float64."""
+    """Matrix that was summed exactly, and then centred in float64."""
 
     @property
     def mean_rounding(self) -> float:
-        """Bound on the norm of the rounding that taking off the mean adds to it."""
+        """Bound on the norm of the rounding that subtracting the mean adds to the matrix."""
 
 
 def leading_pairs(
@@ -64,20 +64,20 @@ def leading_pairs(
     *,
     signed: bool = False,
 ) -> Solution:
-    """Solve for what the plan's request asks, by the plan's solver; say where the budget holds less.
+    """Return the pairs that the plan requests, by the plan's solver; warn if the budget holds fewer.
 
     Parameters
     ----------
     matrix : Symmetric
-        Of features or of samples; its trace is above 0.
+        Matrix of features or of samples, with a trace above 0.
     plan : Plan
         Solver, room for components, and request.
     listener : callable
-        Told of the solve and of what could not be done.
+        Receives the start of the solve, and warnings.
     total_weight : float, optional
-        Sum of the samples' weights, where they have any.
+        Sum of the samples' weights, if any.
     signed : bool, default=False
-        If true, eigenvalues may be negative; see `solve_dense`.
+        If true, eigenvalues can be negative; see `solve_dense`.
     """
     wanted, trace = wanted_of(plan, total_weight), matrix.trace
     seconds = solve_work(matrix.size, plan.solver).seconds(plan.cores, rates=plan.rates)
@@ -99,18 +99,18 @@ def chosen_of(
     full: bool = True,
     total_weight: float | None = None,
 ) -> Solution:
-    """Return the pairs of a solution that the plan's request asks for; say where the budget holds less.
+    """Return the pairs of a solution that the plan requests; warn if the budget holds fewer.
 
     Parameters
     ----------
     solution : Solution
-        Everything that was found.
+        All computed pairs.
     trace : float
-        Of the matrix.
+        Trace of the matrix.
     plan, listener, total_weight
         See `leading_pairs`.
     full : bool
-        Whether it is for want of memory where there are fewer than were asked for.
+        Whether lack of memory is the reason if there are fewer pairs than requested.
     """
     wanted = wanted_of(plan, total_weight)
     if plan.request.n_components == "elbow":
@@ -125,12 +125,12 @@ def chosen_of(
 
 
 def wanted_of(plan: Plan, total_weight: float | None = None) -> Wanted:
-    """Return the number or rule a solver is given: an elbow is sought in the values of a fixed number of pairs."""
+    """Return the number or rule for a solver; for an elbow, the number of pairs whose values show it."""
     wanted, problem = plan.request.n_components, plan.problem
     if wanted == "elbow":
         return plan.request.counted_on(problem.most_components)
     if isinstance(wanted, int):
-        return min(wanted, problem.most_components)  # a part of a collection may have fewer than were asked for
+        return min(wanted, problem.most_components)  # a part of a collection can have fewer components
     return _rule_of(plan, wanted, total_weight) if isinstance(wanted, str) else wanted
 
 
@@ -139,13 +139,13 @@ def _rule_of(plan: Plan, name: str, total_weight: float | None) -> Rule:
 
 
 def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, listener: Listener) -> None:
-    known = solution.values if solution.spectrum is None else solution.spectrum
-    count = rule.count(known, trace, solution.spectrum is not None)
+    eigenvalues = solution.values if solution.spectrum is None else solution.spectrum
+    count = rule.count(eigenvalues, trace, solution.spectrum is not None)
     reached = len(solution.values)
     if count is None or count > reached:
         text = f"the rule asks for {reached} components or more, and memory allows {reached}. Set more memory for more."
         listener(Warned(text))
-    elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.copies, rule.n_features):
+    elif rule.name == "mp" and solution.values[0] <= noise_edge(eigenvalues, trace, 0, rule.copies, rule.n_features):
         listener(Warned("no component has more variance than white noise would; the first was kept."))
 
 
@@ -157,9 +157,10 @@ def _too_many(reached: int, wanted: float, share: float) -> str:
 
 
 def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) -> Solution | None:
-    """Leading pairs by products with the matrix in memory.
+    """Return leading pairs by products with the matrix in memory.
 
-    None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.
+    Returns None as soon as a dense solve that fits would have cost less; if none fits, the pairs that `PATIENCE`
+    reached.
     """
     scale = scale_of(matrix.trace)
     state = start_lanczos(matrix.size, wanted=wanted, total=matrix.trace * scale, seed=plan.request.seed)
@@ -181,29 +182,29 @@ def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) 
 
 
 def residuals_of(matrix: Symmetric, values: Float64, vectors: npt.NDArray[Any]) -> Float64:
-    """Return |S v - value v| of k claimed pairs, (k,), in float64, a few columns at a time."""
-    found = np.empty(len(values))
+    """Return |S v - value v| of k claimed pairs, (k,), in float64, some columns at a time."""
+    residuals = np.empty(len(values))
     for start in range(0, len(values), RESIDUAL_COLUMNS):
-        some = slice(start, start + RESIDUAL_COLUMNS)
-        columns = np.asfortranarray(vectors[:, some], np.float64)
-        found[some] = lengths(matrix.multiply(columns) - columns * values[some])
-    return found
+        chunk = slice(start, start + RESIDUAL_COLUMNS)
+        columns = np.asfortranarray(vectors[:, chunk], np.float64)
+        residuals[chunk] = lengths(matrix.multiply(columns) - columns * values[chunk])
+    return residuals
 
 
 def residual_bounds(matrix: SummedExactly, values: Float64, vectors: npt.NDArray[Any]) -> Float64:
-    """Bound the residuals of k claimed pairs of a matrix by computing them, (k,), and what rounds in that."""
-    found = residuals_of(matrix, values, vectors)
-    found += ROUNDING * matrix.size**0.5 * float(values.max(initial=0.0)) + matrix.mean_rounding
-    return found
+    """Bound the residuals of k claimed pairs, (k,), by computing them, plus the rounding of this computation."""
+    bounds = residuals_of(matrix, values, vectors)
+    bounds += ROUNDING * matrix.size**0.5 * float(values.max(initial=0.0)) + matrix.mean_rounding
+    return bounds
 
 
 def scale_of(trace: float) -> float:
-    """Return the power of two that brings a trace to about 1: squares and fourth powers then fit float64."""
+    """Return the power of two that scales a trace to about 1, so that squares and fourth powers fit float64."""
     return float(2.0 ** min(MOST_SCALE, -round(np.log2(trace))))
 
 
 def next_value(solution: Solution, p: int) -> float | None:
-    """Return an upper bound on eigenvalue k + 1 where one is known; minus infinity where there is no such value."""
+    """Return an upper bound on eigenvalue k + 1, if known; minus infinity if k is p."""
     k, spectrum = len(solution.values), solution.spectrum
     if k == p:
         return -np.inf

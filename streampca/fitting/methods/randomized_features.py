@@ -1,9 +1,9 @@
-"""The method for any number of samples and features: block Lanczos on the scatter matrix, which is never formed.
+"""Method for any number of samples and features: block Lanczos on the scatter matrix, which is never formed.
 
-A pass multiplies a block of vectors, X^T (X Q), in one read; the solver says which block comes next, until the
-residuals of all wanted components are small enough. The first pass finds the mean, too, and what bounds the error.
-Vectors are as long as a sample; where there are fewer samples than features and the plan says so, the iteration goes
-along samples (`streampca.fitting.methods.randomized_samples`).
+A pass multiplies a block of vectors, X^T (X Q), in one read; the solver decides the next block, until the residuals of
+all requested components are small enough. The first pass also measures the mean, and products that bound the error.
+Vectors are as long as a sample; if samples are fewer than features and the plan says so, the iteration is along samples
+(`streampca.fitting.methods.randomized_samples`).
 
 Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for every column of the basis.
 """
@@ -33,30 +33,30 @@ from .randomized_samples import fit_along_samples
 from .randomized_start import started
 from .samples_task import SamplesTask
 
-OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the variance about the centre
+OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, relative to the variance about the centre
 
-# Threads of BLAS gain nothing in a product of fewer operations, beside reading and centring. Where other processes use
-# the cores, they wait for one another, spinning: a fit within 44 MiB took 50 s in place of 3 (benchmarks/busy.py).
+# In products of fewer operations, BLAS threads gain nothing compared with reading and centring. On busy cores they spin
+# while they wait for one another: a fit within 44 MiB took 50 s instead of 3 (benchmarks/busy.py).
 THREADED_FLOPS = 2e8
 
 
 @dataclass(kw_only=True)
 class FeatureIteration(LanczosIteration[ScatterBlock]):
-    """An iteration on the scatter matrix.
+    """Iteration on the scatter matrix.
 
     Attributes
     ----------
     centre : ndarray of shape (p,)
-        What samples are centred on.
+        Point that is subtracted from samples.
     began_anew : bool
-        Whether the first block was multiplied twice, the sample's mean having been too far off.
+        Whether the first block was multiplied twice, because the sample's mean was too far off.
     offset : ndarray or None
-        The exact mean less the centre, (p,), from the first pass.
+        Exact mean less the centre, (p,), from the first pass.
     weight, n_samples : float, int
-        Sum of the weights; samples that count.
+        Sum of the weights, and number of samples of nonzero weight.
     drift : float
-        Increase of the trace, times the scale, by the distance of the centre from the mean in the pass that has just
-        measured it; 0 after others.
+        Increase of the trace, times the scale, by the distance of the centre from the mean, if the last pass measured
+        it; otherwise 0.
     """
 
     centre: Float64
@@ -67,7 +67,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
     drift: float = 0.0
 
     def _measure(self, found: ScatterBlock, job: Job) -> None:
-        """See `LanczosIteration`; whole numbers are centred on whole numbers from then on."""
+        """See `LanczosIteration`; from now on, whole numbers are centred on whole numbers."""
         products, rounding, collection = found.probe_products, found.probe_rounding, job.collection
         check_products(products, collection.source, job.plan)
         self.products, self.rounding = products * self.scale, rounding * self.scale
@@ -76,7 +76,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         self.offset = found.offset_from(self.centre)
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
-        """See `LanczosIteration.step`; where the sample's mean was far off, the same block comes again."""
+        """See `LanczosIteration.step`; if the sample's mean was far off, the same block is multiplied again."""
         drift, self.drift = self.drift, 0.0
         if may_continue and not self.began_anew and self._is_off(product, drift):
             self.began_anew, self.products = True, None
@@ -84,7 +84,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
             super().step(product, listener, may_continue=may_continue)
 
     def _is_off(self, product: Float64, drift: float) -> bool:
-        """Return whether the sample's mean is so far off that rounding about it exceeds what is wanted."""
+        """Return whether the sample's mean is so far off that rounding about it exceeds the tolerance."""
         if drift == 0:
             return False
         solver = self.solver
@@ -95,7 +95,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
 
 
 def fit_randomized(job: Job) -> Decomposition:
-    """Carry out a plan of method 'randomized'; along features it makes no scratch copy, and stores no components.
+    """Carry out a plan of method 'randomized'; along features, no scratch copy and no components are written.
 
     Raises
     ------
@@ -107,17 +107,16 @@ def fit_randomized(job: Job) -> Decomposition:
     if job.plan.side == "samples":
         return fit_along_samples(job)
     iteration = _initial(job)
-
     most = job.plan.request.max_passes or MOST_PASSES
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
-    found = _decomposed(iteration, chosen, job.plan, job.listener)
+    decomposition = _decomposed(iteration, chosen, job.plan, job.listener)
     if not iteration.is_settled(chosen):
-        job.warn(iteration.unsettled(found.error_bound, job.plan))
-    return found
+        job.warn(iteration.unsettled(decomposition.error_bound, job.plan))
+    return decomposition
 
 
 def _initial(job: Job) -> FeatureIteration:
-    """Return the iteration at its start, or at its checkpoint."""
+    """Return the iteration from its start or its checkpoint."""
     begin, state = beginning(job), job.saved(STAGE)
     if state is not None:
         return FeatureIteration.from_state(state, begin)
@@ -129,7 +128,7 @@ def _initial(job: Job) -> FeatureIteration:
 
 
 def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
-    """Read everything, and multiply what the solver wants."""
+    """Read all samples, and multiply the solver's block."""
     plan, number = job.plan, iteration.passes + 1
     block = iteration.block
     how: dict[str, Any] = {"precision": iteration.precision, "product_rows": plan.product_rows}
@@ -139,7 +138,7 @@ def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
     label = f"products with {block.shape[1]} vectors"
     is_small = 2 * plan.product_rows * block.size < THREADED_FLOPS
     with (
-        job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)),
+        job.reporting_pass(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)),
         one_blas_thread() if is_small else nullcontext(),
     ):
         return task.fold(job, iteration.checkpoint(job))

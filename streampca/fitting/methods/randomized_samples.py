@@ -1,15 +1,15 @@
-"""Method 'randomized' where there are fewer samples than features: block Lanczos on the Gram matrix, never formed.
+"""Method 'randomized' for fewer samples than features: block Lanczos on the Gram matrix, which is never formed.
 
-G = X X^T of centred samples has the nonzero eigenvalues of S, and vectors are only as long as there are samples: a
-million features take no more memory than they take to read. A pass multiplies a block, X (X^T U), range by range of
-features with all samples of it in memory, as the dual method reads (*sweep*, or sweeps of a *scratch* copy); and as
-that method does, a last pass makes components of the eigenvectors, X^T u / sqrt(mu), finds what is still wrong with
-them by their products with one another, and bounds the errors of what is stored.
+G = X X^T of centred samples has the nonzero eigenvalues of S, and vectors have one entry for each sample: a million
+features need no more memory than reading them. A pass multiplies a block, X (X^T U), range by range of features with
+all samples in memory, as the dual method reads (*sweep*, or sweeps of a *scratch* copy). As in that method, a last pass
+computes components from the eigenvectors, X^T u / sqrt(mu), corrects them by their products with one another, and
+bounds the errors of the stored components.
 
-Blocks are orthogonal to the roots of the weights (to ones, where all are equal), as all eigenvectors of G with a value
-are: so the mean need not be known. Of vectors U the components leave no more of S than U leaves of G: with Theta =
-U^T G U that is G - G U Theta^-1 U^T G, which no quadratic form of (I - U U^T) G (I - U U^T) is less than. So one bound
-of what was left outside holds for both.
+Blocks are orthogonal to the roots of the weights (to ones, if all are equal), as are all eigenvectors of G with a
+nonzero eigenvalue: so the mean need not be known. For vectors U, the part of S outside the components is no larger than
+the part of G outside U: with Theta = U^T G U the former is G - G U Theta^-1 U^T G, whose quadratic form is at most that
+of (I - U U^T) G (I - U U^T). So one bound on the eigenvalues outside holds for both.
 
 Cost: 4 n p l flops a pass for a block of l vectors, 2 n p k for the components, and about 4 n l flops for every column
 of the basis.
@@ -38,21 +38,21 @@ from .gram_pairs import RANKS, STORED_RANKS, Pairs
 from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 
-_STREAM = 3  # apart from the start blocks of solvers, and from those along features
+_STREAM = 3  # separates these draws from the start blocks of solvers, and from those along features
 
 
 @dataclass(kw_only=True)
 class SampleIteration(LanczosIteration[GramBlock]):
-    """An iteration on the Gram matrix.
+    """Iteration on the Gram matrix.
 
     Attributes
     ----------
     roots : ndarray of shape (n,)
-        Of the samples' weights.
+        Square roots of the samples' weights.
     stored : bool
         Whether components are written as they are computed.
     along, along_rounding : ndarray of shape (n, 8) or None
-        X W for random directions of features, and the error of it; once they are measured.
+        X W for random directions of features, and its error; None before they are measured.
     """
 
     roots: Float64
@@ -68,17 +68,17 @@ class SampleIteration(LanczosIteration[GramBlock]):
     def _measure(self, found: GramBlock, job: Job) -> None:
         """See `LanczosIteration`."""
         measured = found.probes()
-        assert measured is not None  # noqa: S101 - who calls this has seen to it
+        assert measured is not None  # noqa: S101 - called for measured passes only
         for products in (measured.products, measured.along):
             check_products(products, job.collection.source, job.plan)
         self.products, self.rounding = measured.products * self.scale, measured.products_rounding * self.scale
         self.along, self.along_rounding = measured.along, measured.along_rounding
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
-        """See `LanczosIteration.step`; the next block keeps to what is orthogonal to the roots.
+        """See `LanczosIteration.step`; the next block is made orthogonal to the roots.
 
-        What rounding puts along them no product takes off, and each step would make it larger by what it makes rests
-        longer: twentyfold, where components settle slowly.
+        Products do not remove a part along the roots that is due to rounding, and each step would magnify it by the
+        factor that normalises the rest of the product: twentyfold if components settle slowly.
         """
         super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
@@ -95,27 +95,27 @@ def fit_along_samples(job: Job) -> Decomposition:
         return pairs
 
     pairs, basis = with_components(job, find)
-    found, solution = decomposed(basis, pairs, job), pairs.solution
+    decomposition, solution = decomposed(basis, pairs, job), pairs.solution
     outside = solution.next_value
     return replace(
-        found,
+        decomposition,
         passes=passes_beside(plan.schedule) + (0 if plan.reads_once else solution.passes),
-        outside=None if outside is None else outside / (found.total_weight - 1),
+        outside=None if outside is None else outside / (decomposition.total_weight - 1),
     )
 
 
 def _found(reads: Reads, job: Job) -> Pairs:
     """Iterate until the requested pairs have converged."""
     iteration, most = _initial(job), job.plan.request.max_passes
+    # Passes for the scratch copy and the components count against the limit too.
     most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
-
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, reads, job)), job)
     reads.done = iteration.passes
     return _pairs(iteration, chosen, job)
 
 
 def _initial(job: Job) -> SampleIteration:
-    """Return the iteration at its start, from a random block, or at its checkpoint."""
+    """Return the iteration from a random block, or from its checkpoint."""
     plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
     if state is not None:
         return SampleIteration.from_state(state, begin)
@@ -129,23 +129,23 @@ def _initial(job: Job) -> SampleIteration:
 
 
 def _pass(iteration: SampleIteration, reads: Reads, job: Job) -> GramBlock:
-    """Read everything, and multiply what the solver wants."""
+    """Read all samples, and multiply the solver's block."""
     plan, tile, threads = job.plan, job.plan.product_features, thread_count(job.plan.cores)
-    if iteration.precision != plan.precision:  # what is in memory is twice as wide
+    if iteration.precision != plan.precision:  # double products need twice the memory
         tile, threads = in_double(tile, threads)
     block = iteration.block
     how: dict[str, Any] = {"precision": iteration.precision, "product_features": tile, "seed": plan.request.seed}
     roots = None if job.weights is None else iteration.roots
     new = partial(GramBlock, block, roots=roots, measures=iteration.products is None, threads=threads, **how)
     restored = partial(GramBlock.from_state, copy=False, threads=threads)
-    with reads.told(f"products with {block.shape[1]} vectors", iteration.passes + 1):
+    with reads.reporting_pass(f"products with {block.shape[1]} vectors", iteration.passes + 1):
         task = FeaturesTask(new, restored, reads.features, iteration.precision)
         return task.fold(job, iteration.checkpoint(job))
 
 
 @one_blas_thread()
 def _pairs(iteration: SampleIteration, chosen: Solution, job: Job) -> Pairs:
-    """Return the pairs that components are computed from; warn where they are not what was requested."""
+    """Return the pairs from which components are computed; warn if they have not converged."""
     if iteration.products is None or iteration.along is None or iteration.along_rounding is None:
         raise AssertionError("no pass has measured anything")
     plan, values, scale = job.plan, chosen.values, iteration.scale

@@ -1,7 +1,7 @@
-"""The start of block Lanczos: the components of a few samples, and random columns.
+"""Start of block Lanczos: the components of a few samples, and random columns.
 
-From the sample alone the iteration can converge, residuals and all, to the wrong components: what no sample holds is
-never multiplied. Random columns hold a little of everything.
+From the sample alone, the iteration can converge to the wrong components, with small residuals: directions that the
+sample lacks are never multiplied. Random columns contain a part of every direction.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ...readers import Collection
 from .data_checks import bad_sample
 from .job import Array, Float64, Job
 
-RANDOM = 10  # columns that are random, or half of a narrow block
-NEGLIGIBLE = 1e-10  # of the sample's first variance: directions below are left to chance
-_STREAM = 2  # apart from the start blocks of solvers
+RANDOM = 10  # number of random columns, at most half of a narrow block
+NEGLIGIBLE = 1e-10  # share of the sample's first variance below which directions are dropped
+_STREAM = 2  # separates these draws from the start blocks of solvers
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Start:
     Attributes
     ----------
     centre : ndarray of shape (p,)
-        Mean of the sample; whole numbers for whole numbers.
+        Mean of the sample; rounded for whole numbers.
     block : ndarray of shape (p, l)
         Columns that span the first block; not orthogonal.
     """
@@ -42,7 +42,7 @@ class Start:
 
 @one_blas_thread()
 def started(job: Job) -> Start:
-    """Read a sample, and make a start of it.
+    """Read a sample, and return the start of the iteration.
 
     Raises
     ------
@@ -53,46 +53,47 @@ def started(job: Job) -> Start:
     n = collection.n_samples
     rows = _sampled(collection, sample_runs(n, sample_rows(n, width), collection.chunks.samples), job.weights)
     exponent = int(np.frexp(np.abs(rows).max())[1])
-    np.ldexp(rows, -exponent, out=rows)  # exact; sums and differences of the largest numbers would overflow
+    np.ldexp(rows, -exponent, out=rows)  # exact, and prevents overflow of sums and differences of the largest numbers
     mean = rows.mean(axis=0, dtype=np.float64)
     centre = np.ldexp(mean, exponent)
     rows -= mean.astype(rows.dtype)
-    rows /= max(float(np.abs(rows).max()), np.finfo(rows.dtype).tiny)  # directions know no scale, and squares do
+    # The scale does not change directions, and without it squares could overflow.
+    rows /= max(float(np.abs(rows).max()), np.finfo(rows.dtype).tiny)
     if collection.dtype.kind in "biu":
         centre = np.rint(centre)
     random = min(RANDOM, -(-width // 2))
     block: Float64 = np.empty((collection.n_features, width), order="F")
-    found = _leading(rows, width - random)
-    block[:, : found.shape[1]] = found
+    leading = _leading(rows, width - random)
+    block[:, : leading.shape[1]] = leading
     rng = np.random.default_rng([_STREAM, job.plan.request.seed])
-    for column in range(found.shape[1], width):
+    for column in range(leading.shape[1], width):
         block[:, column] = rng.standard_normal(len(block)) / len(block) ** 0.5
     return Start(centre, block)
 
 
 def sample_runs(n: int, count: int, chunk: int) -> list[Span]:
-    """Runs of samples, `count` in all or a few more, spread over `n`, which begin where chunks do and keep to one."""
+    """Return runs of about `count` samples in all, spread over `n`; each begins with a chunk and stays inside it."""
     runs = min(max(SAMPLE_RUNS, -(-count // chunk)), count)
     starts = sorted({i * n // runs // chunk * chunk for i in range(runs)})
-    size = -(-count // len(starts))  # of few large chunks, longer runs
+    size = -(-count // len(starts))  # with few large chunks, runs are longer
     ends = [*starts[1:], n]
     return [Span(start, min(start + size, end)) for start, end in zip(starts, ends, strict=True)]
 
 
 def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) -> Array:
-    """Read the samples of some runs that have a weight, or the first that has, as float32 where that is exact."""
+    """Read the samples of nonzero weight in runs, or the first such sample, as float32 if that is exact."""
     narrow = collection.dtype.itemsize <= (4 if collection.dtype.kind == "f" else 2)
     rows = np.empty((sum(run.size for run in runs), collection.n_features), np.float32 if narrow else np.float64)
     filled = 0
     for run in runs:
         read = collection.read(slice(*run))
-        some = rows[filled : filled + len(read)]
-        some[...] = read
+        target = rows[filled : filled + len(read)]
+        target[...] = read
         kept = np.arange(len(read)) if weights is None else np.flatnonzero(weights[slice(*run)])
-        bad = kept[~np.isfinite(some[kept]).all(axis=1)]
+        bad = kept[~np.isfinite(target[kept]).all(axis=1)]
         if len(bad):
             raise bad_sample(not_finite(read[bad[0] :][:1], run.start + int(bad[0]), "double"), collection)
-        some[: len(kept)] = some[kept]
+        target[: len(kept)] = target[kept]
         filled += len(kept)
     if filled == 0 and weights is not None:
         first = int(np.argmax(weights > 0))
@@ -101,7 +102,7 @@ def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) 
 
 
 def _leading(rows: Array, count: int) -> Float64:
-    """Leading right singular vectors of centred rows, (p, count) or fewer, good enough to start from."""
+    """Return approximate leading right singular vectors of centred rows, (p, count) or fewer."""
     gram = (rows @ rows.T).astype(np.float64)
     first = max(0, len(rows) - count)
     if count <= 0 or not len(rows):

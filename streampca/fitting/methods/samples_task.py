@@ -1,4 +1,4 @@
-"""`SamplesTask`: blocking, buffers, and which file an error is attributed to, of tasks that read blocks of samples."""
+"""`SamplesTask`: blocks, buffers and errors of tasks that read blocks of samples."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class SamplesTask(AccumulatorTask[A]):
     Attributes
     ----------
     collection : Collection
-        What is read.
+        Collection to read.
     block_rows : int
-        Samples read at a time.
+        Number of samples read at a time.
     weights : ndarray of shape (n,) or None
-        How often each counts.
+        Weight of each sample.
     buffers : int
-        Blocks that are in memory at once.
+        Number of blocks in memory at once.
     remedy : str
-        As in `Job`.
+        See `Job`.
     """
 
     collection: Collection
@@ -50,9 +50,9 @@ class SamplesTask(AccumulatorTask[A]):
         return cls(new, restored, job.collection, plan.block_rows, job.weights, buffers, job.remedy)
 
     def _allocate_buffers(self) -> None:
-        """Take the memory that blocks are read into, once and in this thread.
+        """Allocate the memory that blocks are read into, once and in this thread.
 
-        What a thread that reads ahead takes and gives back stays in a pool of that thread's (`machine.share_pools`).
+        Memory that a reading thread allocates and frees stays in a pool of that thread (`machine.share_pools`).
         """
         count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
         while self.collection.fills and len(self._buffers) < self.buffers:
@@ -62,11 +62,11 @@ class SamplesTask(AccumulatorTask[A]):
         self._buffers.clear()
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """Blocks that end at multiples of the plan's block length."""
+        """Return blocks that end at multiples of the plan's block length."""
         return blocks_of(span, self.block_rows)
 
     def counts(self, block: Span) -> BlockDone:
-        """Samples of a block, and their bytes."""
+        """Return the number of samples of a block, and their bytes."""
         return BlockDone(block.size, block.size * self.collection.row_bytes)
 
     def fetch(self, block: Span) -> tuple[Array, Array | None]:
@@ -79,7 +79,7 @@ class SamplesTask(AccumulatorTask[A]):
         return rows, buffer
 
     def feed(self, accumulator: A, block: Span, fetched: tuple[Array, Array | None]) -> None:
-        """Absorb a block; name the sample and its file when it holds no number."""
+        """Absorb a block; an error names the sample that is not finite, and its file."""
         rows, buffer = fetched
         weights = None if self.weights is None else self.weights[slice(*block)]
         try:

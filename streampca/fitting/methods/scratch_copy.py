@@ -1,7 +1,7 @@
-"""A scratch copy: a collection written once to a file that is quick to read by ranges of features, then thrown away.
+"""Scratch copy: a collection written once to a temporary file that is fast to read by ranges of features.
 
-Ranges of features follow one another, each with all its samples, so that a range is one contiguous read; values stay
-as they are, prepared. It lies where its name says (beside the output), never in the system's temporary folder.
+Ranges of features follow one another, each with all samples, so that a range is one contiguous read. Values are stored
+as prepared. The file is at a given path (beside the output), never in the system's temporary folder.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ...storage.disk import bytes_on_disk, open_own
 from ...storage.free_space import check_free_space, writing
 from .job import Job, one_span
 
-STAGE = "scratch"  # of copying
+STAGE = "scratch"  # name of the stage of copying
 
 
 class ScratchCopy(Filled):
-    """A collection read from its scratch copy; for this process only, as its file is open.
+    """Collection read from its scratch copy; for this process only, as the file is open.
 
     Parameters
     ----------
     file : file
-        Open for reading and writing.
+        File, open for reading and writing.
     copied : Collection
-        What it is a copy of.
+        Copied collection.
     width : int
-        Features to a range; the last may have fewer.
+        Number of features of a range; the last can have fewer.
     """
 
     def __init__(self, file: IO[bytes], copied: Collection, width: int) -> None:
@@ -49,45 +49,46 @@ class ScratchCopy(Filled):
 
     @property
     def chunks(self) -> Chunks:
-        """A range of features of one sample can be read alone."""
+        """Smallest piece that can be read: a range of features of one sample."""
         return Chunks(1, self._width)
 
     def where(self, index: int) -> str:
-        """Return what the collection that was copied says."""
+        """Return the place of a sample in the copied collection."""
         return self.copied.where(index)
 
     def sample_names(self) -> Sequence[str] | None:
-        """Return what the collection that was copied says."""
+        """Return the names of the copied collection's samples."""
         return self.copied.sample_names()
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
-        """Read into an array, directly where that is a whole range; see `Collection.read_into`."""
-        wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
-        for part in blocks_of(wanted, self._width):
+        """Read into an array, directly if it is a whole range; see `Collection.read_into`."""
+        requested = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
+        for part in blocks_of(requested, self._width):
             whole = self._range(part.start)
-            direct = part == whole == wanted
+            direct = part == whole == requested
             piece = out if direct else np.empty((len(out), whole.size), self.dtype)
             self._fill(piece, self._offset(whole, rows.start))
             if not direct:
+                # Storage is read by whole ranges: cut out the requested features.
                 kept = piece[:, part.start - whole.start : part.stop - whole.start]
-                out[:, part.start - wanted.start : part.stop - wanted.start] = kept
+                out[:, part.start - requested.start : part.stop - requested.start] = kept
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Nothing beside the file, which is on disk when this returns."""
+        """Sync the file, which is the whole state."""
         os.fsync(self._file.fileno())
         return {}
 
     def write(self, start: int, block: Array) -> None:
-        """Write samples `start` onwards, all their features."""
+        """Write all features of samples `start` onwards."""
         for part in blocks_of(Span(0, self.n_features), self._width):
             piece = np.ascontiguousarray(block[:, slice(*part)])
-            left, offset = memoryview(piece.data).cast("B"), self._offset(part, start)
-            while left:
-                count = os.pwrite(self._file.fileno(), left, offset)
-                left, offset = left[count:], offset + count
+            remaining, offset = memoryview(piece.data).cast("B"), self._offset(part, start)
+            while remaining:
+                count = os.pwrite(self._file.fileno(), remaining, offset)
+                remaining, offset = remaining[count:], offset + count
 
     def holds(self, rows: int) -> bool:
-        """Return whether the file is as long as so many samples, all their features, make it."""
+        """Return whether the file is long enough for the first `rows` samples."""
         last = self._range(self.n_features - 1)
         return os.fstat(self._file.fileno()).st_size >= (self._offset(last, rows) if rows else 0)
 
@@ -96,31 +97,31 @@ class ScratchCopy(Filled):
         return Span(start, min(start + self._width, self.n_features))
 
     def _offset(self, whole: Span, row: int) -> int:
-        """Return where a sample of a range of features begins in the file, in bytes."""
+        """Return the offset in the file, in bytes, of a sample of a range of features."""
         return (whole.start * self.n_samples + row * whole.size) * self.dtype.itemsize
 
     def _fill(self, piece: Array, offset: int) -> None:
-        left = memoryview(piece.data).cast("B")
-        while left:
-            count = os.preadv(self._file.fileno(), [left], offset)
+        remaining = memoryview(piece.data).cast("B")
+        while remaining:
+            count = os.preadv(self._file.fileno(), [remaining], offset)
             if count == 0:
                 raise SourceError(
                     f"the scratch copy of {self.source} was cut short while it was read; fit again to make it anew."
                 )
-            left, offset = left[count:], offset + count
+            remaining, offset = remaining[count:], offset + count
 
 
 @contextmanager
 def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
-    """Copy a collection to a file that is gone when the block ends, and when the process does, however that ends.
+    """Copy a collection to a file that is removed when the block or the process ends, however that ends.
 
-    Without checkpoints, the file loses its name as soon as it is open: nobody else finds it, and the system takes
-    its space back. Where it is, the file has the name, and stays.
+    Without checkpoints, the name of the file is removed as soon as it is open: no other process finds it, and the
+    system reclaims its space. With checkpoints, the file keeps its name and stays.
 
     Raises
     ------
     OutputError
-        If the disk has too little space for it, or it cannot be written.
+        If the disk has too little space, or the file cannot be written.
     """
     path, plan, source = job.scratch or "", job.plan, job.collection.source
     folder = os.path.dirname(os.path.abspath(path))
@@ -128,12 +129,12 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
         os.makedirs(folder, exist_ok=True)
     remedy = "free some space, or choose another folder by --scratch (scratch=)."
     checkpoint = job.checkpoint(STAGE)
-    there = 0 if checkpoint is None else bytes_on_disk(path)
-    check_free_space(path, plan.bytes_written - there, f"a scratch copy of {source}", remedy)
+    existing = 0 if checkpoint is None else bytes_on_disk(path)
+    check_free_space(path, plan.bytes_written - existing, f"a scratch copy of {source}", remedy)
     with _file(path, checkpoint is None) as file:
         copy = ScratchCopy(file, job.collection, plan.block_features)
         if checkpoint is not None and (saved := checkpoint.load(0)) and not copy.holds(saved.at):
-            checkpoint.restart()  # the file was removed, or cut short
+            checkpoint.restart()  # the file was removed or truncated
         _write(copy, path, job, checkpoint)
         hand_back()
         yield copy
@@ -141,7 +142,7 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
 
 @contextmanager
 def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
-    """Open the file; one that is resumable is removed with the checkpoint."""
+    """Open the file; a resumable one is removed with the checkpoint."""
     with writing(path):
         if loses_its_name:
             folder, name = os.path.split(os.path.abspath(path))
@@ -155,25 +156,25 @@ def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Copy blocks of samples; what is added up is the file."""
+    """Copy blocks of samples; the accumulator is the file."""
 
     copy: ScratchCopy
     block_rows: int
 
     def start(self) -> ScratchCopy:
-        """Return the copy, to be written from its beginning."""
+        """Return the copy, to be written from the beginning."""
         return self.copy
 
     def restore(self, state: dict[str, Array]) -> ScratchCopy:
-        """Return the copy: what was written is there still."""
+        """Return the copy, which holds what was written."""
         return self.copy
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """Blocks of samples, whole chunks of storage where they fit."""
+        """Return blocks of samples, whole chunks of storage if they fit."""
         return blocks_of(span, self.block_rows)
 
     def counts(self, block: Span) -> BlockDone:
-        """Samples of a block, and their bytes."""
+        """Return the number of samples of a block, and their bytes."""
         return BlockDone(block.size, block.size * self.copy.copied.row_bytes)
 
     def fetch(self, block: Span) -> Array:
@@ -181,7 +182,7 @@ class CopyTask:
         return self.copy.copied.read(slice(*block))
 
     def feed(self, accumulator: ScratchCopy, block: Span, fetched: Array) -> None:
-        """Write it."""
+        """Write a block."""
         accumulator.write(block.start, fetched)
 
 
@@ -189,6 +190,7 @@ def _write(copy: ScratchCopy, path: str, job: Job, checkpoint: StageCheckpoint |
     plan, collection = job.plan, job.collection
     passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
     spans = (Span(0, collection.n_samples),)
-    with job.told(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)), writing(path):
+    started = PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)
+    with job.reporting_pass(started), writing(path):
         task = CopyTask(copy, plan.block_rows)
         LocalExecutor().fold(task, spans, one_span, listener=job.listener, checkpoint=checkpoint)

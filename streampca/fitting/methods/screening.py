@@ -1,10 +1,10 @@
-"""Supervised principal components: those of the features that correlate with a number, which is regressed on them.
+"""Supervised principal components: of features that correlate with a target number, which is regressed on them.
 
-A feature's score is s_j = x_j^T y / sqrt(x_j^T x_j) of centred samples and target; over |y| it is their correlation.
-Features of |correlation| of at least a threshold are kept, and the target is regressed on their leading components. The
-threshold is that of the number of features that predicts left-out samples best. Each training set scores and keeps
-features of its own, as features kept by all samples would have been chosen with the left-out ones (Hastie, Tibshirani
-and Friedman, 7.10.2).
+The score of a feature is s_j = x_j^T y / sqrt(x_j^T x_j) for centred samples and target; divided by |y| it is their
+correlation. Features with |correlation| of at least a threshold are kept, and the target is regressed on their leading
+components. The threshold corresponds to the number of features that predicts left-out samples best. Each training set
+scores and selects its own features, because features selected by all samples would depend on the left-out ones (Hastie,
+Tibshirani and Friedman, 7.10.2).
 
 References
 ----------
@@ -47,7 +47,7 @@ def fit_screening(job: Job) -> Decomposition:
     DataError
         If a sample holds NaN or infinity, all samples are equal, or no feature reaches the threshold.
     BudgetError
-        If more features reach a given threshold than the memory allows.
+        If more features reach a given threshold than memory allows.
     """
     plan, source = job.plan, job.collection.source
     folds = Folds.of(job)
@@ -65,34 +65,34 @@ def fit_screening(job: Job) -> Decomposition:
     moments = moments.of_features(features)
     hand_back()
     screen = Screen(moments, _scatters(job, folds, features), folds)
-    *training, order = (np.searchsorted(features, each) for each in orders)
+    *training, order = (np.searchsorted(features, chosen) for chosen in orders)
     path = _path(job, screen, training, len(order)) if training else Path(np.empty(0, np.int64), np.empty(0))
-    own = np.sort(order[: path.best] if training else order)
-    job.listener(Solving(f"components of {len(own)} features"))
-    found = screen.training(folds.used).regression(own, plan)
+    kept = np.sort(order[: path.best] if training else order)
+    job.listener(Solving(f"components of {len(kept)} features"))
+    regression = screen.training(folds.used).regression(kept, plan)
     del screen
     hand_back()
-    least = float(np.abs(correlation[features[own]]).min()) if training else plan.request.threshold
-    if training and len(own) == len(order) < len(correlation):
+    least = float(np.abs(correlation[features[kept]]).min()) if training else plan.request.threshold
+    if training and len(kept) == len(order) < len(correlation):
         job.warn(
-            f"the most features tried, {len(own)} of {len(correlation)}, predict best, and more may do better; keep "
+            f"the most features tried, {len(kept)} of {len(correlation)}, predict best, and more may do better; keep "
             f"them by a threshold below {least:.3g} (threshold, --threshold)."
         )
     n_samples, spread = int(np.count_nonzero(folds.weights)), folds.squares(folds.used)
     fields = {
         "correlation": correlation,
         "threshold": least,
-        "target_share": np.square(found.gains) * found.values / spread,
+        "target_share": np.square(regression.gains) * regression.values / spread,
         "tried_features": path.sizes,
         "cv_error": path.errors,
     }
-    return _decomposition(job, whole, found, features[own], n_samples, fields)
+    return _decomposition(job, whole, regression, features[kept], n_samples, fields)
 
 
 class Path(NamedTuple):
-    """Numbers of features to keep, ascending, and the error of predicting left-out samples with each.
+    """Numbers of features, ascending, and the error of predicting left-out samples with each.
 
-    The error is over that of predicting the mean of the other samples.
+    Errors are relative to predicting the mean of the other samples.
     """
 
     sizes: npt.NDArray[np.int64]
@@ -100,12 +100,12 @@ class Path(NamedTuple):
 
     @property
     def best(self) -> int:
-        """Number of features with the least error."""
+        """Number of features with the smallest error."""
         return int(self.sizes[np.argmin(self.errors)])
 
 
 def _path(job: Job, screen: Screen, orders: Sequence[Places], most: int) -> Path:
-    """Cross-validate numbers of features of up to `most`, given the order of each training set."""
+    """Cross-validate numbers of features up to `most`, given the order of features in each training set."""
     sizes = _sizes(job.plan.request.n_components, most)
     job.listener(Solving(f"components of {len(sizes)} numbers of features in each of {len(orders)} training sets"))
     return Path(sizes, screen.errors(orders, sizes, job.plan))
@@ -113,14 +113,14 @@ def _path(job: Job, screen: Screen, orders: Sequence[Places], most: int) -> Path
 
 @dataclass(frozen=True)
 class Folds:
-    """The target, and the folds that samples are dealt into; all are in one where nothing is cross-validated.
+    """Target, and the folds of the samples; a single fold without cross-validation.
 
     Attributes
     ----------
     target, weights : ndarray of shape (n,)
-        Number and weight of each sample.
+        Target and weight of each sample.
     codes : ndarray of int, shape (n,)
-        Fold of each sample. Samples of weight 0 do not change those of others.
+        Fold of each sample. Samples of weight 0 do not affect the folds of others.
     count : int
         Number of folds.
     """
@@ -132,8 +132,8 @@ class Folds:
 
     @classmethod
     def of(cls, job: Job) -> Self:
-        """Deal the samples of a job into the folds of its request, by its seed."""
-        assert job.target is not None  # noqa: S101 - kinds that take this method have one
+        """Distribute the samples of a job over the folds of its request, by its seed."""
+        assert job.target is not None  # noqa: S101 - all kinds of this method have one
         request, target = job.plan.request, job.target.values.reshape(-1).astype(np.float64)
         weights = np.ones(len(target)) if job.weights is None else job.weights
         codes, count = np.zeros(len(target), np.intp), 1
@@ -144,22 +144,22 @@ class Folds:
 
     @property
     def used(self) -> list[int]:
-        """Folds that have samples."""
+        """Folds with samples."""
         return np.unique(self.codes[self.weights > 0]).tolist()  # type: ignore[no-any-return]
 
     def others(self, fold: int) -> list[int]:
-        """Folds that a model is learned from to predict another."""
-        return [each for each in self.used if each != fold]
+        """Return the folds that train the model which predicts a fold."""
+        return [other for other in self.used if other != fold]
 
-    def squares(self, some: Sequence[int]) -> float:
-        """Return the sum of squared distances of the target from its mean, over some folds."""
-        weights = np.where(np.isin(self.codes, some), self.weights, 0.0)
+    def squares(self, folds: Sequence[int]) -> float:
+        """Return the sum of squared distances of the target from its mean, over these folds."""
+        weights = np.where(np.isin(self.codes, folds), self.weights, 0.0)
         return float(weights @ np.square(self.target - np.average(self.target, weights=weights)))
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Components of some features, and the target regressed on scores along them.
+    """Components of selected features, and the regression of the target on their scores.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Regression:
     vectors : ndarray of shape (m, k)
         Components as columns.
     gains : ndarray of shape (k,)
-        Change of the target with each score; 0 along components whose variance is rounding.
+        Coefficient of each score; 0 along components whose variance is rounding.
     """
 
     values: Float64
@@ -178,20 +178,20 @@ class Regression:
 
 @dataclass(frozen=True)
 class PrincipalSubmatrix:
-    """Some rows and columns, in ascending order, of a symmetric matrix of which the upper triangle is there.
+    """Rows and columns, in ascending order, of a symmetric matrix that is given by its upper triangle.
 
     Attributes
     ----------
     values : ndarray of shape (m, m)
-        These, in Fortran order: their upper triangle is of that of the whole.
+        Values in Fortran order, upper triangle.
     """
 
     values: Float64
 
     @classmethod
-    def of(cls, whole: Float64, own: Places) -> Self:
-        """Return a copy of rows and columns of a matrix in Fortran order."""
-        return cls(whole.T[np.ix_(own, own)].T)
+    def of(cls, whole: Float64, places: Places) -> Self:
+        """Return a copy of rows and columns at these places of a matrix in Fortran order."""
+        return cls(whole.T[np.ix_(places, places)].T)
 
     @property
     def size(self) -> int:
@@ -200,26 +200,26 @@ class PrincipalSubmatrix:
 
     @property
     def trace(self) -> float:
-        """Sum of its eigenvalues."""
+        """Sum of the eigenvalues."""
         return float(np.trace(self.values))
 
     def matrix(self) -> Float64:
-        """Return it anew."""
+        """Return a copy of the matrix."""
         return self.values.copy(order="F")
 
     def multiply(self, block: Float64) -> Float64:
-        """Return its product with a block of columns."""
+        """Return the product with a block of columns."""
         return blas.dsymm(1.0, self.values, block)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The samples of some folds, which a model is learned from.
+    """Samples of several folds, which train a model.
 
     Attributes
     ----------
     moments : GroupMoments
-        Moments of each feature tried over all these samples, with the target for times.
+        Moments of each tried feature over all these samples, with the target as times.
     matrix : ndarray of shape (m, m)
         Scatter matrix of these features, upper triangle, in Fortran order.
     """
@@ -228,9 +228,9 @@ class TrainingSet:
     matrix: Float64
 
     def regression(self, own: Places, plan: Plan) -> Regression:
-        """Return the regression on the components that a plan asks for, of the features at these places, ascending."""
+        """Return the regression on the requested components of the features at these places, ascending."""
         part, products = PrincipalSubmatrix.of(self.matrix, own), self.moments.products[0, own]
-        if not part.trace > 0:  # they are constant in these samples
+        if not part.trace > 0:  # the features are constant in these samples
             return Regression(np.zeros(1), np.eye(len(own), 1), np.zeros(1))
         solution = leading_pairs(part, replace(plan, solver=solver_of(part.size, plan.request.n_components)), silent)
         values, along = solution.values, solution.vectors.T @ products
@@ -241,14 +241,14 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class Screen:
-    """Moments and scatter matrices of the features that are tried, fold by fold.
+    """Moments and scatter matrices of the tried features, fold by fold.
 
     Attributes
     ----------
     moments : GroupMoments
-        Moments of each feature, with the target for times.
+        Moments of each feature, with the target as times.
     matrices : GroupScatter
-        Scatter matrices of the features tried, one for each fold.
+        Scatter matrices of the tried features, one for each fold.
     folds : Folds
         Target and folds.
     """
@@ -257,67 +257,69 @@ class Screen:
     matrices: GroupScatter
     folds: Folds
 
-    def training(self, some: Sequence[int]) -> TrainingSet:
-        """Return the training set of some folds."""
-        return TrainingSet(self.moments.joined(some), self.matrices.joined(some).matrix())
+    def training(self, folds: Sequence[int]) -> TrainingSet:
+        """Return the training set of these folds."""
+        return TrainingSet(self.moments.joined(folds), self.matrices.joined(folds).matrix())
 
     def errors(self, orders: Sequence[Places], sizes: npt.NDArray[np.int64], plan: Plan) -> Float64:
-        """Return the squared error of predicting left-out samples, over that of predicting the mean of the others.
+        """Return squared errors of predicting left-out samples, relative to predicting the mean of the others.
 
         Parameters
         ----------
         orders : sequence of ndarray of int
-            For each fold, the features in the order in which the other folds keep them.
+            For each fold, the features by descending score in the other folds.
         sizes : ndarray of int
             Numbers of features to keep.
         plan : Plan
-            Plan of the fit, which says how many components there are.
+            Plan of the fit, for the number of components.
         """
         errors, spread = np.zeros(len(sizes)), 0.0
         for fold, order in zip(self.folds.used, orders, strict=True):
             training = self.training(self.folds.others(fold))
             spread += self._error(fold, training.moments, np.zeros(self.moments.n_features))
             for place, size in enumerate(sizes.tolist()):
-                own, slope = np.sort(order[:size]), np.zeros(self.moments.n_features)
-                found = training.regression(own, plan)
-                slope[own] = found.vectors @ found.gains
+                kept, slope = np.sort(order[:size]), np.zeros(self.moments.n_features)
+                regression = training.regression(kept, plan)
+                slope[kept] = regression.vectors @ regression.gains
                 errors[place] += self._error(fold, training.moments, slope)
         return errors / spread
 
     def _error(self, fold: int, training: GroupMoments, slope: Float64) -> float:
-        """Return the sum of squared errors over a fold of the means of a training set and a slope of each feature."""
-        own = self.moments
-        apart = own.mean_times[fold] - training.mean_times[0] - (own.means[fold] - training.means[0]) @ slope
+        """Return the sum of squared errors over a fold, by the means of a training set and a slope for each feature."""
+        moments = self.moments
+        apart = moments.mean_times[fold] - training.mean_times[0] - (moments.means[fold] - training.means[0]) @ slope
+        # Sum of (y - mean - slope (x - mean))^2 over the fold, from its moments about its own means.
         squares = slope @ self.matrices.scatters[fold].multiply(slope[:, None])[:, 0]
-        about = self.folds.squares([fold]) - 2 * slope @ own.products[fold] + squares
-        return float(about + own.weights[fold] * apart**2)
+        about = self.folds.squares([fold]) - 2 * slope @ moments.products[fold] + squares
+        return float(about + moments.weights[fold] * apart**2)
 
 
 def correlations(moments: GroupMoments, squares: float) -> Float64:
-    """Return the correlation of each feature with the target, 0 where either is constant.
+    """Return the correlation of each feature with the target, 0 if either is constant.
 
     Parameters
     ----------
     moments : GroupMoments
-        Moments of a single group, with the target for times.
+        Moments of a single group, with the target as times.
     squares : float
         Sum of squared distances of the target from its mean.
     """
     roots = np.sqrt(moments.squares[0] * squares)
-    found: Float64 = np.divide(moments.products[0], roots, out=np.zeros(len(roots)), where=roots > 0)
-    return found.clip(-1.0, 1.0)
+    correlation: Float64 = np.divide(moments.products[0], roots, out=np.zeros(len(roots)), where=roots > 0)
+    return correlation.clip(-1.0, 1.0)
 
 
 def _ranked(moments: GroupMoments, folds: Folds, most: int) -> list[Places]:
-    """Return the features by descending score in each training set, and in all samples: as many of each as fit.
+    """Return the features by descending score in each training set, and in all samples.
 
-    The same number of each, such that they are at most `most` different features together.
+    All sets get the same number of features, the largest for which at most `most` features are different.
     """
     sets = [*(folds.others(fold) for fold in folds.used), folds.used]
     orders, best = [], np.full(moments.n_features, most)
-    for some in sets:
-        scores = np.abs(correlations(moments.joined(some), folds.squares(some)))
+    for training in sets:
+        scores = np.abs(correlations(moments.joined(training), folds.squares(training)))
         order = np.argsort(-scores, kind="stable")[:most]
+        # Best rank of each feature in any set: lists of length r hold the features with a best rank below r.
         best[order] = np.minimum(best[order], np.arange(len(order)))
         orders.append(order)
     ranks = np.sort(best[best < most])
@@ -326,7 +328,7 @@ def _ranked(moments: GroupMoments, folds: Folds, most: int) -> list[Places]:
 
 
 def _over_threshold(job: Job, scores: Float64) -> Places:
-    """Return the features that reach the threshold of a request; refuse one that keeps too few or too many."""
+    """Return the features that reach the threshold of a request; refuse a threshold that keeps too few or too many."""
     request, source, most = job.plan.request, job.collection.source, job.plan.product_features
     threshold, highest = float(request.threshold), np.sort(scores)[::-1]
     kept = np.flatnonzero(scores >= threshold)
@@ -349,36 +351,36 @@ def _over_threshold(job: Job, scores: Float64) -> Places:
 
 
 def _sizes(wanted: Any, most: int) -> npt.NDArray[np.int64]:
-    """Return numbers of features to keep, from the number of components on, each about `STEP` times the last."""
+    """Return numbers of features, from the number of components on, each about `STEP` times the one before."""
     first = min(wanted, most) if isinstance(wanted, int) else 1
     count = math.ceil(math.log(most / first) / math.log(STEP)) + 1
     return np.unique(np.rint(np.geomspace(first, most, count)).astype(np.int64))
 
 
 def _moments(job: Job, folds: Folds) -> GroupMoments:
-    """Add up the moments of each feature with the target, fold by fold."""
+    """Accumulate the moments of each feature with the target, fold by fold."""
     new = partial(GroupMoments, job.collection.n_features, folds.codes, folds.count, folds.target, apart=True)
     task = SamplesTask.of(job, new, partial(GroupMoments.from_state, copy=False))
-    with job.told(PassStarted("scores of features", 1, 2, job.plan.problem.n_samples, job.collection.nbytes)):
+    with job.reporting_pass(PassStarted("scores of features", 1, 2, job.plan.problem.n_samples, job.collection.nbytes)):
         return task.fold(job, job.checkpoint("scores"))
 
 
 def _scatters(job: Job, folds: Folds, features: Places) -> GroupScatter:
-    """Add up the scatter matrices of some features, fold by fold."""
+    """Accumulate the scatter matrices of these features, fold by fold."""
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
-    own = len(features) if len(features) == job.collection.n_features else features
+    selected = len(features) if len(features) == job.collection.n_features else features
     task = SamplesTask.of(
         job,
-        partial(GroupScatter, own, folds.count, folds.codes, **how),
+        partial(GroupScatter, selected, folds.count, folds.codes, **how),
         partial(GroupScatter.from_state, copy=False),
     )
     name = f"scatter matrices of {len(features)} features"
-    with job.told(PassStarted(name, 2, 2, plan.problem.n_samples, job.collection.nbytes)):
-        found = task.fold(job, job.checkpoint("scatters"))
-    for scatter in found.scatters:
+    with job.reporting_pass(PassStarted(name, 2, 2, plan.problem.n_samples, job.collection.nbytes)):
+        scatters = task.fold(job, job.checkpoint("scatters"))
+    for scatter in scatters.scatters:
         scatter.settle()
-    return found
+    return scatters
 
 
 def _decomposition(
@@ -389,7 +391,7 @@ def _decomposition(
     n_samples: int,
     own_fields: dict[str, Any],
 ) -> Decomposition:
-    """Return the components of the features kept, 0 in all others."""
+    """Return the components of the kept features, 0 in all others."""
     plan, count, freedom = job.plan, len(found.values), whole.weight - 1
     kept = np.zeros(whole.n_features, bool)
     kept[features] = True

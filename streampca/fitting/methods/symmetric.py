@@ -1,15 +1,15 @@
-"""The method for a matrix of pairs of samples: eigenpairs of B = H A H, H = I - (1/n) 1 1^T.
+"""Method for a matrix of pairs of samples: eigenpairs of B = H A H, H = I - (1/n) 1 1^T.
 
-A is -1/2 D^2, squares by entry, for a matrix D of distances, or the matrix of a kernel itself.
+A is -1/2 D^2, squared entry by entry, for a matrix D of distances, or the matrix of a kernel itself.
 
-Where the matrix fits it is held and all eigenvalues are found; else block Lanczos multiplies it with blocks of vectors,
-pass after pass (`streampca.accumulators.SymmetricBlock`). B may have negative eigenvalues: distances are then not
-those of points in any Euclidean space, and a matrix of inner products is refused. How large they are together is found
-exactly where all are known, and else bounded, from the Ritz values and from the trace and the Frobenius norm of B,
-which one pass gives.
+If the matrix fits in memory, all eigenvalues are computed; otherwise block Lanczos multiplies it with blocks of
+vectors, pass after pass (`streampca.accumulators.SymmetricBlock`). B can have negative eigenvalues: distances are then
+not those of points in any Euclidean space, and a matrix of inner products is refused. The sum of the negative
+eigenvalues is computed if all are known, and otherwise bounded by the Ritz values and by the trace and the Frobenius
+norm of B, which one pass measures.
 
-The components are the eigenvectors U, their variances eigenvalues over n - 1, the mean that of the columns of A:
-a sample of squared distances d to the fitted ones is then placed at Lambda^-1/2 U^T (-1/2 d - mean) (Gower, 1968).
+The components are the eigenvectors U, their variances are eigenvalues over n - 1, and the mean is that of the columns
+of A: a sample with squared distances d to the fitted ones is placed at Lambda^-1/2 U^T (-1/2 d - mean) (Gower, 1968).
 
 Cost: 2 n^2 l flops a pass for a block of l vectors; 16/3 n^3 for a dense solve.
 """
@@ -48,9 +48,9 @@ from .leading_pairs import chosen_of, wanted_of
 from .samples_task import SamplesTask
 
 EPS = float(np.finfo(np.float64).eps)
-LOOKED_AT = 8  # rows that are compared with their columns where products say that the matrix is not symmetric
+LOOKED_AT = 8  # rows compared with their columns if products show that the matrix is not symmetric
 SKEW = 1e-13  # rounding of A w - A^T w, relative to the largest entry, for each row
-LEAST_NORM = 1e-280  # squared norm of B, below which squares of its eigenvalues lose digits
+LEAST_NORM = 1e-280  # squared norm of B below which squares of its eigenvalues lose digits
 _STREAM = 8  # distinguishes these random numbers from others of the same seed
 
 
@@ -60,17 +60,17 @@ def fit_symmetric(job: Job) -> Decomposition:
     Raises
     ------
     DataError
-        If an entry is not finite, or differs from the one across it; if a distance is negative, or not 0 on the
-        diagonal; if a kernel has negative eigenvalues; or if there is no eigenvalue above 0.
+        If an entry is not finite, or differs from the transposed one; if a distance is negative, or not 0 on the
+        diagonal; if a kernel has negative eigenvalues; or if no eigenvalue is above 0.
     """
     try:
         return _solved(job) if job.plan.solver == "dense" else _iterated(job)
     except EntryError as error:
         source, (row, column) = job.collection.source, (error.row, error.column)
-        wanted = "distances, with zeros on its diagonal" if _is_of_distances(job) else "inner products"
+        expected = "distances, with zeros on its diagonal" if _is_of_distances(job) else "inner products"
         raise DataError(
             f"entry ({row}, {column}) of {source}, counted from 0, {error.problem}; give a symmetric matrix of "
-            f"{wanted}."
+            f"{expected}."
         ) from None
 
 
@@ -83,11 +83,11 @@ class Spectrum:
     trace, norm_squared : float
         Sum of the eigenvalues, and of their squares.
     smallest : float
-        Smallest eigenvalue, or the smallest Ritz value, which is no smaller.
+        Smallest eigenvalue, or the smallest Ritz value, which is at least as large.
     least_negative, most_negative : float
-        Bounds on the sum of the absolute values of negative eigenvalues; equal where all are known.
+        Bounds on the sum of the absolute values of negative eigenvalues; equal if all are known.
     about_negative : float or None
-        An estimate of it between them, where there is one.
+        Estimate of this sum between the bounds, if any.
     """
 
     trace: float
@@ -109,7 +109,7 @@ class Spectrum:
 
     @property
     def estimated_share(self) -> float | None:
-        """Estimate of the share of negative eigenvalues; None where there is none."""
+        """Estimate of the share of negative eigenvalues, if any."""
         return None if self.about_negative is None else self._share(self.about_negative)
 
     def _share(self, negative: float) -> float:
@@ -117,7 +117,7 @@ class Spectrum:
 
     @classmethod
     def known(cls, values: Float64) -> Spectrum:
-        """Return the spectrum whose eigenvalues are all known, descending."""
+        """Return the spectrum, given all eigenvalues, descending."""
         negative = float(np.abs(values[values < 0]).sum())
         return cls(float(values.sum()), float(values @ values), float(values[-1]), negative, negative, negative)
 
@@ -126,11 +126,11 @@ class Spectrum:
 
 
 def _solved(job: Job) -> Decomposition:
-    """Hold the matrix, and solve it as a whole."""
+    """Read the whole matrix into memory, and solve it."""
     plan, n = job.plan, job.collection.n_samples
     new = partial(SymmetricRows, n, distances=_is_of_distances(job))
     task = SamplesTask.of(job, new, partial(SymmetricRows.from_state, copy=False))
-    with job.told(PassStarted("matrix", 1, 1, n, plan.bytes_read)):
+    with job.reporting_pass(PassStarted("matrix", 1, 1, n, plan.bytes_read)):
         matrix = task.fold(job, job.checkpoint("rows")).matrix
     check_symmetric(matrix, tolerance_of(job.collection.dtype))
     largest = max(float(matrix.max()), -float(matrix.min()))
@@ -146,8 +146,8 @@ def _solved(job: Job) -> Decomposition:
         lambda: np.array(matrix, order="F"), wanted_of(plan), most=n - 1, room=plan.dense_room, signed=True
     )
     _warn_of_few(len(solution.values), job)
-    every = np.asarray(solution.spectrum)
-    values = np.delete(every, np.argmin(np.abs(every)))  # without that of the vector of ones, which is 0
+    eigenvalues = np.asarray(solution.spectrum)
+    values = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))  # without the eigenvalue 0 of the vector of ones
     spectrum = Spectrum.known(values)
     _check_kernel(spectrum.smallest, largest, job)
     chosen = chosen_of(solution, spectrum.trace + spectrum.least_negative, plan, job.listener)
@@ -162,7 +162,7 @@ def check_symmetric(matrix: Float64, tolerance: float) -> None:
     Raises
     ------
     EntryError
-        Naming an entry.
+        If it does; names the first entry.
     """
     allowed = tolerance * max(float(matrix.max()), -float(matrix.min()))
     for rows in blocks_of(Span(0, len(matrix)), 256):
@@ -206,7 +206,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     largest: float = 0.0
 
     def _learn(self, found: SymmetricBlock, job: Job, *, may_continue: bool) -> None:
-        """Take over a pass, see `LanczosIteration`, unless the matrix is not symmetric, or not of inner products."""
+        """Store a pass, see `LanczosIteration`; refuse a matrix that is not symmetric, or not of inner products."""
         measured = found.probes()
         if measured is not None:
             check_skew(measured, job)
@@ -214,9 +214,9 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         super()._learn(found, job, may_continue=may_continue)
 
     def _measure(self, found: SymmetricBlock, job: Job) -> None:
-        """Take the measures of the first pass, and refuse a matrix of entries that are too small."""
+        """Store the measures of the first pass; refuse a matrix with entries that are too small."""
         measured = found.probes()
-        assert measured is not None  # noqa: S101 - who calls this has seen to it
+        assert measured is not None  # noqa: S101 - called for measured passes only
         _check_norm(measured.norm_squared, job)
         self.products, self.mean = measured.products * self.scale, measured.means
         self.norm_squared, self.largest = measured.norm_squared * self.scale**2, measured.largest
@@ -228,7 +228,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         block[...] = remove_mean_part(block, np.ones(len(block)))
 
     def _with_direction(self, solution: Solution, job: Job) -> Solution:
-        """Return the pairs whose eigenvalue is positive, and more than rounding."""
+        """Return the pairs with positive eigenvalues above rounding."""
         count, converged = self._directions(solution, self.solver), self.solver.solution is not None
         _warn_of_few(count, job, after=None if converged else self.passes)
         if count == len(solution.values):
@@ -236,15 +236,19 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         return replace(solution.first(count), next_value=0.0) if converged else solution.first(count)
 
     def spectrum(self) -> Spectrum:
-        """Bound the sum of negative eigenvalues by those of the projected matrix, the trace and the Frobenius norm.
+        """Bound the sum of negative eigenvalues by the projected matrix, the trace and the Frobenius norm.
 
-        With B = [[T, C^T], [C, R]] in a basis, negative eigenvalues sum to no less than those of T, and to no more than
-        those of T, the singular values of C, and what the trace and the norm of R allow, together.
+        With B = [[T, C^T], [C, R]] in a basis, the sum of absolute values of negative eigenvalues is at least that of
+        T, and at most that of T plus the singular values of C plus the maximum for the trace and the norm of R.
         """
-        values, n_left, (left, across) = self._values, len(self.solver.columns) - 1 - self.solver.known, self._left()
+        values, (residual_norm, across) = self._values, self._residual_norms()
+        n_rest = len(self.solver.columns) - 1 - self.solver.known
         of_basis = float(np.abs(values[values < 0]).sum())
         rest = self.trace - float(values.sum())
-        of_rest = max(0.0, (max(n_left, 0) ** 0.5 * left - rest) / 2)
+        # Eigenvalues of R with sum `rest` have absolute values that sum to at most the root of their number times the
+        # norm.
+        of_rest = max(0.0, (max(n_rest, 0) ** 0.5 * residual_norm - rest) / 2)
+        # Positive Ritz values above the trace need negative eigenvalues to balance them.
         least = max(of_basis, float(values[values > 0].sum()) - self.trace, 0.0)
         nuclear = float(np.linalg.svd(self.solver.coupling, compute_uv=False).sum()) if across else 0.0
         most, about, unscaled = of_basis + nuclear + of_rest, self._about_negative(), 1 / self.scale
@@ -261,8 +265,8 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         """Estimate the sum of the absolute values of negative eigenvalues by Gauss quadrature from the random block.
 
         Stochastic Lanczos quadrature: for a function f, tr f(B) is about (n - 1) / l times the sum of f(theta) times
-        the squared lengths of what Ritz vectors have in the l columns that the basis begins with (Ubaru, Chen and Saad,
-        2017). None where the basis was restarted, and begins with other columns.
+        the squared lengths of the Ritz vectors' parts in the first l columns of the basis (Ubaru, Chen and Saad, 2017).
+        None if the basis was restarted, and begins with other columns.
         """
         solver = self.solver
         if self.passes * solver.width > solver.limit:
@@ -272,36 +276,38 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         return float(weights @ np.maximum(-values, 0.0)) * (len(solver.columns) - 1) / solver.width
 
     def outside(self, count: int) -> float:
-        """Bound the largest eigenvalue of what the leading pairs leave, by the Frobenius norm of B."""
-        values, (left, _) = self._values, self._left()
+        """Bound the largest eigenvalue outside the leading pairs, by the Frobenius norm of B."""
+        values, (residual_norm, _) = self._values, self._residual_norms()
         if count >= len(values):
-            return left
+            return residual_norm
         _, ritz = ritz_pairs(self.solver.projected)
         unclaimed = self.solver.coupling @ ritz[:, count:]
         across = float(np.linalg.norm(unclaimed, 2)) if unclaimed.size else 0.0
         inside = float(values[count])
-        return (inside + left) / 2 + float(np.hypot((inside - left) / 2, across))
+        # As in `outside_bound_of_basis`: the largest eigenvalue of the matrix of the blocks' norms.
+        return (inside + residual_norm) / 2 + float(np.hypot((inside - residual_norm) / 2, across))
 
     @property
     def _values(self) -> Float64:
         """Ritz values, descending."""
         return ritz_pairs(self.solver.projected)[0]
 
-    def _left(self) -> tuple[float, float]:
-        """Frobenius norms of R, and of C."""
+    def _residual_norms(self) -> tuple[float, float]:
+        """Return the Frobenius norms of R and of C."""
         values, across = self._values, float(np.linalg.norm(self.solver.coupling)) if self.solver.coupling.size else 0.0
-        left = self.norm_squared - float(values @ values) - 2 * across**2
-        return max(left, 1e-15 * self.norm_squared) ** 0.5, across
+        # |B|^2 = |T|^2 + 2 |C|^2 + |R|^2.
+        squares = self.norm_squared - float(values @ values) - 2 * across**2
+        return max(squares, 1e-15 * self.norm_squared) ** 0.5, across
 
     def wrong(self, directions: Float64, count: int) -> Float64:
-        """Bound the errors of the products that the leading pairs come from."""
+        """Bound the errors of the products from which the leading pairs were computed."""
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         solver = self.solver
         values, ritz = ritz_pairs(solver.projected)
         along = (solver.basis.T @ directions).T @ ritz[:, :count] * values[:count]
-        beside = (directions.T @ solver.wants) @ (solver.coupling @ ritz[:, :count])
-        return product_bounds((solver.basis.T @ self.products).T @ ritz[:, :count], along + beside)
+        residual = (directions.T @ solver.wants) @ (solver.coupling @ ritz[:, :count])
+        return product_bounds((solver.basis.T @ self.products).T @ ritz[:, :count], along + residual)
 
 
 def _iterated(job: Job) -> Decomposition:
@@ -330,7 +336,7 @@ def _iterated(job: Job) -> Decomposition:
 
 
 def _initial(job: Job) -> AlongRows:
-    """Return the iteration at its start, from a random block, or at its checkpoint."""
+    """Return the iteration from a random block, or from its checkpoint."""
     plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
     if state is not None:
         return AlongRows.from_state(state, begin)
@@ -343,25 +349,25 @@ def _initial(job: Job) -> AlongRows:
 
 
 def _pass(iteration: AlongRows, job: Job) -> SymmetricBlock:
-    """Read everything, and multiply what the solver wants."""
+    """Read all rows, and multiply the solver's block."""
     plan, block = job.plan, iteration.block
     how: dict[str, Any] = {"product_rows": plan.product_rows, "seed": plan.request.seed}
     how |= {"distances": _is_of_distances(job), "measures": iteration.products is None}
     task = SamplesTask.of(job, partial(SymmetricBlock, block, **how), partial(SymmetricBlock.from_state, copy=False))
     label, n = f"products with {block.shape[1]} vectors", plan.problem.n_samples
-    with job.told(PassStarted(label, iteration.passes + 1, None, n, job.collection.nbytes)):
+    with job.reporting_pass(PassStarted(label, iteration.passes + 1, None, n, job.collection.nbytes)):
         return task.fold(job, iteration.checkpoint(job))
 
 
 def check_skew(found: MatrixMeasures, job: Job) -> None:
-    """Refuse a matrix whose products with random directions say that it is not symmetric, naming an entry.
+    """Refuse a matrix whose products with random directions show that it is not symmetric, naming an entry.
 
-    Only the rows that differ most from their columns are compared with these, so that an entry is named.
+    To find the entry, only the rows that differ most from their columns are compared with these.
 
     Raises
     ------
     EntryError
-        If an entry differs from the one across it by more than rounding.
+        If an entry differs from the transposed one by more than rounding.
     """
     collection, n, off = job.collection, len(found.skew), np.abs(found.skew)
     allowed = tolerance_of(collection.dtype) * found.largest
@@ -376,16 +382,16 @@ def check_skew(found: MatrixMeasures, job: Job) -> None:
         )
         row = collection.read(slice(place, place + 1))
         distances = _is_of_distances(job)
-        apart = np.abs(entries_of(row, distances=distances)[0] - entries_of(column, distances=distances)[:, 0])
-        if apart.max() > allowed:
-            raise _asymmetric(place, int(np.argmax(apart)))
+        differences = np.abs(entries_of(row, distances=distances)[0] - entries_of(column, distances=distances)[:, 0])
+        if differences.max() > allowed:
+            raise _asymmetric(place, int(np.argmax(differences)))
 
 
 # -- shared by both
 
 
 def _check_norm(norm_squared: float, job: Job) -> None:
-    """Refuse entries so small that float64 does not hold the squares of eigenvalues."""
+    """Refuse entries so small that squares of eigenvalues do not fit float64."""
     if norm_squared < LEAST_NORM:
         raise DataError(
             f"{job.collection.source} holds numbers so small that float64 does not hold their powers; multiply all by "
@@ -394,9 +400,9 @@ def _check_norm(norm_squared: float, job: Job) -> None:
 
 
 def _check_kernel(bound: float, largest: float, job: Job) -> None:
-    """Refuse a matrix of inner products with an eigenvalue further below 0 than errors of its entries explain.
+    """Refuse a matrix of inner products with an eigenvalue that is negative beyond errors of its entries.
 
-    `bound` is no smaller than the smallest eigenvalue: a Ritz value, or the mean of all.
+    `bound` is an upper bound on the smallest eigenvalue: a Ritz value, or the mean of all eigenvalues.
     """
     if _is_of_distances(job):
         return
@@ -415,7 +421,7 @@ def _is_of_distances(job: Job) -> bool:
 
 
 def _warn_of_few(count: int, job: Job, *, after: int | None = None) -> None:
-    """Warn where there are fewer positive eigenvalues than dimensions asked for, or were `after` so many passes."""
+    """Warn if too few eigenvalues are positive, `after` a number of passes if more may follow."""
     asked = job.plan.request.n_components
     if isinstance(asked, int) and count < asked:
         rest = "there are no more" if after is None else f"{counted(after, 'pass')} found no more"
