@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import streampca
 from streampca import plot
 from streampca.accumulators import EntryError, SymmetricBlock, SymmetricRows
-from streampca.accumulators.gram_probes import without
+from streampca.accumulators.gram_probes import remove_mean_part
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.planning import symmetric
 from streampca.testing import AccumulatorLaws
@@ -90,7 +90,7 @@ def way(request, monkeypatch):
 def test_sums_obey_the_laws(cuts):
     """They hold to rounding, as the number of rows converted to float64 at a time depends on the cuts."""
     matrix = DISTANCES[:64, :64].astype(np.float32)
-    block = without(RNG.standard_normal((64, 3)), np.ones(64))
+    block = remove_mean_part(RNG.standard_normal((64, 3)), np.ones(64))
 
     def same(one, other):
         for name, value in one.state().items():
@@ -104,7 +104,7 @@ def test_sums_obey_the_laws(cuts):
 
 def test_products_and_sums_are_those_of_the_centred_matrix():
     """The norm loses no digits where entries are far from 0."""
-    block = without(RNG.standard_normal((300, 4)), np.ones(300))
+    block = remove_mean_part(RNG.standard_normal((300, 4)), np.ones(300))
     found, exact = SymmetricBlock(block), centred(DISTANCES)
     found.update(DISTANCES)
     measured = found.probes()

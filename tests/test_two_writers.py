@@ -74,13 +74,13 @@ def twin(words, folder, barrier, other_ended, said):
     With `other_ended`, the one that has the output waits until the other has ended.
     """
     os.chdir(folder)
-    taken, sign, opened = locking._taken, locking._sign, []
+    acquired, sign, opened = locking._acquired, locking._sign, []
 
-    def taken_by_one(*lock):
+    def acquired_by_one(*lock):
         if not opened:
             barrier.wait(20)
         opened.append(lock)
-        return taken(*lock)
+        return acquired(*lock)
 
     def signed(handle):
         sign(handle)
@@ -88,7 +88,7 @@ def twin(words, folder, barrier, other_ended, said):
             assert other_ended.wait(20)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locking, "_taken", taken_by_one)
+        patch.setattr(locking, "_acquired", acquired_by_one)
         patch.setattr(locking, "_sign", signed)
         patch.setattr("streampca.plot.report.page.drawn", not_drawn)
         found = carried_out(words)

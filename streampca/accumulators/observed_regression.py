@@ -163,11 +163,8 @@ class ObservedRegression(Accumulator):
         self.weight += float(weights.sum())
         self.score_moments += factors.sum(axis=0, dtype=np.float64)
         predicted = np.einsum("ij,ij->i", scores[held[0]], self.vectors[held[1]])
-        self.held += (
-            len(truth),
-            float(np.sum(np.square(truth - predicted))),
-            float(np.sum(np.square(truth, dtype=float))),
-        )
+        errors, squares = np.sum(np.square(truth - predicted)), np.sum(np.square(truth, dtype=float))
+        self.held += len(truth), float(errors), float(squares)
 
     def _centred(self, piece: Array, observed: npt.NDArray[np.bool_]) -> Array:
         """Return rows less the mean, 0 where they are not observed, in working memory."""

@@ -83,10 +83,8 @@ def check_entries(rows: Array, at: int, *, distances: bool) -> None:
     # The tolerance holds for squares of distances, so its root holds for distances.
     nonzero = np.flatnonzero(diagonal > tolerance_of(rows.dtype) ** 0.5 * most)
     if len(nonzero):
-        place = at + int(nonzero[0])
-        raise EntryError(
-            place, place, f"is {diagonal[nonzero[0]]:.6g}, the distance of a sample from itself, which is 0"
-        )
+        place, value = at + int(nonzero[0]), diagonal[nonzero[0]]
+        raise EntryError(place, place, f"is {value:.6g}, the distance of a sample from itself, which is 0")
 
 
 def _first(wrong: npt.NDArray[np.bool_]) -> tuple[int, int]:

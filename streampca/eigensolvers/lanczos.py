@@ -126,7 +126,9 @@ class Lanczos:
             return replace(done, worst=np.inf)._restarted(values, ritz, 0, block.shape[1])._asking(block)
         # A rule depends on the next value too, so that one must have converged as well.
         judged = values[: k + isinstance(self.wanted, Rule)]
-        done = replace(done, worst=done._worst(judged), is_rough=done._is_rough(judged))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = float(np.max(residuals[: len(judged)] / judged, initial=0.0))
+        done = replace(done, worst=worst, is_rough=done._is_rough(judged))
         if block.shape[1] == 0 or done._converged(judged):
             solved = replace(done, solution=done._solution(values, ritz, k))
             return (
@@ -152,10 +154,6 @@ class Lanczos:
         projected[m:, m:] = (corner + corner.T) / 2
         rounding = float(np.linalg.norm(corner - corner.T, axis=0).max(initial=0.0)) / 2
         return projected, rest, max(rounding, self.rounding)
-
-    def _worst(self, values: Float64) -> float:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.max(self.residuals[: len(values)] / values, initial=0.0))
 
     def _converged(self, values: Float64) -> bool:
         allowed = np.maximum(self.tol * values, ROUNDING * len(self.columns) ** 0.5 * values[0])

@@ -1,11 +1,11 @@
 """Figures of a model and its samples.
 
-Each function takes a model, draws into the axes or figure it is given or makes its own, and returns matplotlib axes;
-matplotlib is loaded by the first that is called. Figures are made as objects, never through pyplot: nothing global is
-set, nothing is left open, and any backend the caller chose stays.
+Each function takes a model, draws into given axes or a given figure, or a new one, and returns matplotlib axes; the
+first call loads matplotlib. Figures are created as objects, never through pyplot: no global state changes, no figure is
+left open, and the backend stays the one that the caller chose.
 
-One file a kind of figure, all drawn with `drawing`; `streampca.models.sample_images` decides which part of a sample is
-drawn, and reduces components that are larger than memory to pictures.
+One file per kind of figure, all drawn with `drawing`; `streampca.models.sample_images` decides which part of a sample
+is drawn, and reduces components that are larger than memory to pictures.
 """
 
 from __future__ import annotations

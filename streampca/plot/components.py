@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from .drawing import AnyFigure
 
 OWN, APART = "each component on its own scale", "each channel on its own grey scale"
-NAMED = 0.9  # inches of a row of panels with a name of two lines beside it
-PAGE = 8.0  # inches that a grid of components should not be much wider than
-STRETCHED = 1.35  # times that it is enlarged, at most, to take them
+NAMED = 0.9  # height in inches of a row of panels with a name of two lines beside it
+PAGE = 8.0  # width in inches that a grid of components should not exceed by much
+STRETCHED = 1.35  # largest factor by which a grid is enlarged to this width
 
 
 def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | None = None) -> AxesGrid:
@@ -45,15 +45,15 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
         Samples of shape (y, x) or (y, x, 3); with more axes, up to six slices of each; (x,) as lines. Latitude is
         drawn upwards, whichever way it is stored.
     count : int, default=8
-        Components to draw; fewer where the model has fewer. No others are read.
+        Components to draw, at most those of the model. No others are read.
     figure : matplotlib.figure.Figure or SubFigure, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     ndarray of Axes of shape (count + 1,)
-        The mean's, then the components'. Each component has its own scale, symmetric about zero. Under its share of
-        the variance stands how many digits of it the model's error bound vouches for.
+        Axes of the mean, then of the components. Each component has its own scale, symmetric about zero. Below its
+        share of the variance is its error bound.
 
     Raises
     ------
@@ -69,12 +69,13 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     >>> figure = streampca.plot.mean_and_components(model, count=9)
     """
     model = as_drawn(model)
-    view, count = view_of(model), _some(count, model)
+    view, count = view_of(model), _component_count(count, model)
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
     size = grid_size(view, rows, columns, caption=0.4, rest=0.8)
-    stretch = PAGE / size[0] if 1 < PAGE / size[0] < STRETCHED else 1.0  # of a grid that nearly takes the page
+    stretch = PAGE / size[0] if 1 < PAGE / size[0] < STRETCHED else 1.0  # of a grid that nearly fills the page
     figure = figure if figure is not None else new_figure(size[0] * stretch, size[1] * stretch)
+    # Panels beyond the components stay empty, and are removed.
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in axes[count + 1 :]:
         spare.remove()
@@ -100,7 +101,7 @@ def walks(
     model : PCAModel
         As for `mean_and_components`.
     count : int, default=4
-        Components to walk along; fewer where the model has fewer.
+        Components to walk along, at most those of the model.
     deviations : sequence of float
         Steps, in standard deviations of the scores.
     figure : matplotlib.figure.Figure or SubFigure, optional
@@ -114,7 +115,7 @@ def walks(
     Raises
     ------
     RequestError
-        If `count` is less than 1, or there are no deviations.
+        If `count` is less than 1, or `deviations` are empty.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def walks(
     >>> figure = streampca.plot.walks(model, count=3)
     """
     whole, model = model, as_drawn(model)
-    view, count = view_of(model, FEW), _some(count, model)
+    view, count = view_of(model, FEW), _component_count(count, model)
     if not len(deviations):
         raise RequestError("deviations are empty; give 1 or more, such as (-2, 0, 2).")
     steps = np.asarray(deviations, np.float64)
@@ -155,7 +156,7 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
 
 
 def as_drawn(model: PCAModel) -> PCAModel:
-    """Return the model whose mean and components are drawn: of kernel PCA pre-images, of embeddings those before them.
+    """Return the model to draw: pre-images of kernel PCA, or the PCA of an embedding.
 
     Raises
     ------
@@ -170,7 +171,7 @@ def as_drawn(model: PCAModel) -> PCAModel:
 
 
 def check_components(model: PCAModel) -> None:
-    """Refuse an embedding, as no image is a sum along its axes.
+    """Refuse an embedding, whose axes have no components.
 
     Raises
     ------
@@ -185,15 +186,16 @@ def check_components(model: PCAModel) -> None:
 
 
 def _pre_images(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
-    """Return pictures of pre-images at each step along each component, shaped as those of `_walked`."""
+    """Return pictures of pre-images at each step along each component, in the shape of `_walked`."""
     scores = np.zeros((count, len(deviations), count))
+    # Walk along one component at a time: all other scores stay 0.
     scores[np.arange(count), :, np.arange(count)] = np.sqrt(model.explained_variance[:count])[:, None] * deviations
     images = np.asarray(model.inverse_transform(scores.reshape(-1, count)))
     return np.stack([view.one(image) for image in images]).reshape(count, len(deviations), *view.one(images[0]).shape)
 
 
 def scale_of(view: SampleView, images: Array) -> Array:
-    """Return black and white of pictures (..., pictures, y, x): (1, 2) for all, or (pictures, 2) for each channel."""
+    """Return the values of black and white for pictures (..., pictures, y, x): (1, 2), or (pictures, 2) by channel."""
     if not view.apart:
         return np.array([limits_of(images)])
     at = images.ndim - len(view.picture_shape)
@@ -210,30 +212,31 @@ def grid_size(
     side: float = 0.3,
     least: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the size in inches of a grid of panels, each at `least` so tall and with `caption` of text."""
+    """Return the size in inches of a grid of panels of at least height `least`, each with `caption` of text."""
     return view.wide * columns + side, (max(view.wide * view.aspect, least) + caption) * rows + rest
 
 
 def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
-    """Label a grid of lines once for all; of pictures, write which slices and scales are drawn."""
+    """Label a grid of lines once for all panels; below pictures, name the drawn slices and scales."""
     if view.is_line:
         figure.supxlabel(short_text(view.names[0]), fontsize=SMALL, **LITERAL)
         figure.supylabel(what, fontsize=SMALL)
-    elif said := "; ".join(part for part in (view.note, APART if view.apart else "") if part):
-        figure.supxlabel(said, fontsize=SMALL, **LITERAL)
+    elif text := "; ".join(part for part in (view.note, APART if view.apart else "") if part):
+        figure.supxlabel(text, fontsize=SMALL, **LITERAL)
 
 
-def _some(count: int, model: PCAModel) -> int:
+def _component_count(count: int, model: PCAModel) -> int:
     if count < 1:
         raise RequestError(f"count is {count}; draw at least 1 component.")
     return min(count, model.n_components)
 
 
 def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
-    """Draw the mean, with the coordinates it runs over."""
+    """Draw the mean, with the ranges of its coordinates."""
     mean = mean_pictures(model, view)
     limits = scale_of(view, mean)
     if view.colour is None and not view.is_line and not view.apart:
+        # Colours and channels have scales of their own.
         limits = _no_steeper(limits, _spread(model))
     draw(ax, mean, limits, captions=view.captions, x=view.along)
     ax.set_title(f"mean, {view.note}" if view.note else "mean", fontsize=SMALL, **LITERAL)
@@ -244,14 +247,14 @@ def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
 
 
 def _spread(model: PCAModel) -> float:
-    """Return the standard deviation of a pixel in prepared units, if all pixels had the same."""
+    """Return the standard deviation of a pixel in prepared units, assuming that all pixels have the same."""
     factors = model.frame.factors(np.float64)
-    each = np.broadcast_to(1.0 if factors is None else factors, model.n_features)
-    return float(np.sqrt(model.total_variance / np.einsum("p,p", each, each)))
+    spread = np.broadcast_to(1.0 if factors is None else factors, model.n_features)
+    return float(np.sqrt(model.total_variance / np.einsum("p,p", spread, spread)))
 
 
 def _no_steeper(limits: Array, spread: float) -> Array:
-    """Widen limits to a pixel's typical deviation: an even mean shall look even."""
+    """Widen limits to a pixel's typical deviation, so that an even mean looks even."""
     if np.ptp(limits) >= spread:
         return limits
     middle = float(limits.mean())

@@ -22,16 +22,16 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     figures : Compression
-        As `PCAModel.compression` gives them.
+        Result of `PCAModel.compression`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes of the peak signal-to-noise ratio (dB), or of the root mean square error where no peak is known; a
-        second axes on the right has the bytes of scores, components and mean, in per cent of the original. Where
-        noisy samples were compared with clean ones, their own error is drawn too, and the best number is marked.
+        Axes of the peak signal-to-noise ratio (dB), or of the root mean square error if no peak is known; second axes
+        on the right show the bytes of scores, components and mean, in per cent of the original. If noisy samples were
+        compared with clean ones, the error of the noisy samples is drawn too, and the best number is marked.
 
     Examples
     --------
@@ -46,12 +46,13 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
 
     ax = ax if ax is not None else new_figure(6.4, 4.2).add_subplot()
     numbers = np.asarray(figures.n_components)
-    known = figures.psnr is not None
-    quality = np.asarray(figures.psnr if known else figures.rmse, np.float64)
+    has_peak = figures.psnr is not None
+    # The PSNR of an exact reconstruction is infinite, and leaves a gap.
+    quality = np.asarray(figures.psnr if has_peak else figures.rmse, np.float64)
     ax.plot(numbers, np.where(np.isfinite(quality), quality, np.nan), "o-", color=BLUE, markersize=4, linewidth=1.2)
     _against_clean(ax, figures, quality)
     ax.set_xlabel("components")
-    ax.set_ylabel("PSNR (dB)" if known else "root mean square error", color=BLUE)
+    ax.set_ylabel("PSNR (dB)" if has_peak else "root mean square error", color=BLUE)
     if len(numbers) > 1 and numbers.max() > 30 * numbers.min():
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
@@ -70,10 +71,10 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
 
 def _against_clean(ax: Axes, figures: Compression, quality: Array) -> None:
     """Draw the error of the noisy samples themselves, and the best number of components."""
-    own = figures.given_rmse if figures.psnr is None else figures.given_psnr
-    if own is None:
+    noisy = figures.given_rmse if figures.psnr is None else figures.given_psnr
+    if noisy is None:
         return
-    ax.axhline(own, color="black", linestyle=":", linewidth=1, label="the noisy samples themselves")
+    ax.axhline(noisy, color="black", linestyle=":", linewidth=1, label="the noisy samples themselves")
     at = int(np.flatnonzero(figures.n_components == figures.best)[0])
     label = f"best: {counted(figures.best, 'component')}"
     ax.plot(figures.best, quality[at], "D", color="black", markerfacecolor="none", markersize=9, label=label)

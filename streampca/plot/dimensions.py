@@ -1,4 +1,4 @@
-"""Curves that say how many dimensions, or clusters, an embedding takes."""
+"""Curves that show the number of dimensions or clusters of an embedding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
-    """Draw the share of the variance of geodesic distances that an Isomap leaves, by number of dimensions.
+    """Draw the share of the variance of geodesic distances that an Isomap does not explain, by number of dimensions.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
 def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
     """Draw the smallest eigenvalues of the graph's Laplacian, and the largest gap between two of them.
 
-    As many clusters are far apart as there are eigenvalues before a large gap.
+    The number of eigenvalues before a large gap is the number of well-separated clusters.
 
     Parameters
     ----------
     model : SpectralEmbeddingModel
-        The model; or one of spectral clustering.
+        The model, or a model of spectral clustering.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -95,7 +95,7 @@ def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("eigenvalue")
     ax.set_ylabel("of the graph's Laplacian")
     if len(values) > 2:
-        after = int(np.argmax(np.diff(values[1:]))) + 2  # the first is 0 in every connected graph
+        after = int(np.argmax(np.diff(values[1:]))) + 2  # the first eigenvalue is 0 in every connected graph
         ax.axvline(after + 0.5, color=GREY, linewidth=0.8)
         ax.set_title(f"largest gap: after eigenvalue {after}")
     ax.set_xticks(numbers)

@@ -1,7 +1,7 @@
-"""Drawing in one panel: a sample or component as a grey, colour or signed image, as several, or as a line.
+"""Drawing of one panel: a sample or component as one or several grey, colour or signed images, or as a line.
 
-A panel shows *pictures*: an array (pictures, y, x) or (pictures, y, x, 3), or (1, x) for a line, NaN where nothing is
-known. `streampca.models.sample_images` makes them.
+A panel shows *pictures*: an array (pictures, y, x) or (pictures, y, x, 3), or (1, x) for a line, with NaN for missing
+values. `streampca.models.sample_images` computes them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 AxesGrid: TypeAlias = npt.NDArray[np.object_]
 
 DPI = 150
-SMALL, TINY = 8, 6  # points of the text at a panel, and inside it
+SMALL, TINY = 8, 6  # size in points of text beside a panel, and inside it
 MARGIN = 0.06  # inches around a figure that its layout leaves free
-OUTLINE = "#555555"  # around pixels where nothing is known, such as coasts
-MOST_OUTLINES = 5_000  # lines of them: more are around single pixels, and show nothing
-# Paul Tol's "high-contrast" blue and red, told apart with any colour vision.
+OUTLINE = "#555555"  # outline of missing pixels, such as coasts
+MOST_OUTLINES = 5_000  # lines of outlines; more are around single pixels, and show nothing
+# Paul Tol's "high-contrast" blue and red, which can be distinguished with any colour vision.
 BLUE, RED, GREY = "#004488", "#BB5566", "#BBBBBB"
-MISSING = "#D8D8D8"  # of the hatching where nothing is known: white would look like zero, grey like a value
-LITERAL: dict[str, Any] = {"parse_math": False}  # of every text that comes from a file: a $ is a dollar
+MISSING = "#D8D8D8"  # hatching of missing pixels: white would look like zero, grey like a value
+LITERAL: dict[str, Any] = {"parse_math": False}  # for text from files, in which $ is a dollar sign
 
 
 def draw(
@@ -47,27 +47,27 @@ def draw(
     Parameters
     ----------
     ax : matplotlib.axes.Axes
-        Where.
+        Where to draw.
     pictures : ndarray of shape (pictures, y, x), (pictures, y, x, 3) or (1, x)
         Images, or a line.
     limits : (low, high) or ndarray of shape (pictures, 2), optional
-        Values drawn black and white; by default the least and greatest of all.
+        Values drawn black and white; by default the smallest and largest of all.
     signed : bool, default=False
-        Use a scale from blue over white to red, symmetric about zero; else grey.
+        Use a scale from blue over white to red, symmetric about zero; otherwise grey.
     captions : sequence of str
-        One for each picture; none for one picture.
+        Caption of each picture; none for a single picture.
     x : ndarray of shape (x,), optional
-        Where along the axis the values of a line are.
+        Positions of the values of a line along the axis.
     """
-    given = np.asarray(limits_of(pictures) if limits is None else limits, np.float64)
+    levels = np.asarray(limits_of(pictures) if limits is None else limits, np.float64)
     if signed:
-        given = np.array([-1.0, 1.0]) * (np.abs(given).max() or 1.0)
+        levels = np.array([-1.0, 1.0]) * (np.abs(levels).max() or 1.0)
     if pictures.ndim == 2:
-        _line(ax, np.arange(pictures.shape[1]) if x is None else x, pictures[0], given.ravel(), signed)
+        _line(ax, np.arange(pictures.shape[1]) if x is None else x, pictures[0], levels.ravel(), signed)
         return
     layout = layout_of(pictures.shape)
-    each = np.broadcast_to(given, (len(pictures), 2))
-    for number, (image, (low, high)) in enumerate(zip(pictures, each, strict=True)):
+    levels_of_pictures = np.broadcast_to(levels, (len(pictures), 2))
+    for number, (image, (low, high)) in enumerate(zip(pictures, levels_of_pictures, strict=True)):
         row, column = divmod(number, layout.columns)
         left, top = column * layout.step_x, row * layout.step_y
         _image(ax, image, (left - 0.5, top - 0.5), (float(low), float(high)), signed)
@@ -81,33 +81,35 @@ def draw(
 
 
 def _image(ax: Axes, image: Array, at: tuple[float, float], limits: tuple[float, float], signed: bool) -> None:
-    """Draw one image with its upper left corner at a place."""
+    """Draw one image with its upper left corner at `at`."""
     from matplotlib.patches import Rectangle
 
     (low, high), (left, top), (tall, wide) = limits, at, image.shape[:2]
-    known: Array = np.isfinite(image) if image.ndim == 2 else np.asarray(np.isfinite(image).all(axis=-1))
+    finite: Array = np.isfinite(image) if image.ndim == 2 else np.asarray(np.isfinite(image).all(axis=-1))
     look: dict[str, Any] = {"extent": (left, left + wide, top + tall, top), "interpolation": "antialiased"}
     if image.ndim == 3:
-        shown = np.clip((np.where(known[..., None], image, low) - low) / ((high - low) or 1.0), 0, 1)
-        ax.imshow(np.concatenate([shown, known[..., None]], axis=-1), **look)
+        shown = np.clip((np.where(finite[..., None], image, low) - low) / ((high - low) or 1.0), 0, 1)
+        # An alpha channel makes missing pixels transparent, so that the hatching shows.
+        ax.imshow(np.concatenate([shown, finite[..., None]], axis=-1), **look)
     else:
         if high <= low:
             low, high = low - 0.5, high + 0.5  # an even image is grey, not black
         ax.imshow(image, cmap="RdBu_r" if signed else "gray", vmin=low, vmax=high, **look)
-    hatch: dict[str, Any] = {} if known.all() else {"hatch": "/////", "zorder": -1}
+    hatch: dict[str, Any] = {} if finite.all() else {"hatch": "/////", "zorder": -1}
     if hatch:
-        _outline(ax, known, at)
+        _outline(ax, finite, at)
     ax.add_patch(
         Rectangle(at, wide, tall, facecolor="none", edgecolor=MISSING if hatch else GREY, linewidth=0.5, **hatch)
     )
 
 
-def _outline(ax: Axes, known: Array, at: tuple[float, float]) -> None:
-    """Draw the outlines of the unknown pixels of an image with its upper left corner at a place."""
+def _outline(ax: Axes, finite: Array, at: tuple[float, float]) -> None:
+    """Draw the outlines of the missing pixels of an image with its upper left corner at `at`."""
     from matplotlib.collections import LineCollection
 
-    row, top, bottom = _runs((known[:, 1:] != known[:, :-1]).T)
-    column, left, right = _runs(known[1:] != known[:-1])
+    # One line for each run of borders between finite and missing pixels, not for each pixel.
+    row, top, bottom = _runs((finite[:, 1:] != finite[:, :-1]).T)
+    column, left, right = _runs(finite[1:] != finite[:-1])
     upright = np.array([[row + 1, top], [row + 1, bottom]])
     level = np.array([[left, column + 1], [right, column + 1]])
     lines = np.moveaxis(np.concatenate([upright, level], axis=-1), -1, 0) + at
@@ -116,7 +118,7 @@ def _outline(ax: Axes, known: Array, at: tuple[float, float]) -> None:
 
 
 def _runs(marked: Array) -> tuple[Array, Array, Array]:
-    """Return the runs of marked entries in the rows of an array: their rows, first entries, and ends."""
+    """Return runs of marked entries in the rows of an array: rows, first entries, and ends."""
     change = np.diff(np.pad(marked, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, starts = np.nonzero(change == 1)
     return rows, starts, np.nonzero(change == -1)[1]
@@ -135,7 +137,7 @@ def _line(ax: Axes, x: Array, values: Array, limits: Array, signed: bool) -> Non
 
 def legend_below(ax: Axes, columns: int = 1) -> None:
     """Add a legend under the label of the horizontal axis."""
-    # In units of the font's size, so that it stays clear of the label however small the axes are.
+    # The padding is in units of the font's size, so that the legend stays clear of the label of small axes too.
     look: dict[str, Any] = {"fontsize": SMALL, "frameon": False, "borderaxespad": 4.8}
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns, **look)
 
@@ -154,10 +156,10 @@ def sign_scale(figure: AnyFigure, axes: AxesGrid, what: str) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return a figure of a size in inches, laid out so that texts do not overlap."""
+    """Return a figure of a size in inches, with a layout in which texts do not overlap."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    # The layout is exact to a few pixels only, by which titles of panels of several pictures would be cut.
+    # The layout is exact to a few pixels only, which would cut titles of panels of several pictures.
     inner = (MARGIN / width, MARGIN / height, 1 - 2 * MARGIN / width, 1 - 2 * MARGIN / height)
     return Figure(figsize=(width, height), dpi=DPI, layout=ConstrainedLayoutEngine(rect=inner))

@@ -1,4 +1,4 @@
-"""Figures of how far an embedding can be trusted: the neighbours it keeps, and the components of its graph."""
+"""Figures of the quality of an embedding: the neighbours it keeps, and the components of its graph."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
-    """Draw the trustworthiness and continuity of an embedding by the number of neighbours that they look at.
+    """Draw the trustworthiness and continuity of an embedding by the number of neighbours.
 
-    Those of as many principal components are drawn beside them, dashed: an embedding is worth its trouble where it is
-    above these.
+    The same measures for as many principal components are dashed: an embedding is worthwhile where it is above these.
 
     Parameters
     ----------
@@ -37,7 +36,7 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ModelError
-        If the model is no embedding, or holds no such measurements.
+        If the model is not an embedding, or holds no such measurements.
 
     Examples
     --------
@@ -47,15 +46,13 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
     >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
     >>> axes = streampca.plot.neighborhoods(model)
     """
-    found = _measured(model, "neighborhoods", "measurements of several numbers of neighbours")
+    curves = _measured(model, "neighborhoods", "measurements of several numbers of neighbours")
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
-    numbers = found["neighbors"]
-    beside = counted(found["components"], "principal component")
+    numbers = curves["neighbors"]
+    reference = counted(curves["components"], "principal component")
     for name, color in (("trustworthiness", BLUE), ("continuity", RED)):
-        ax.plot(numbers, found[name], color=color, marker="o", label=name)
-        ax.plot(
-            numbers, found[f"components_{name}"], color=color, marker=".", linestyle="--", label=f"{name}, {beside}"
-        )
+        ax.plot(numbers, curves[name], color=color, marker="o", label=name)
+        ax.plot(numbers, curves[f"components_{name}"], ".--", color=color, label=f"{name}, {reference}")
     ax.set_xscale("log")
     ax.set_xticks(numbers, [str(number) for number in numbers])
     ax.set_xticks([], minor=True)
@@ -67,7 +64,7 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
 
 
 def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
-    """Draw the sizes of the connected components of the graph that an embedding was found on, the largest first.
+    """Draw the sizes of the connected components of an embedding's graph, the largest first.
 
     Parameters
     ----------
@@ -83,7 +80,7 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ModelError
-        If the model is no embedding, or holds no facts of its graph.
+        If the model is not an embedding, or holds no facts about its graph.
 
     Examples
     --------
@@ -93,10 +90,10 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
     >>> axes = streampca.plot.graph_components(model)
     """
-    found = _measured(model, "facts", "facts of its graph")["components"]
-    assert isinstance(model, EmbeddingModel)  # noqa: S101 - else nothing was measured
+    facts = _measured(model, "facts", "facts of its graph")["components"]
+    assert isinstance(model, EmbeddingModel)  # noqa: S101 - `_measured` refuses others
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
-    sizes = np.array(found["sizes"])
+    sizes = np.array(facts["sizes"])
     numbers = np.arange(1, len(sizes) + 1)
     embedded = 1 if len(model.embedding) < model.n_samples else len(sizes)
     ax.bar_label(ax.bar(numbers[:embedded], sizes[:embedded], color=BLUE, label="embedded"), fmt="{:.0f}")
@@ -106,15 +103,15 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     ax.set_ylim(0.5, 3 * sizes[0])
     ax.set_xticks(numbers)
-    ax.set_xlabel("component" + (f", the largest of {found['count']}" if found["count"] > len(sizes) else ""))
+    ax.set_xlabel("component" + (f", the largest of {facts['count']}" if facts["count"] > len(sizes) else ""))
     ax.set_ylabel("samples")
-    more = f"; {found['connecting']} connect them" if found["count"] > 1 and found["connecting"] is not None else ""
-    ax.set_title(f"{counted(found['count'], 'component')} by {model.n_neighbors} neighbours{more}")
+    more = f"; {facts['connecting']} connect them" if facts["count"] > 1 and facts["connecting"] is not None else ""
+    ax.set_title(f"{counted(facts['count'], 'component')} by {model.n_neighbors} neighbours{more}")
     return ax
 
 
 def _measured(model: PCAModel, name: str, what: str) -> Any:
-    """Return what was measured of an embedding, or refuse another model."""
+    """Return a measurement of an embedding; refuse other models."""
     if not isinstance(model, EmbeddingModel):
         raise ModelError(
             f"{model.name} is of kind {model.kind!r}, and this figure is of embeddings; give one of these."

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..models.pca import PCAModel
     from .score_plots import Labels
 
-_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # or each file would differ from the last
+_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # dates would make equal figures differ
 
 
 def overview(
@@ -42,13 +42,13 @@ def overview(
     model : PCAModel
         The model.
     scores : array of shape (n, k), collection or path of one
-        As `PCAModel.transform` returns them.
+        Result of `PCAModel.transform`.
     samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
         Samples to reconstruct; the first three are read and drawn, or two of more than one slice.
     labels : sequence of shape (n,), optional
         One for each row of the scores.
     n_samples : int, optional
-        How many samples there are, where `scores` are of some of them only.
+        Total number of samples, if `scores` are of some of them only.
 
     Returns
     -------
@@ -80,14 +80,14 @@ def overview(
 
 
 def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str]) -> None:
-    """Write the figure that these axes are on, in the format the file's ending names (png, pdf, svg).
+    """Write the figure of these axes, in the format of the file's ending (png, pdf, svg).
 
-    The same figure gives the same bytes again.
+    The same figure gives the same bytes.
 
     Raises
     ------
     OutputError
-        If the ending names no format or the file cannot be written.
+        If the ending is not of a format, or the file cannot be written.
 
     Examples
     --------
@@ -105,24 +105,24 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
 
 
 def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind: str) -> tuple[float, float]:
-    """Write the figure that these axes are on to a path or an open file, in a format of matplotlib's.
+    """Write the figure of these axes to a path or an open file, in a format of matplotlib.
 
     Returns
     -------
     (float, float)
-        Its width and height in inches.
+        Width and height of the figure in inches.
     """
     from matplotlib import rc_context
 
     figure = _figure_of(figure_or_axes)
     with warnings.catch_warnings(), rc_context({"svg.hashsalt": "streampca"}):
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # of names in other scripts
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # names in other scripts
         figure.savefig(file, dpi=DPI, format=kind, metadata=_UNDATED.get(kind))
     width, height = figure.get_size_inches()
     return float(width), float(height)
 
 
 def _figure_of(figure_or_axes: Any) -> Figure:
-    """Return the whole figure of axes, of a grid of them, or of a part of it."""
+    """Return the whole figure of axes, of a grid of axes, or of a part of a figure."""
     first = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes
     return cast("Figure", getattr(first, "figure", first).canvas.figure)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .drawing import AnyFigure
     from .score_plots import Labels
 
-CUT = (0.5, 99.5)  # per cent of the pixels of all images together, between black and white
+CUT = (0.5, 99.5)  # percentiles of the pixels of all images that are drawn black and white
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-SCATTER = 6.0  # inches that the scatter is wide
+SCATTER = 6.0  # width in inches of the scatter
 
 
 def quantiles(
@@ -44,7 +44,7 @@ def quantiles(
     figure: AnyFigure | None = None,
     n_samples: int | None = None,
 ) -> AxesGrid:
-    """Draw samples by two scores, and images of those nearest to a grid of quantiles in the same arrangement.
+    """Draw samples by two scores, and images of the samples nearest to a grid of quantiles in the same arrangement.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def quantiles(
     scores : array of shape (n, k), collection or path of one
         As `PCAModel.transform` returns them.
     samples : array, sequence or mapping of images, collection, or what `open_collection` takes
-        ``samples[i]`` is the raw image of row i of the scores; only the rows of `nearest_to_quantiles` are read.
+        Raw images, ``samples[i]`` for row i of the scores; only the rows of `nearest_to_quantiles` are read.
     quantiles : sequence of float
         Between 0 and 1, ascending.
     axes : (int, int)
@@ -63,13 +63,13 @@ def quantiles(
     figure : matplotlib.figure.Figure or SubFigure, optional
         Where to draw; a new figure by default.
     n_samples : int, optional
-        How many samples there are, where `scores` are of some of them only; the title says so.
+        Total number of samples, if `scores` are of some of them only; shown in the title.
 
     Returns
     -------
     ndarray of Axes of shape (len(quantiles), len(quantiles))
-        Those of the images, on one scale, of which the extreme 0.5 % of the pixels at either end are black and white.
-        The scatter beside them has lines at the quantiles, and rings around what is shown.
+        Axes of the images, on one scale; the extreme 0.5 % of the pixels at either end are black and white. The scatter
+        beside them has lines at the quantiles, and rings around the shown samples.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def quantiles_size(view: SampleView, count: int) -> tuple[float, float]:
 def nearest_to_quantiles(
     scores: Any, quantiles: Sequence[float] = QUANTILES, axes: tuple[int, int] = (1, 2)
 ) -> npt.NDArray[np.intp]:
-    """Rows whose scores are nearest to the crossings of quantiles of two components.
+    """Return the rows whose scores are nearest to the crossings of quantiles of two components.
 
     Parameters
     ----------
@@ -129,13 +129,13 @@ def nearest_to_quantiles(
     Returns
     -------
     ndarray of int of shape (q, q)
-        Arranged as a picture is: the first component grows to the right, the second upwards, from the last row to the
-        first. One sample can be nearest to several crossings. Costs n q^2 and memory of n.
+        Rows in the arrangement of a picture: the first component grows to the right, the second upwards, from the last
+        row to the first. One sample can be nearest to several crossings. Cost: n q^2 operations, n numbers in memory.
 
     Raises
     ------
     RequestError
-        If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, or scores are none or not
+        If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, or scores are empty or not
         finite.
 
     Examples
@@ -149,23 +149,24 @@ def nearest_to_quantiles(
     """
     scores = scores_of(scores)
     check_axes(axes, scores.shape[1])
-    wanted = np.asarray(quantiles, np.float64)
-    if wanted.size == 0 or not (wanted[0] >= 0 and wanted[-1] <= 1 and np.all(np.diff(wanted) > 0)):
+    levels = np.asarray(quantiles, np.float64)
+    if levels.size == 0 or not (levels[0] >= 0 and levels[-1] <= 1 and np.all(np.diff(levels) > 0)):
         raise RequestError(f"quantiles are {tuple(quantiles)}; give numbers between 0 and 1 that ascend.")
     if len(scores) == 0:
         raise RequestError("there are no scores to take quantiles of; give 1 row or more.")
     x, y = (np.asarray(scores[:, number - 1], np.float64) for number in axes)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise RequestError(f"scores along the components {axes} hold NaN or infinity; leave such samples out.")
-    found = [
-        [int(np.argmin((x - right) ** 2 + (y - up) ** 2)) for right in np.quantile(x, wanted)]
-        for up in np.quantile(y, wanted)[::-1]
+    rows = [
+        [int(np.argmin((x - right) ** 2 + (y - up) ** 2)) for right in np.quantile(x, levels)]
+        for up in np.quantile(y, levels)[::-1]
     ]
-    return np.array(found, np.intp)
+    return np.array(rows, np.intp)
 
 
 def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
-    """Draw samples, as prepared, on one scale; they are read and reduced to pictures one at a time."""
+    """Draw prepared samples on one scale; they are read and reduced to pictures one at a time."""
+    # A sample that is nearest to several crossings is read once.
     rows, where = np.unique(nearest, return_inverse=True)
     of_kernel = model.image_frame if isinstance(model, KernelPCAModel) else None
     frame = of_kernel or model.frame
@@ -179,12 +180,12 @@ def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, n
 
 
 def _without_extremes(view: SampleView, pictures: Array) -> Array:
-    """Return limits without the extreme pixels: one hot pixel would leave all images black."""
-    known, low, high = pictures[np.isfinite(pictures)], -np.inf, np.inf
-    if len(known) and not view.is_line:
-        low, high = map(float, np.percentile(known, CUT, overwrite_input=True))
-    each = np.stack([scale_of(view, np.clip(picture, low, high)) for picture in pictures])
-    return np.stack([each[..., 0].min(axis=0), each[..., 1].max(axis=0)], axis=-1)
+    """Return limits without the extreme pixels, as one hot pixel would make all images black."""
+    values, low, high = pictures[np.isfinite(pictures)], -np.inf, np.inf
+    if len(values) and not view.is_line:
+        low, high = map(float, np.percentile(values, CUT, overwrite_input=True))
+    limits = np.stack([scale_of(view, np.clip(picture, low, high)) for picture in pictures])
+    return np.stack([limits[..., 0].min(axis=0), limits[..., 1].max(axis=0)], axis=-1)
 
 
 def _name_quantiles(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .drawing import AnyFigure
 
 TOGETHER = 16  # components read at a time: those of one storage chunk
-LABEL, TALL = 1.3, 0.7  # inches of the text beside a sample
-UNSEEN = 1e-3  # of a sample's distance from the mean: less is not told from rounding
+LABEL, TALL = 1.3, 0.7  # width and height in inches of the text beside a sample
+UNSEEN = 1e-3  # share of a sample's distance from the mean below which errors are rounding
 
 
 def reconstructions(
@@ -42,7 +42,7 @@ def reconstructions(
     model : PCAModel
         The model.
     samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
-        Before the model's preparation (of any size, if it resizes). The first `count` are read and drawn, as prepared.
+        Raw samples (of any size, if the model resizes). The first `count` are read, prepared and drawn.
     ladder : sequence of int, optional
         Numbers of components; by default up to four between 1 and all, evenly spaced in their logarithm.
     count : int, default=4
@@ -53,13 +53,13 @@ def reconstructions(
     Returns
     -------
     ndarray of Axes of shape (samples drawn, 1 + len(ladder))
-        Originals in the first column. Under each reconstruction stands what is left of the sample's distance from the
-        mean, in features as analysed: 100 % if components explain nothing of it.
+        Originals in the first column. Below each reconstruction is the remaining share of the sample's distance from
+        the mean, in features as analysed: 100 % if the components explain nothing.
 
     Raises
     ------
     RequestError
-        If there is nothing to draw, or the ladder asks for components that the model has not.
+        If there are no samples, or the ladder exceeds the model's components.
     ModelError
         If a sample is not of the shape the model was fitted on, or the model is an embedding.
 
@@ -105,9 +105,9 @@ def unusual(
     model : PCAModel
         The model.
     samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
-        All are drawn, such as ``collection[numbers]``.
+        Samples, all of which are drawn, such as ``collection[numbers]``.
     t2, spe : array_like of shape (n,)
-        Hotelling's T2 and the squared prediction error of each, written beside it.
+        Hotelling's T2 and the squared prediction error of each sample, written beside it.
     names : sequence of shape (n,), optional
         Names of the samples; shown shortened.
     figure : matplotlib.figure.Figure or SubFigure, optional
@@ -116,13 +116,13 @@ def unusual(
     Returns
     -------
     ndarray of Axes of shape (n, 3)
-        Each sample, its reconstruction on the same grey scale, and the difference on a signed scale of its own.
-        Samples are numbered from 1, as `outliers` numbers what is marked in it.
+        Each sample, its reconstruction on the same grey scale, and the difference on a signed scale of its own. Samples
+        are numbered from 1, like the marked ones of `outliers`.
 
     Raises
     ------
     RequestError
-        If there are no samples, or not one number and name for each.
+        If there are no samples, or numbers and names are not one for each.
     ModelError
         If a sample is not of the shape the model was fitted on, or the model is an embedding.
 
@@ -138,9 +138,9 @@ def unusual(
     """
     check_components(model)
     images = _images(model, samples)
-    for what, given in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
-        if len(given) != len(images):
-            raise RequestError(f"{what} has {len(given)} entries for {len(images)} samples; give one for each.")
+    for what, entries in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
+        if len(entries) != len(images):
+            raise RequestError(f"{what} has {len(entries)} entries for {len(images)} samples; give one for each.")
     view = view_of(as_drawn(model), FEW)
     blocks = 1 if len(images) < 4 else 2
     rows = -(-len(images) // blocks)
@@ -186,11 +186,12 @@ class ReconstructedSample:
     Attributes
     ----------
     original : ndarray of shape (pictures, ...)
-        As prepared, scale undone.
+        Prepared sample, with the scale undone.
     versions : sequence of ndarray
-        Of its reconstructions, one for each number of components.
+        Reconstructions, one for each number of components.
     errors : ndarray
-        Distance of each from the sample, over the sample's from the mean, in features as analysed.
+        Distance of each reconstruction from the sample, relative to the sample's distance from the mean, in features as
+        analysed.
     """
 
     original: Float64
@@ -201,7 +202,7 @@ class ReconstructedSample:
 def _reconstructed(
     model: PCAModel, view: SampleView, images: list[Array], steps: list[int]
 ) -> Iterator[ReconstructedSample]:
-    """Yield pictures of samples and their reconstructions, with pictures of a few components in memory at a time."""
+    """Yield pictures of samples and their reconstructions, holding pictures of few components at a time."""
     if isinstance(model, KernelPCAModel):
         yield from _pre_images(model, view, images, steps)
         return
@@ -210,13 +211,13 @@ def _reconstructed(
     scores = np.asarray(subspace.project(normalized), np.float64)
     if subspace.missing == "error":
         distance = squared_lengths(normalized, subspace.mean)
-        left = distance[:, None] - np.cumsum(subspace.along_basis(scores) ** 2, axis=1)[:, np.array(steps) - 1]
-    else:  # over the observed values, where components are not orthogonal
+        remaining = distance[:, None] - np.cumsum(subspace.along_basis(scores) ** 2, axis=1)[:, np.array(steps) - 1]
+    else:  # components are not orthogonal over the observed values alone
         distance = squared_lengths(np.where(np.isfinite(normalized), normalized, subspace.mean), subspace.mean)
-        of = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
-        left = np.stack(of, axis=1)
+        squares = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
+        remaining = np.stack(squares, axis=1)
     del normalized
-    errors = _relative(left, distance)
+    errors = _relative(remaining, distance)
     versions = weighted_pictures(model, view, [subspace.coefficients(scores[:, :step]) for step in steps], numbers)
     for number, row in enumerate(rows):
         original = view.one(frame.images(row[None])[0])
@@ -234,38 +235,39 @@ def _pre_images(
     errors = _relative(distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1], distance)
     versions = [view.read(np.asarray(model.inverse_transform(scores[:, :step]))) for step in steps]
     for number, original in enumerate(view.read(model.image_frame.images(rows))):
-        yield ReconstructedSample(original, np.stack([each[number] for each in versions]), errors[number])
+        yield ReconstructedSample(original, np.stack([version[number] for version in versions]), errors[number])
 
 
-def _relative(left: Float64, distance: Float64) -> Float64:
-    """Return distances from samples over those from the mean, (m, steps), of squares of both."""
-    found: Float64 = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
-    return found
+def _relative(remaining: Float64, distance: Float64) -> Float64:
+    """Return distances from samples relative to distances from the mean, (m, steps), given squares of both."""
+    relative: Float64 = np.sqrt(np.maximum(remaining, 0) / np.where(distance > 0, distance, 1)[:, None])
+    return relative
 
 
 def weighted_pictures(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
     """Return pictures of reconstructions, (steps, samples, ...): components times their weights, (samples, step)."""
     factors, mean = factors_of(model), mean_pictures(model, view)
     versions = np.tile(mean, (len(weights), len(weights[0]), *(1,) * mean.ndim))
-    ends = {each.shape[1] for each in weights}
+    ends = {array.shape[1] for array in weights}
+    # Ranges of components end where a version does, so that each is complete after its last range.
     for start, stop in pairwise(sorted({0, *ends, *range(0, max(ends), TOGETHER)})):
         components = view.read(model.components, start, stop, over=factors)
-        for version, own in zip(versions, weights, strict=True):
-            if stop <= own.shape[1]:
-                version += np.tensordot(own[:, start:stop], components, axes=1)
+        for version, weight in zip(versions, weights, strict=True):
+            if stop <= weight.shape[1]:
+                version += np.tensordot(weight[:, start:stop], components, axes=1)
     if numbers is not None:
-        own = numbers.reshape(1, -1, *(1,) * (versions.ndim - 2))
+        weight = numbers.reshape(1, -1, *(1,) * (versions.ndim - 2))
         if model.preparation.normalize == "mean":
-            versions += own * view.read(np.ones((1, *model.sample_shape)), over=factors)
+            versions += weight * view.read(np.ones((1, *model.sample_shape)), over=factors)
         else:
-            versions *= own
+            versions *= weight
     return versions
 
 
 def prepared_rows(model: PCAModel, images: Sequence[Array], frame: Frame | None = None) -> Array:
-    """Return raw samples, of several sizes if `resize` allows it, as rows of a frame: features (m, p), not normalized.
+    """Return raw samples, of several sizes if the model resizes, as rows of features, (m, p), not normalized.
 
-    Missing values are refused, unless the model has a rule for them.
+    Missing values are refused unless the model has a rule for them.
     """
     frame, rows = frame or model.frame.unnormalized, []
     if frame.lacks_keys:
@@ -284,8 +286,8 @@ def prepared_rows(model: PCAModel, images: Sequence[Array], frame: Frame | None 
 
 def _images(model: PCAModel, samples: Any, count: int | None = None) -> list[Array]:
     samples = model.raw_samples(samples)
-    some = samples[:count] if count is None or count > 0 else []
-    images = [np.asarray(image) for image in some]
+    first = samples[:count] if count is None or count > 0 else []
+    images = [np.asarray(image) for image in first]
     if not images:
         raise RequestError(f"there are no samples to draw; give 1 or more of {format_shape(model.raw_shape)}.")
     return images

@@ -1,4 +1,4 @@
-"""Scatter plots of samples: by their scores, and by how far they lie from the others."""
+"""Scatter plots of samples: by their scores, and by their distances from the others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     Labels: TypeAlias = Sequence[Any] | Array
 
-CROWD = 4_000  # points beyond which a scatter plot shows its own ink and not the data
-MANY = 2_000  # points beyond which a vector file holds them as an image: it would be megabytes of them
-UNEVEN = 1.5  # spreads whose ratio is greater leave nothing to see on equal scales
+CROWD = 4_000  # largest number of points: more cover one another and hide the data
+MANY = 2_000  # number of points above which a vector file holds an image of them, instead of megabytes of points
+UNEVEN = 1.5  # ratio of spreads above which equal scales would hide the smaller one
 UNKNOWN = "unknown"  # name of a label that is NaN
 USUAL = 99  # per cent of the samples below the lines in the figure of outliers
 
-# Paul Tol's "muted" scheme for labels: told apart with any colour vision, and each label has its own marker for print.
+# Paul Tol's "muted" scheme for labels, distinguishable with any colour vision; markers distinguish labels in print.
 _MUTED = ("332288", "CC6677", "117733", "DDCC77", "88CCEE", "882255", "44AA99", "999933", "AA4499", "555555")
 _MARKERS = "os^DvPX<>*"
 
@@ -47,19 +47,19 @@ def scores(
     Parameters
     ----------
     model : PCAModel
-        Gives the components' shares of the variance.
+        Model, for the components' shares of the variance.
     scores : array of shape (n, k), collection or path of one
-        As `PCAModel.transform` returns them or `PCAModel.write_scores` writes them. Beyond 4000 samples, 4000 taken
-        at random are drawn over the density of all. A single component is drawn as a histogram.
+        Result of `PCAModel.transform` or `PCAModel.write_scores`. Of more than 4000 samples, a random choice of 4000 is
+        drawn over the density of all. A single component is drawn as a histogram.
     labels : sequence of shape (n,), optional
-        Colours the samples: names and whole numbers by group (the ten most frequent, or nine and the rest), with the
-        name of each group at its median; other numbers on a scale. Shown as they are, shortened; NaN as unknown.
+        Labels that colour the samples: names and whole numbers by group (the ten most frequent, or nine and the rest),
+        with the name of each group at its median; other numbers on a scale. Long names are shortened; NaN is unknown.
     axes : (int, int)
         Which components, counted from 1.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
     n_samples : int, optional
-        How many samples there are, where `scores` are of some of them only; the title says so.
+        Total number of samples, if `scores` are of some of them only; shown in the title.
 
     Returns
     -------
@@ -80,18 +80,18 @@ def scores(
     """
     scores = scores_of(scores)
     n, k = scores.shape
-    named = None if labels is None else np.asarray(labels)
-    if named is not None and named.shape != (n,):
-        raise RequestError(f"there are {format_shape(named.shape)} labels for {n} samples; give one for each.")
+    categories = None if labels is None else np.asarray(labels)
+    if categories is not None and categories.shape != (n,):
+        raise RequestError(f"there are {format_shape(categories.shape)} labels for {n} samples; give one for each.")
     if k == 1 and axes == (1, 2):
-        return _histogram(model, np.asarray(scores[:, 0]), named, ax, n_samples)
+        return _histogram(model, np.asarray(scores[:, 0]), categories, ax, n_samples)
     check_axes(axes, min(k, model.n_scores))
     ax = ax if ax is not None else new_figure(6.4, 5.0).add_subplot()
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
     ax.set_xlabel(component_label(model, axes[0]))
     ax.set_ylabel(component_label(model, axes[1]))
     ax.set_title(_title(n, n_samples))
-    _cloud(ax, x, y, named)
+    _cloud(ax, x, y, categories)
     return ax
 
 
@@ -103,12 +103,12 @@ def outliers(
     ax: Axes | None = None,
     n_samples: int | None = None,
 ) -> Axes:
-    """Draw samples by how far they lie inside the model's subspace, and how far outside.
+    """Draw samples by their distances from the mean inside the model's subspace, and from the subspace.
 
     Parameters
     ----------
     model : PCAModel
-        Says of how many components.
+        Model, for the number of components.
     t2, spe : ndarray of shape (n,)
         Hotelling's T2 (squared distance from the mean in standard deviations, inside the subspace), and the squared
         prediction error (squared distance from the subspace).
@@ -117,18 +117,18 @@ def outliers(
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
     n_samples : int, optional
-        How many samples there are, where `t2` and `spe` are of some of them only; the title says so.
+        Total number of samples, if `t2` and `spe` are of some of them only; shown in the title.
 
     Returns
     -------
     matplotlib.axes.Axes
-        Logarithmic scales; numbers that are zero are drawn at the least that is not. Beyond 4000 samples, 4000 taken at
-        random are drawn over the density of all. Lines leave 99 % of the samples below.
+        Logarithmic scales; zeros are drawn at the smallest positive number. Of more than 4000 samples, a random choice
+        of 4000 is drawn over the density of all. 99 % of the samples are below the lines.
 
     Raises
     ------
     RequestError
-        If there is not one T2 for each squared prediction error, or a marked row is not there.
+        If `t2` and `spe` differ in length, or a marked row does not exist.
 
     Examples
     --------
@@ -146,8 +146,8 @@ def outliers(
         raise RequestError(f"marked has rows {rows.min()} to {rows.max()} of {len(across)}; count rows from 0.")
     ax = ax if ax is not None else new_figure(6.4, 5.0).add_subplot()
     ax.set(xscale="log", yscale="log")
-    some = _some_over_density(ax, across, upwards, xscale="log", yscale="log")
-    _scatter(ax, across[some], upwards[some])
+    shown = _some_over_density(ax, across, upwards, xscale="log", yscale="log")
+    _scatter(ax, across[shown], upwards[shown])
     _plain(ax.xaxis, across)
     _plain(ax.yaxis, upwards)
     _set_limits(ax.set_xlim, across)
@@ -161,7 +161,7 @@ def outliers(
 
 
 def scores_of(scores: Any) -> Any:
-    """Return scores to slice as an array, opening paths; refuse what is none, such as the samples they are made of."""
+    """Return scores that can be sliced, opening paths; refuse anything else, such as samples."""
     if isinstance(scores, (str, os.PathLike)):
         scores = open_collection(scores)
     if getattr(scores, "ndim", None) != 2 or not hasattr(scores, "__getitem__"):
@@ -178,47 +178,47 @@ def check_axes(axes: tuple[int, int], k: int) -> None:
 
 
 def component_label(model: PCAModel, number: int) -> str:
-    """Return the label of a component, with its share of the variance, or of an axis: its number from 1."""
+    """Return the label of a component, with its share of the variance, or of an axis of an embedding."""
     if isinstance(model, EmbeddingModel):
         return f"axis {number}"
     return f"component {number} ({100 * model.explained_variance_ratio[number - 1]:.3g} %)"
 
 
 def _title(n: int, n_samples: int | None) -> str:
-    """Say how many samples are shown, and how many of them as points."""
-    known = samples_of(n, n_samples or n)
-    return f"{known}, {CROWD} of them as points" if n > CROWD else known
+    """Return the number of shown samples, and of those drawn as points, in words."""
+    text = samples_of(n, n_samples or n)
+    return f"{text}, {CROWD} of them as points" if n > CROWD else text
 
 
 def _cloud(ax: Axes, x: Array, y: Array, labels: Array | None) -> None:
-    """Draw points, over their density where they are many, on equal scales where that leaves something to see."""
+    """Draw points, over their density if there are many, on equal scales if spreads are similar."""
     widths = [float(np.ptp(values)) if len(values) else 0.0 for values in (x, y)]
     if max(widths) <= UNEVEN * min(widths):
         ax.set_aspect("equal", adjustable="datalim")
-    some = _some_over_density(ax, x, y)
+    shown = _some_over_density(ax, x, y)
     if labels is None:
-        _scatter(ax, x[some], y[some])
+        _scatter(ax, x[shown], y[shown])
     else:
-        _labelled(ax, x[some], y[some], labels[some])
+        _labelled(ax, x[shown], y[shown], labels[shown])
 
 
 def _some_over_density(ax: Axes, x: Array, y: Array, **scales: Any) -> Array | slice:
-    """Draw the density of many samples; return those to draw as points, all of few."""
+    """Draw the density of samples if there are many; return the samples to draw as points."""
     n = len(x)
     if n <= CROWD:
         return slice(None)
     ax.hexbin(x, y, gridsize=60, bins="log", mincnt=1, cmap="Greys", alpha=0.5, linewidths=0.1, zorder=0, **scales)
-    # At random: a stride over samples whose classes take turns would show some of the classes only.
+    # A random choice: a stride over samples with alternating classes would show some classes only.
     return np.sort(np.random.default_rng(0).choice(n, CROWD, replace=False))
 
 
 def samples_of(some: int, n: int) -> str:
-    """Write how many samples of all were taken: ``"20000 of 100000000 samples"``."""
+    """Return the number of samples of all in words: ``"20000 of 100000000 samples"``."""
     return f"{some} of {n} samples" if some < n else counted(n, "sample")
 
 
 def _dot(n: int) -> float:
-    """Return a marker size in points for which n samples take about the same ink."""
+    """Return a marker size in points for which n samples cover about the same area."""
     return float(np.clip(150 / np.sqrt(max(n, 1)), 2, 6))
 
 
@@ -228,15 +228,15 @@ def _scatter(ax: Axes, x: Array, y: Array) -> None:
 
 
 def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
-    """Scatter groups in their own colours and markers, other numbers on a colour scale."""
+    """Draw groups in their own colours and markers, or numbers on a colour scale."""
     size = _dot(len(x))
     look: dict[str, Any] = {"rasterized": len(x) > MANY}
     if is_scale(labels):
-        known = np.isfinite(labels)
-        points = ax.scatter(x[known], y[known], c=labels[known], s=size**2, cmap="cividis", linewidths=0, **look)
+        finite = np.isfinite(labels)
+        points = ax.scatter(x[finite], y[finite], c=labels[finite], s=size**2, cmap="cividis", linewidths=0, **look)
         ax.figure.colorbar(points, ax=ax, label="label")
-        if not known.all():
-            ax.plot(x[~known], y[~known], "x", color=GREY, markersize=size, label=UNKNOWN, **look)
+        if not finite.all():
+            ax.plot(x[~finite], y[~finite], "x", color=GREY, markersize=size, label=UNKNOWN, **look)
             legend_below(ax)
         return
     groups = label_groups(labels)
@@ -247,7 +247,7 @@ def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
 
 
 class LabelGroup(NamedTuple):
-    """Samples of one label, as a mask of all, its name, and how they are drawn."""
+    """Samples of one label, as a mask of all, with its name, colour and marker."""
 
     members: Array
     name: str
@@ -256,7 +256,7 @@ class LabelGroup(NamedTuple):
 
     @property
     def is_one_label(self) -> bool:
-        """True but for the group of the rare labels."""
+        """False for the group of rare labels."""
         return self.colour != GREY
 
 
@@ -268,16 +268,17 @@ def is_scale(labels: Array) -> bool:
 def label_groups(labels: Array) -> list[LabelGroup]:
     """Group samples by label, in natural order, after one group of the rare labels if there are too many."""
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
-    names, own, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if names.dtype.kind == "U":
         order = np.array(sorted(range(len(names)), key=lambda at: natural(str(names[at]))), np.intp)
-        names, own, counts = names[order], np.argsort(order)[own], counts[order]
+        # `codes` refer to sorted names: renumber them in natural order.
+        names, codes, counts = names[order], np.argsort(order)[codes], counts[order]
     groups, frequent = [], np.arange(len(names))
     if len(names) > len(_MUTED):
         frequent = np.sort(np.argsort(-counts, kind="stable")[: len(_MUTED) - 1])
-        groups.append(LabelGroup(~np.isin(own, frequent), f"{len(names) - len(frequent)} others", GREY, "."))
+        groups.append(LabelGroup(~np.isin(codes, frequent), f"{len(names) - len(frequent)} others", GREY, "."))
     for number, colour, marker in zip(frequent, _MUTED, _MARKERS, strict=False):
-        groups.append(LabelGroup(own == number, shown_label(names[number]), f"#{colour}", marker))
+        groups.append(LabelGroup(codes == number, shown_label(names[number]), f"#{colour}", marker))
     return groups
 
 
@@ -289,10 +290,10 @@ def shown_label(label: Any) -> str:
 
 
 def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[LabelGroup], **look: Any) -> None:
-    """Add a legend of labels beside the axes; none for one label."""
+    """Add a legend of labels beside the axes, unless there is only one."""
     if len(groups) < 2:
         return
-    # Names are set afterwards: a legend leaves out what begins with an underscore, and reads mathematics.
+    # Names are set afterwards, as a legend skips names that begin with an underscore, and parses mathematics.
     look = {"title": "label", "fontsize": SMALL, "frameon": False, **look}
     legend = ax.legend(drawn, ["-"] * len(groups), loc="center left", bbox_to_anchor=(1.0, 0.5), **look)
     for text, group in zip(legend.get_texts(), groups, strict=True):
@@ -301,9 +302,9 @@ def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[LabelGroup], **look: 
 
 def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | None, n_samples: int | None) -> Axes:
     ax, count = ax if ax is not None else new_figure(6.4, 4.0).add_subplot(), len(values)
-    known = np.isfinite(values)  # others have no place in it
-    values, labels = values[known], None if labels is None else labels[known]
-    # A fixed number of bins: by a rule for their width, one sample far away would make millions of them.
+    finite = np.isfinite(values)  # a histogram has no place for others
+    values, labels = values[finite], None if labels is None else labels[finite]
+    # The number of bins is limited: with a rule for their width, one distant sample would give millions of bins.
     edges: Any = np.histogram_bin_edges(values, int(np.clip(len(values) ** 0.5, 10, 100)))
     if labels is None or is_scale(labels):
         ax.hist(values, edges, color=BLUE)
@@ -319,7 +320,7 @@ def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | 
 
 
 def _name_centres(ax: Axes, x: Array, y: Array, groups: Sequence[LabelGroup]) -> None:
-    """Write the names of groups at their medians, each where it covers no other."""
+    """Write the names of groups near their medians, without covering one another."""
     named = [group for group in groups if group.is_one_label]
     if len(named) < 2:
         return
@@ -335,14 +336,14 @@ def _name_centres(ax: Axes, x: Array, y: Array, groups: Sequence[LabelGroup]) ->
 
 
 def _positive(values: Array) -> Array:
-    """Clip values to what a logarithmic scale can show: from the least above zero to the greatest."""
+    """Clip values to the range of a logarithmic scale: from the smallest positive to the largest value."""
     above = values[np.isfinite(values) & (values > 0)]
     least, greatest = (above.min(), above.max()) if above.size else (1.0, 1.0)
     return np.clip(np.fmax(values, least), least, greatest)
 
 
 def _plain(axis: Any, values: Array) -> None:
-    """Label a logarithmic axis by numbers such as 20 and 100, not by powers, where they are short."""
+    """Label a logarithmic axis by numbers such as 20 and 100, not by powers, if they are short."""
     from matplotlib.ticker import LogFormatter
 
     if values.min() >= 1 and values.max() <= 10_000:
@@ -351,13 +352,13 @@ def _plain(axis: Any, values: Array) -> None:
 
 
 def _set_limits(set_limits: Any, values: Array) -> None:
-    """Set limits about values that are equal but for rounding: matplotlib finds none there."""
+    """Set limits for values that are equal up to rounding, for which matplotlib finds none."""
     if values.max() <= values.min() * (1 + 1e-6):
         set_limits(values.min() / 2, values.max() * 2)
 
 
 def _percentile_lines(ax: Axes, across: Array, upwards: Array) -> None:
-    """Draw lines with most samples below, and a legend that says so."""
+    """Draw lines above most samples, and a legend for them."""
     look: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.8}
     ax.axhline(np.percentile(upwards, USUAL), label=f"{USUAL} % of the samples lie below", **look)
     ax.axvline(np.percentile(across, USUAL), **look)
@@ -365,7 +366,7 @@ def _percentile_lines(ax: Axes, across: Array, upwards: Array) -> None:
 
 
 def ring(ax: Axes, x: Array, y: Array) -> None:
-    """Ring points, visibly on any colour."""
+    """Draw rings around points, visible on any colour."""
     look: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "linestyle": "", "path_effects": _halo()}
     ax.plot(x, y, "o", color="black", **look)
 
@@ -377,11 +378,11 @@ def _halo() -> list[Any]:
 
 
 def _numbered(ax: Axes, across: Array, upwards: Array) -> None:
-    """Ring points and number them from 1, each number where it covers no other and no ring."""
+    """Draw rings around points and number them from 1, without covering other numbers or rings."""
     ring(ax, across, upwards)
     ax.margins(0.08)
     ax.autoscale_view()
-    ax.set_autoscale_on(False)  # places are found for these limits
+    ax.set_autoscale_on(False)  # positions of texts depend on these limits
     points = np.column_stack([across, upwards])
     sizes = [(13.0, 11.0)] * len(points)
     for number, (at, offset) in enumerate(zip(points, _offsets(ax, points, sizes, clear=9), strict=True), start=1):
@@ -389,42 +390,44 @@ def _numbered(ax: Axes, across: Array, upwards: Array) -> None:
 
 
 def _annotate(ax: Axes, text: str, at: Array, offset: tuple[float, float], **look: Any) -> None:
-    """Write text at a point, or so many points of type beside it."""
-    how: dict[str, Any] = {"ha": "center", "va": "center", "path_effects": _halo(), **look, **LITERAL}
-    ax.annotate(text, tuple(at), xytext=offset, textcoords="offset points", **how)
+    """Write text at a point, with an offset in points of type."""
+    style: dict[str, Any] = {"ha": "center", "va": "center", "path_effects": _halo(), **look, **LITERAL}
+    ax.annotate(text, tuple(at), xytext=offset, textcoords="offset points", **style)
 
 
 def _offsets(
     ax: Axes, points: Array, sizes: Sequence[tuple[float, float]], clear: float = 0.0
 ) -> list[tuple[float, float]]:
-    """Return how far beside each point its text goes, in points of type, so that texts of these sizes are apart.
+    """Return the offset of each point's text, in points of type, so that texts of these sizes do not overlap.
 
-    Texts also stay `clear` of all the points by so much; with 0 a text goes onto its point where it can.
+    Texts also keep the distance `clear` from all points; with 0, a text is on its point if possible.
     """
     ax.autoscale_view()
     ax.apply_aspect()
+    # From data to points of type, in which sizes of texts are given.
     places = ax.transData.transform(points) * 72 / ax.figure.dpi
-    taken: list[tuple[float, float, float, float]] = []
-    found = []
+    occupied: list[tuple[float, float, float, float]] = []
+    offsets = []
     for (x, y), (wide, tall) in zip(places, sizes, strict=True):
-        at = _free((x, y), (wide, tall), taken, places, clear)
-        taken.append((*at, wide, tall))
-        found.append((at[0] - float(x), at[1] - float(y)))
-    return found
+        at = _free((x, y), (wide, tall), occupied, places, clear)
+        occupied.append((*at, wide, tall))
+        offsets.append((at[0] - float(x), at[1] - float(y)))
+    return offsets
 
 
 def _free(
     at: tuple[float, float],
     size: tuple[float, float],
-    taken: list[tuple[float, float, float, float]],
+    occupied: list[tuple[float, float, float, float]],
     rings: Array,
     clear: float,
 ) -> tuple[float, float]:
-    """Return a place at or near a point, clear of other texts and of rings."""
+    """Return a free position at or near a point, clear of other texts and of rings."""
+    # Search along circles of growing radius.
     for radius in range(11 if clear else 0, 90, 6):
         for angle in np.arange(0.25, 2.25, 0.25) * np.pi:
             x, y = at[0] + radius * np.cos(angle), at[1] + radius * np.sin(angle)
-            free = all(abs(x - a) > (size[0] + w) / 2 or abs(y - b) > (size[1] + h) / 2 for a, b, w, h in taken)
+            free = all(abs(x - a) > (size[0] + w) / 2 or abs(y - b) > (size[1] + h) / 2 for a, b, w, h in occupied)
             if free and (not clear or bool((np.hypot(x - rings[:, 0], y - rings[:, 1]) > clear).all())):
                 return float(x), float(y)
     return float(at[0]), float(at[1])

@@ -1,4 +1,4 @@
-"""Scores in the order of the samples, or along a coordinate such as time, beside the components they belong to."""
+"""Scores in the order of the samples, or along a coordinate such as time, beside their components."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ..models.pca import PCAModel
     from .drawing import AnyFigure
 
-BINS = 1_000  # of a longer series, the least and the greatest score of each are drawn
-PAGE, TALL, WIDEST = 8.0, 0.85, 2.2  # inches of the figure's width, and of a component's height and width
-CAPTIONED = 0.9  # inches of each of several pictures beside each other, wide enough for its caption
+BINS = 1_000  # parts of a long series, of which the smallest and the largest score are drawn
+PAGE, TALL, WIDEST = 8.0, 0.85, 2.2  # inches: width of the figure, height and largest width of a component
+CAPTIONED = 0.9  # width in inches of each of several pictures, enough for its caption
 
 
 def series(
@@ -37,21 +37,21 @@ def series(
     model : PCAModel
         As for `mean_and_components`.
     scores : array of shape (n, k), collection or path of one
-        As `PCAModel.transform` returns them; NaN leaves a gap.
+        Result of `PCAModel.transform`; NaN leaves a gap.
     along : ndarray of shape (n,), optional
-        Where each sample lies along the horizontal axis: numbers, or dates as datetime64; by default its number from 0.
+        Positions of the samples along the horizontal axis: numbers, or datetime64; by default numbers from 0.
     name : str
         Label of that axis.
     count : int, default=8
-        Components to draw; fewer where the scores have fewer.
+        Components to draw, at most those of the scores.
     figure : matplotlib.figure.Figure or SubFigure, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     ndarray of Axes of shape (components, 2)
-        The images, with outlines of the pixels that are missing, and the scores. Of more than 2000 samples the least
-        and the greatest score in each of 1000 equal parts are drawn.
+        Axes of the images, with outlines of missing pixels, and of the scores. Of more than 2000 samples, the smallest
+        and the largest score in each of 1000 equal parts are drawn.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def series(
 
 
 def series_size(view: SampleView, count: int) -> tuple[float, float]:
-    """Return the size in inches of a figure with so many components."""
+    """Return the size in inches of a figure with `count` components."""
     return PAGE, (_panel(view)[1] + 0.3) * count + 0.4
 
 
@@ -112,7 +112,7 @@ def _panel(view: SampleView) -> tuple[float, float]:
 
 
 def _shortened(where: Array, values: Array) -> tuple[Array, Array]:
-    """Return a series to draw as a line, a long one as the least and the greatest value of equal parts of it."""
+    """Return a series to draw as a line; a long one as the smallest and the largest value of equal parts."""
     if len(values) <= 2 * BINS:
         return where, values
     starts = np.linspace(0, len(values), BINS, endpoint=False).astype(int)
@@ -121,7 +121,7 @@ def _shortened(where: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _as_dates(ax: Any) -> None:
-    """Label an axis of dates by years, months or days, whichever they span."""
+    """Label an axis of dates by years, months or days, depending on their range."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     untyped: Any = AutoDateLocator, ConciseDateFormatter

@@ -1,4 +1,4 @@
-"""The spectrum: how fast the variances fall, what they sum to, and where rules of thumb would cut."""
+"""Spectrum of a model: variances, cumulative variances, and the numbers of components by rules of thumb."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MARKS = (0.80, 0.90, 0.95, 0.99)  # shares of the variance whose number of components is marked
 OFFSET = 0.03  # share of the axis between a mark and its text, clear of a steep start
-ROUNDING = 1e-12  # of the first variance: what lies below is no variance, and would stretch a logarithmic scale
+ROUNDING = 1e-12  # share of the first variance below which values are rounding, and would stretch a logarithmic scale
 
 
 def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
@@ -32,17 +32,17 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     model : PCAModel
-        Its kept components are shown, and where more variances are known, at least the first 50.
+        Model, whose kept components are shown; if more variances are known, at least the first 50.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes of the single shares, on a logarithmic scale where they span more than a factor of 30; a second axes
-        on the right has the sums, with the components that reach 80, 90, 95 and 99 % where these do. The elbow and the
-        Marchenko-Pastur edge of white noise are drawn as ``n_components="elbow"`` and ``"mp"`` would find them, where
-        enough variances are known.
+        Axes of the single shares, on a logarithmic scale if they span more than a factor of 30; second axes on the
+        right show the sums, and mark the numbers of components that reach 80, 90, 95 and 99 %. The elbow and the
+        Marchenko-Pastur edge of white noise are drawn as found by ``n_components="elbow"`` and ``"mp"``, if enough
+        variances are known.
 
     Examples
     --------
@@ -55,10 +55,10 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
     from matplotlib.ticker import MaxNLocator
 
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
-    known = _Known.of(model)
-    ratios, kept = known.values / known.total, len(model.explained_variance_ratio)
+    variances = _KnownVariances.of(model)
+    ratios, kept = variances.values / variances.total, len(model.explained_variance_ratio)
     _single(ax, ratios, kept)
-    _rules(ax, known)
+    _rules(ax, variances)
     held = float(np.sum(ratios[:kept]))
     count = f"{kept} components hold" if kept > 1 else "1 component holds"
     ax.set_title(f"{count} {100 * held:.3g} % of the variance")
@@ -71,27 +71,27 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
 
 def reached(model: PCAModel) -> dict[int, float]:
     """Return the numbers of components that reach `MARKS` in `scree`, each with the highest share it reaches."""
-    known = _Known.of(model)
-    sums = np.cumsum(known.values / known.total)
+    variances = _KnownVariances.of(model)
+    sums = np.cumsum(variances.values / variances.total)
     return {int(np.argmax(sums >= mark)) + 1: mark for mark in MARKS if sums[-1] >= mark}
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownVariances:
     """Leading variances, descending, and the sum and number of the others.
 
     Attributes
     ----------
     values : ndarray of shape (m,)
-        Those to draw: at least the model's.
+        Variances to draw: at least the model's.
     every : ndarray of shape (m or more,)
-        All known ones.
+        All known variances.
     total : float
         Sum of all variances.
     most : int
         Largest possible number of variances above zero.
     rule : Rule
-        The Marchenko-Pastur edge of as many samples and features.
+        Rule of the Marchenko-Pastur edge, with the numbers of samples and features.
     """
 
     values: Float64
@@ -101,11 +101,11 @@ class _Known:
     rule: Rule
 
     @classmethod
-    def of(cls, model: PCAModel) -> _Known:
-        own = np.asarray(model.explained_variance, np.float64)
-        every = own if model.eigenvalues is None else np.asarray(model.eigenvalues, np.float64)
+    def of(cls, model: PCAModel) -> _KnownVariances:
+        kept = np.asarray(model.explained_variance, np.float64)
+        every = kept if model.eigenvalues is None else np.asarray(model.eigenvalues, np.float64)
         most = min(model.n_samples - 1, model.n_features)
-        shown = every[: max(len(own), min(ELBOW_SHOWN, most))]
+        shown = every[: max(len(kept), min(ELBOW_SHOWN, most))]
         rule = Rule("mp", model.n_samples, model.n_features, model.total_weight)
         return cls(shown, every, model.total_variance, most, rule)
 
@@ -114,23 +114,23 @@ class _Known:
         return len(self.every) >= self.most
 
     def elbow(self) -> int | None:
-        """Return the elbow, if so many variances are known that more would not move it."""
+        """Return the elbow, if enough variances are known that further ones would not move it."""
         return replace(self.rule, name="elbow").count(self.every, self.total, self.complete)
 
     def edge(self) -> tuple[float, int] | None:
-        """Return the edge of white noise and how many variances are above; None if that is not known."""
+        """Return the edge of white noise and the number of variances above it; None if unknown."""
         if self.rule.copies < 3 or not self.every[0] > 0:
             return None
-        how: Any = (self.rule.copies, self.rule.n_features)
-        every = self.rule.of_copies(self.every) if self.complete else self.every
-        count = above_noise(every, self.total, *how, complete=self.complete)
+        size: Any = (self.rule.copies, self.rule.n_features)
+        values = self.rule.of_copies(self.every) if self.complete else self.every
+        count = above_noise(values, self.total, *size, complete=self.complete)
         if self.complete:
-            return median_edge(every, *how), count
-        return (noise_edge(self.every, self.total, count, *how), count) if count < len(self.every) else None
+            return median_edge(values, *size), count
+        return (noise_edge(self.every, self.total, count, *size), count) if count < len(self.every) else None
 
 
 def _single(ax: Axes, ratios: Array, kept: int) -> None:
-    """Draw the single shares: kept ones filled, others grey."""
+    """Draw the single shares, of kept components in blue, of others in grey."""
     numbers = np.arange(1, len(ratios) + 1)
     positive = ratios > ROUNDING * ratios[0]
     heights = 100 * np.where(positive, ratios, np.nan)
@@ -146,15 +146,15 @@ def _single(ax: Axes, ratios: Array, kept: int) -> None:
     ax.set_ylabel("variance (%)", color=BLUE)
 
 
-def _rules(ax: Axes, known: _Known) -> None:
-    """Draw the elbow and the edge of noise, and name what is drawn below the axes."""
-    bend, edge = known.elbow(), known.edge()
+def _rules(ax: Axes, variances: _KnownVariances) -> None:
+    """Draw the elbow and the edge of noise, and add a legend below the axes."""
+    bend, edge = variances.elbow(), variances.edge()
     if bend is not None:
         label = f"elbow: {counted(bend, 'component')}"
         ax.axvline(bend, color="black", linestyle=":", linewidth=0.8, label=label)
     if edge is not None:
         value, count = edge
-        height, low = 100 * value / known.total, ax.get_ylim()[0]
+        height, low = 100 * value / variances.total, ax.get_ylim()[0]
         label = f"Marchenko\N{EN DASH}Pastur edge of white noise: {count} above"
         if height >= low:
             ax.axhline(height, color="black", linestyle="--", linewidth=0.8, label=label)
@@ -165,14 +165,14 @@ def _rules(ax: Axes, known: _Known) -> None:
 
 
 def _sums(ax: Axes, sums: Array, marks: dict[int, float]) -> None:
-    """Draw the cumulative curve on axes of its own and mark where it reaches each share people ask for."""
+    """Draw the cumulative curve on second axes, and mark where it reaches `MARKS`."""
     right = ax.twinx()
     right.plot(np.arange(1, len(sums) + 1), 100 * sums, color=RED, linewidth=1.5, marker="." if len(sums) == 1 else "")
     right.set_ylabel("cumulative variance (%)", color=RED)
     right.set_ylim(0, 104)
     level = np.inf
     for number, mark in reversed(marks.items()):
-        # From the highest mark down, each text goes below the one before: beside its mark it could cover another.
+        # From the highest mark down, each text is below the one before, as texts beside their marks could overlap.
         level = min(100 * mark - 5, level - 7)
         at, late = (number, 100 * sums[number - 1]), number > 0.7 * len(sums)
         right.plot(*at, "o", color=RED, markersize=4)

@@ -195,18 +195,15 @@ class EMIteration:
         self.noise = max(noise, LEAST_NOISE[found.precision] * trace / p) or 1.0
         self.variances = np.maximum(values[::-1], LEAST_NOISE[found.precision] * self.noise)
         self.next_vectors, self.next_centre = np.zeros_like(self.vectors), np.zeros(p)
-        self.turned = self._turned(before)
+        # Share of the leading components' variance outside the span of as many components before the step.
+        count = self.count or len(self.variances)
+        share = 1 - np.square(before[:, :count].T @ self.vectors[:, :count]).sum(axis=0)
+        self.turned = float(max(0.0, share @ self.variances[:count] / self.variances[:count].sum()))
         self.n_samples, self.weight, self.held = found.n_samples, found.weight, found.held
         missing = 1 - found.observed / (p * (found.weight + found.empty or 1.0))
         self.missing = missing if missing > ROUNDED else 0.0
         self.steps += 1
         self.done, self.squares, self.explained, self.observed = 0, 0.0, 0.0, 0.0
-
-    def _turned(self, before: Float64) -> float:
-        """Return the share of the leading components' variance outside the span of the same number before the step."""
-        count = self.count or len(self.variances)
-        share = 1 - np.square(before[:, :count].T @ self.vectors[:, :count]).sum(axis=0)
-        return float(max(0.0, share @ self.variances[:count] / self.variances[:count].sum()))
 
 
 def fit_em(job: Job) -> Decomposition:

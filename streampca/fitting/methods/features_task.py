@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import NotFiniteError, not_finite
-from ...errors import DataError
 from ...events import BlockDone
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
@@ -101,11 +100,8 @@ class FeaturesTask(AccumulatorTask[A]):
         try:
             accumulator.update(fetched, at=block.start)
         except NotFiniteError as error:  # describes a range only: describe the whole sample
-            raise self._bad_sample(error.sample) from None
-
-    def _bad_sample(self, number: int) -> DataError:
-        collection = self.source.collection
-        if isinstance(collection, ScratchCopy):
-            collection = collection.copied
-        row = collection.read(slice(number, number + 1))
-        return bad_sample(not_finite(row, number, self.precision), collection)
+            number, collection = error.sample, self.source.collection
+            if isinstance(collection, ScratchCopy):
+                collection = collection.copied
+            row = collection.read(slice(number, number + 1))
+            raise bad_sample(not_finite(row, number, self.precision), collection) from None

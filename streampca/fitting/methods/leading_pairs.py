@@ -119,8 +119,12 @@ def chosen_of(
     if full and isinstance(wanted, Rule):
         _warn_of_rule(wanted, solution, trace, plan, listener)
     if full and isinstance(wanted, float) and np.sum(solution.values) < wanted * trace * (1 - 1e-12):
-        share = float(np.sum(solution.values)) / trace
-        listener(Warned(_too_many(len(solution.values), wanted, share)))
+        reached, share = len(solution.values), float(np.sum(solution.values)) / trace
+        text = (
+            f"memory allows {reached} components, which hold {share:.2%} of the variance, and {wanted:.2%} was asked "
+            f"for; these {reached} were kept. Set more memory for the rest."
+        )
+        listener(Warned(text))
     return solution
 
 
@@ -147,13 +151,6 @@ def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, list
         listener(Warned(text))
     elif rule.name == "mp" and solution.values[0] <= noise_edge(eigenvalues, trace, 0, rule.copies, rule.n_features):
         listener(Warned("no component has more variance than white noise would; the first was kept."))
-
-
-def _too_many(reached: int, wanted: float, share: float) -> str:
-    return (
-        f"memory allows {reached} components, which hold {share:.2%} of the variance, and {wanted:.2%} was asked for; "
-        f"these {reached} were kept. Set more memory for the rest."
-    )
 
 
 def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) -> Solution | None:

@@ -134,7 +134,10 @@ def _solved(job: Job) -> Decomposition:
         matrix = task.fold(job, job.checkpoint("rows")).matrix
     check_symmetric(matrix, tolerance_of(job.collection.dtype))
     largest = max(float(matrix.max()), -float(matrix.min()))
-    mean = _centred(matrix)
+    # Centre on both sides, in place.
+    mean: Float64 = matrix.mean(axis=0)
+    matrix -= mean
+    matrix -= matrix.mean(axis=1)[:, None]
     _check_kernel(float(np.trace(matrix)) / n, largest, job)
     check_variance(float(np.trace(matrix)), job.collection.source, plan)
     _check_norm(float(np.einsum("ij,ij->", matrix, matrix)), job)
@@ -174,14 +177,6 @@ def check_symmetric(matrix: Float64, tolerance: float) -> None:
 
 def _asymmetric(row: int, column: int) -> EntryError:
     return EntryError(row, column, f"is not equal to entry ({column}, {row})")
-
-
-def _centred(matrix: Float64) -> Float64:
-    """Centre a symmetric matrix in place, on both sides; return the means of its columns."""
-    mean: Float64 = matrix.mean(axis=0)
-    matrix -= mean
-    matrix -= matrix.mean(axis=1)[:, None]
-    return mean
 
 
 # -- the matrix read pass after pass

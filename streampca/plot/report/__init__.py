@@ -1,8 +1,8 @@
-"""The HTML report: a model and its collection on one page that needs nothing beside it.
+"""The HTML report: a model and its collection on one self-contained page.
 
-A report is written in three steps. `survey` examines samples of a collection in bounded memory and picks those worth a
-look; `figures` draws the figures one at a time; `page` puts these and the facts and tables of `text` into one file.
-`memory` shares the budget. Without a collection the page shows the model alone, and says what is left out.
+A report is written in three steps. `survey` examines samples of a collection in bounded memory and selects those to
+draw; `figures` draws the figures one at a time; `page` writes these and the facts and tables of `text` to one file.
+`memory` divides the budget. Without a collection the page shows the model alone, and says what is left out.
 """
 
 from .figures import overview, picture_files

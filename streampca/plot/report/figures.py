@@ -1,6 +1,6 @@
-"""The figures of a report, each with a title, a caption of one sentence and an alternative text.
+"""Figures of a report, each with a title, a caption of one sentence and an alternative text.
 
-A figure is drawn, encoded and released before the next, with the samples on it, so that one is in memory at a time.
+A figure and its samples are drawn, encoded and released before the next, so that one is in memory at a time.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ NAMES = (
     *("components", "walks", "series", "scree", "compression"),
     *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
     *("neighborhoods", "graph"),  # of embeddings
-)  # of all pictures there can be, in their order
+)  # all possible pictures, in their order
 CHARTS = {"scree", "compression", "scores", "outliers", "neighborhoods", "graph"}
-COLOURED = {"scores"}  # charts whose colours stand for labels
+COLOURED = {"scores"}  # charts whose colours are labels
 DRAWN = 8  # components drawn as images
 WALKED = 4
-CSS_DPI, CHART_DPI = 140, 112  # CSS pixels to an inch of images, whose text is 8 points, and of charts, 10 points
-QUALITY, LONGEST = 82, 16_383  # of WebP, and the most pixels of a side that it can have
+CSS_DPI, CHART_DPI = 140, 112  # CSS pixels per inch of images, with text of 8 points, and of charts, with 10 points
+QUALITY, LONGEST = 82, 16_383  # quality of WebP, and the largest number of pixels of a side
 
 
 @dataclass(frozen=True)
 class FigureText:
-    """The words that go with a figure.
+    """Texts of a figure.
 
     Attributes
     ----------
     name : str
-        Of its file, without the ending; and of its place in the page.
+        Name of its file, without the ending, and of its place in the page.
     title : str
-        A few words.
+        Heading.
     caption, alt : str
-        One sentence to read below it, and one to read in its place.
+        Sentence below the figure, and sentence that replaces it for screen readers.
     """
 
     name: str
@@ -67,31 +67,31 @@ class FigureText:
 
     @property
     def is_inverted(self) -> bool:
-        """True where colours are inverted on a dark page, as those of images and of labels may not be."""
+        """True if colours are inverted on a dark page; colours of images and of labels must not be."""
         return self.name in CHARTS - COLOURED
 
 
 @dataclass(frozen=True)
 class ReportFigure(FigureText):
-    """A figure that can be drawn: `draw` returns it, or axes on it."""
+    """Figure to be drawn: `draw` returns the figure, or axes on it."""
 
     draw: Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class DrawnFigure(FigureText):
-    """A figure as drawn.
+    """Encoded figure.
 
     Attributes
     ----------
     data : bytes
-        A file of a `kind` of `FORMATS`.
+        File in a format of `FORMATS`.
     kind : str
-        Its format.
+        Format of the file.
     width, height : int
-        In CSS pixels.
+        Size in CSS pixels.
     shown, media_type : bytes, str
-        The file in the page, which of PNG is a smaller one.
+        File in the page, which is smaller for PNG, and its media type.
     """
 
     data: bytes
@@ -103,7 +103,7 @@ class DrawnFigure(FigureText):
 
     @property
     def file(self) -> str:
-        """Name of its file."""
+        """Name of the file."""
         return f"{self.name}.{self.kind}"
 
 
@@ -113,11 +113,11 @@ def picture_files(folder: str, kind: str = "png") -> list[str]:
 
 
 def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFigure:
-    """Draw a figure and encode it; a PNG again for the page, in fewer bytes, if there is room to."""
+    """Draw and encode a figure; a PNG is encoded again for the page, in fewer bytes, if `recodes`."""
     file = io.BytesIO()
     dpi = CHART_DPI if picture.name in CHARTS else CSS_DPI
     width, height = (round(dpi * inches) for inches in encode(picture.draw(), file, kind))
-    gc.collect()  # figures are cycles
+    gc.collect()  # figures contain reference cycles
     hand_back()
     smaller = recodes and kind == "png"
     shown, media_type = _smaller(file, picture.name in CHARTS) if smaller else (file.getvalue(), FORMATS[kind])
@@ -126,7 +126,7 @@ def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFig
 
 
 def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
-    """Return a PNG as one of 256 colours, which suits charts alone, or as lossy WebP, and its media type."""
+    """Return a PNG with 256 colours, for charts, or as lossy WebP, and its media type."""
     with Image.open(file) as png:
         picture = png.convert("RGB")
     smaller = io.BytesIO()
@@ -154,10 +154,10 @@ def overview(survey: Survey) -> Any:
 def pictures_of_model(
     model: PCAModel, used: PCAModel, figures: Compression | None, raw: Collection | None
 ) -> Iterator[ReportFigure]:
-    """Yield the figures that need no survey; `used` is the model with those components that fit memory.
+    """Yield the figures that need no survey; `used` is the model with the components that fit in memory.
 
-    `figures` are those of compression, None for a model that makes no images. `raw` are the fitted samples of an
-    embedding, where they can be read.
+    `figures` are those of compression, None for a model without images. `raw` are the fitted samples of an embedding,
+    if they can be read.
     """
     if isinstance(model, EmbeddingModel):
         yield from _embedded(model, raw)
@@ -175,13 +175,14 @@ def pictures_of_model(
 
 def pictures_of_samples(survey: Survey) -> Iterator[ReportFigure]:
     """Yield the figures of a collection's samples."""
-    if len(survey.scores) > 1 and (survey.labels is None or survey.axis is not None):  # else they have no order
+    # Samples with labels, but without a coordinate, have no order.
+    if len(survey.scores) > 1 and (survey.labels is None or survey.axis is not None):
         yield _series(survey)
     yield _reconstructions(survey)
     yield _scores(survey)
     if len(survey.pinned):
         yield _quantiles(survey)
-    if survey.unusual and not keeps_everything(survey.model):  # else differences are rounding
+    if survey.unusual and not keeps_everything(survey.model):  # otherwise differences are rounding
         yield _outliers(survey)
         yield _unusual(survey)
 
@@ -213,7 +214,7 @@ def _embedding(model: Any) -> ReportFigure:
 
 
 def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportFigure]:
-    """Yield the figures of an embedding: its samples by label, images of some, and what dimensions leave."""
+    """Yield the figures of an embedding: samples by label, images of some, and curves of its quality."""
     samples = None if raw is None else raw[model.embedded_samples]
     labels = None if samples is None else samples.labels
     labels = model.labels if isinstance(model, SpectralClusteringModel) else labels
@@ -273,11 +274,11 @@ def _neighborhoods(model: EmbeddingModel) -> ReportFigure:
 def _graph(model: EmbeddingModel) -> ReportFigure:
     facts = model.measured["facts"]
     left_out = model.n_samples - len(model.embedding)
-    said = components_sentence(facts, exact="recall" not in model.measured)
+    state = components_sentence(facts, exact="recall" not in model.measured)
     return ReportFigure(
         "graph",
         "Components of the graph",
-        f"The graph of neighbours is {said}; {counted(left_out, 'sample')} outside the largest component, in grey, "
+        f"The graph of neighbours is {state}; {counted(left_out, 'sample')} outside the largest component, in grey, "
         f"{'is' if left_out == 1 else 'are'} left out.",
         f"Bars of the sizes of the graph's {facts['components']['count']} components.",
         lambda: plot.graph_components(model),
@@ -287,11 +288,11 @@ def _graph(model: EmbeddingModel) -> ReportFigure:
 def _components(model: PCAModel) -> ReportFigure:
     count = min(DRAWN, model.n_components)
     first = "the first component" if count == 1 else f"the first {count} components"
-    each = "" if count == 1 else ", each"
+    share = "" if count == 1 else ", each"
     return ReportFigure(
         "components",
         "Mean and leading components",
-        f"The mean of all samples and {first}{each} with its share of the variance: a sample is the mean and more or "
+        f"The mean of all samples and {first}{share} with its share of the variance: a sample is the mean and more or "
         "less of every component's pattern.",
         f"The mean image and {first} as images.",
         lambda: plot.mean_and_components(model, count),
@@ -343,9 +344,9 @@ def _reconstructions(survey: Survey) -> ReportFigure:
 def _series(survey: Survey) -> ReportFigure:
     count = survey.scores.shape[1]
     first = "the first component" if count == 1 else f"each of the first {count} components"
-    known = survey.axis is not None and not survey.axis.is_text
-    name = survey.axis.label if survey.axis is not None and known else "sample"
-    order = f"along the samples' {name}" if known else "in the order of the samples"
+    is_numeric = survey.axis is not None and not survey.axis.is_text
+    name = survey.axis.label if survey.axis is not None and is_numeric else "sample"
+    order = f"along the samples' {name}" if is_numeric else "in the order of the samples"
 
     def draw() -> Any:
         along, scores = survey.in_order()
@@ -407,7 +408,7 @@ def _outliers(survey: Survey) -> ReportFigure:
 
 
 def _dots(survey: Survey) -> Any:
-    """Draw the sampled measures, and the unusual samples where they are not among these."""
+    """Draw the sampled measures, with the unusual samples that are not among these."""
     t2, spe = survey.t2, survey.spe
     marked: list[int] = []
     for sample in survey.unusual:

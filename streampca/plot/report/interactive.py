@@ -1,6 +1,6 @@
-"""The two parts of a page that move: sliders that change the mean image, and points that show their samples.
+"""The two interactive parts of a page: sliders that change the mean image, and points that show their samples.
 
-Each is a sheet of images and a few numbers, which `page.js` draws; without scripts the still figures stand alone.
+Each consists of a sheet of images and a few numbers, which `page.js` draws; without scripts only the figures are shown.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .survey import Survey
 from .text import place_of
 from .thumbnails import encoded, reduced
 
-VALUES = 12_000  # of a component on sliders: 9 images of as many, two bytes each, take less than 300 kB as base64
-STEPS = 2**16 - 2  # between the least and the greatest value of an image; one more stands for a missing pixel
+VALUES = 12_000  # largest size of a component on sliders: 9 images, two bytes a value, are less than 300 kB as base64
+STEPS = 2**16 - 2  # steps between the smallest and largest value of an image; one more is for missing pixels
 WALK = 2  # standard deviations that the grey scale of the sliders covers
 
 
 @dataclass(frozen=True)
 class Widget:
-    """A part of the page that a script draws: a sheet of images, its media type, and plain data as JSON."""
+    """Part of the page that a script draws: a sheet of images, its media type, and plain data as JSON."""
 
     name: str
     sheet: bytes
@@ -40,7 +40,7 @@ class Widget:
 def sliders_of(model: PCAModel) -> Widget:
     """Return sliders along the first components of a model that `moves`.
 
-    Every image is 16 bits a value, in two images of 8: of 8 bits alone, 8 components would be grey levels off together.
+    Images have 16 bits a value, in two images of 8 bits: with 8 bits, the errors of 8 components add up to grey levels.
     """
     view = reduced(view_of(model, FEW), lambda shape: math.prod(shape) <= VALUES)
     count = min(SCORES, model.n_components)
@@ -51,7 +51,7 @@ def sliders_of(model: PCAModel) -> Widget:
     limits = scale_of(view, np.concatenate([mean[None], mean + WALK * steps, mean - WALK * steps]))
     images = np.concatenate([mean[None], patterns])
     ends = [_ends(image) for image in images]
-    words = np.stack([_words(image, *own) for image, own in zip(images, ends, strict=True)])
+    words = np.stack([_words(image, *bounds) for image, bounds in zip(images, ends, strict=True)])
     halves = np.stack([words >> 8, words & 255], axis=1).astype(np.uint8)
     tall, wide = view.picture_shape[1:3]
     colours = 1 if view.colour is None else 3
@@ -71,44 +71,44 @@ def sliders_of(model: PCAModel) -> Widget:
 
 
 def _ends(image: Float64) -> tuple[float, float]:
-    """Return the least and the greatest value of an image."""
-    known = image[np.isfinite(image)]
-    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+    """Return the smallest and the largest value of an image."""
+    finite = image[np.isfinite(image)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
 def _words(image: Float64, low: float, high: float) -> Array:
-    """Return values as whole numbers from 1, and 0 where one is missing."""
-    known = np.isfinite(image)
-    share = (np.where(known, image, low) - low) / ((high - low) or 1.0)
-    return np.where(known, 1 + np.rint(share * STEPS), 0).astype(np.uint16)
+    """Return values as whole numbers from 1, and missing values as 0."""
+    finite = np.isfinite(image)
+    share = (np.where(finite, image, low) - low) / ((high - low) or 1.0)
+    return np.where(finite, 1 + np.rint(share * STEPS), 0).astype(np.uint16)
 
 
 def points_of(survey: Survey) -> Widget | None:
-    """Return the first two scores of some samples with their thumbnails; None where a survey has none of these."""
-    found = survey.thumbnails
-    if found is None or found.scores.shape[1] < 2:
+    """Return the first two scores of some samples with their thumbnails; None if a survey lacks them."""
+    sheet = survey.thumbnails
+    if sheet is None or sheet.scores.shape[1] < 2:
         return None
-    labels = None if survey.labels is None else survey.labels[found.rows]
-    group = np.full(len(found.rows), -1)
+    labels = None if survey.labels is None else survey.labels[sheet.rows]
+    group = np.full(len(sheet.rows), -1)
     groups = [] if survey.labels is None or is_scale(survey.labels) else label_groups(survey.labels)
-    for number, each in enumerate(groups):
-        group[each.members[found.rows]] = number
+    for number, label_group in enumerate(groups):
+        group[label_group.members[sheet.rows]] = number
     points = []
-    for number, position in enumerate(found.positions):
+    for number, position in enumerate(sheet.positions):
         name = survey.raw.where(position) if survey.axis is None else survey.axis.name(position)
         points.append(
             {
                 "name": place_of(name, survey.raw.source),
                 "label": "" if labels is None else shown_label(labels[number]),
                 "group": int(group[number]),
-                "scores": [float(f"{score:.6g}") if np.isfinite(score) else None for score in found.scores[number]],
+                "scores": [float(f"{score:.6g}") if np.isfinite(score) else None for score in sheet.scores[number]],
             }
         )
     data = {
-        "tile": found.tile,
-        "columns": found.columns,
+        "tile": sheet.tile,
+        "columns": sheet.columns,
         "axes": [component_label(survey.model, number) for number in (1, 2)],
-        "groups": [{"name": each.name, "colour": each.colour} for each in groups if len(groups) > 1],
+        "groups": [{"name": named.name, "colour": named.colour} for named in groups if len(groups) > 1],
         "points": points,
     }
-    return Widget("points", found.image, "image/jpeg", data)
+    return Widget("points", sheet.image, "image/jpeg", data)

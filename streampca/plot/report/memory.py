@@ -1,4 +1,4 @@
-"""Memory of a report: the budget shared between components, samples in memory at once, and drawing."""
+"""Memory of a report: the budget divided between components, samples in memory at once, and drawing."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from ..quantile_grid import QUANTILES, quantiles_size
 from ..reconstruction import LABEL, TALL
 from ..series import series_size
 
-DRAWING = 3 * MIB  # texts and layout; this and the next two are the most that pictures of several shapes took
-LEAST_PICTURE = 14 * MIB  # of the largest picture, however small images are: lines and texts are as many
-RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
-RECODED = 24  # bytes a pixel of the largest picture while it is encoded again, in fewer bytes
-PANELS = 1.5  # of the pixels of all its panels in double precision: as they are, and as matplotlib holds them
-MOST_DOTS = 100_000  # samples drawn as dots, or counted by cells
-SCORES = 8  # of a sample that is drawn as a dot
-DOT_BYTES = 208  # of one: its values, and what matplotlib makes of them
-DOTS_SHARE = 16  # of the budget, at most
-THUMBNAILS = 400  # samples with small images, at most
-LEAST_TILE, TILE = 12, 56  # pixels of their longer side
-SHEET = 2 * MIB  # of small images, at most
-SHEET_SHARE = 32  # of the budget, at most
-SHEET_COPIES = 4  # of all small images: as bytes, their reconstructions in single precision, and the sheet made of both
-TOGETHER = 8  # samples drawn in one picture, at most
-FEWEST = 4  # ... and at least
-PANELS_BESIDE = 3  # of a sample: it, its reconstruction and the difference
-COPIES = 3  # of a sample in double precision beside the stored one: prepared, centred, and one to spare
-IMAGES_SHARE = 2  # of what drawing leaves: raw images held to be drawn
+DRAWING = 3 * MIB  # texts and layout; this and the next two are maxima measured with pictures of several shapes
+LEAST_PICTURE = 14 * MIB  # least memory of the largest picture: small images have as many lines and texts
+RASTERS = 1.25  # copies of the largest picture's raster: one as drawn, and a quarter for all encoded pictures
+RECODED = 24  # bytes for each pixel of the largest picture while it is encoded again, in fewer bytes
+PANELS = 1.5  # copies of the pixels of its panels in double precision: the pictures, and matplotlib's
+MOST_DOTS = 100_000  # largest number of samples drawn as dots, or counted by cells
+SCORES = 8  # scores of a sample that is drawn as a dot
+DOT_BYTES = 208  # bytes of a dot: its values, and matplotlib's objects
+DOTS_SHARE = 16  # dots use at most this fraction (1/16) of the budget
+THUMBNAILS = 400  # largest number of samples with small images
+LEAST_TILE, TILE = 12, 56  # pixels of the longer side of a small image
+SHEET = 2 * MIB  # largest sheet of small images
+SHEET_SHARE = 32  # small images use at most this fraction (1/32) of the budget
+SHEET_COPIES = 4  # copies of all small images: bytes, reconstructions in single precision, and the sheet of both
+TOGETHER = 8  # largest number of samples drawn in one picture
+FEWEST = 4  # least number of these
+PANELS_BESIDE = 3  # panels of a sample: it, its reconstruction and the difference
+COPIES = 3  # copies of a sample in double precision besides the stored one: prepared, centred, and a spare one
+IMAGES_SHARE = 2  # raw images to draw use at most this fraction (1/2) of the memory left by drawing
 
 
 @dataclass(frozen=True)
 class Share:
-    """Shares of the memory.
+    """Division of the memory.
 
     Attributes
     ----------
     model : PCAModel
-        The model with those of its leading components, in memory, that fit.
+        Model with the leading components that fit, in memory.
     block_rows, ahead : int
         Samples in memory at once, and blocks read ahead.
     dots : int
-        Samples whose values may be held, to be drawn as dots.
+        Number of samples that can be drawn as dots.
     together : int
-        Samples that may be drawn as images in one picture.
+        Number of samples that can be drawn as images in one picture.
     images : int
-        Bytes of raw images that may be held.
+        Bytes available for raw images.
     sheet : int
-        Bytes of small images that may be held.
+        Bytes available for small images.
     recodes : bool
-        Whether there is room to encode pictures again, in fewer bytes.
+        Whether there is memory to encode pictures again, in fewer bytes.
     """
 
     model: PCAModel
@@ -79,14 +79,14 @@ class Share:
 
 
 def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) -> Share:
-    """Share a budget between a model and a collection, prepared as the model prepares it.
+    """Divide a budget between a model and a collection prepared by the model.
 
-    Blocks are whole storage chunks where one fits.
+    Blocks are whole storage chunks if one fits.
 
     Raises
     ------
     BudgetError
-        If not even one component and one sample fit, naming the budget that would do.
+        If a single component and sample do not fit; names the budget that would suffice.
     """
     budget, _ = this_machine().budget(parse_bytes(memory))
     itemsize = model.components.dtype.itemsize
@@ -96,28 +96,28 @@ def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) ->
     plan = _application(collection, count, itemsize, budget)
     rows = plan.block_rows // chunk * chunk or plan.block_rows
     free = budget - _drawing_bytes(collection, count, itemsize, budget)
-    left = free // IMAGES_SHARE
-    together = min(TOGETHER, left // _sample_bytes(collection))
-    recodes = RECODED * DPI**2 * _inches(collection) <= free - left
-    return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, left, _sheet(budget), recodes)
+    images = free // IMAGES_SHARE
+    together = min(TOGETHER, images // _sample_bytes(collection))
+    recodes = RECODED * DPI**2 * _inches(collection) <= free - images
+    return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, images, _sheet(budget), recodes)
 
 
 def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8) -> None:
-    """Refuse a budget that a report of a collection does not fit, however few components are used.
+    """Refuse a budget that is too small for a report of a collection, even with one component.
 
     Parameters
     ----------
     memory : int, str or None
-        The budget, as for `fit`.
+        Budget, as for `fit`.
     collection : Prepared
-        As the model prepares it.
+        Collection prepared by the model.
     itemsize : int
         Bytes of a value of a component.
 
     Raises
     ------
     BudgetError
-        Names the budget that would do.
+        If it is too small; names the budget that would suffice.
     """
     budget, source = this_machine().budget(parse_bytes(memory))
     what = f"a report on samples of {collection.n_features} features"
@@ -140,7 +140,7 @@ def _application(collection: Prepared, count: int, itemsize: int, memory: int) -
         n_features=collection.n_features,
         n_components=count,
         component_itemsize=itemsize,
-        out_bytes=8 * (2 * count + 4),  # scores in double precision, their squares, and what is made of them
+        out_bytes=8 * (2 * count + 4),  # scores in double precision, their squares, and sums of these
         memory=memory - DOT_BYTES * _dots(memory) - SHEET_COPIES * _sheet(memory),
         ahead=1,
     )
@@ -155,38 +155,38 @@ def _dots(memory: int) -> int:
 
 
 def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int) -> int:
-    """Bytes in memory while figures are drawn: the components as loaded and as rows, the mean, and drawing."""
+    """Return the bytes in memory while figures are drawn: components as loaded and as rows, mean, and drawing."""
     drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES + collection.held_bytes
     return drawing + prod(collection.sample_shape) * (2 * count * itemsize + 4 * 8)
 
 
 def picture_bytes(collection: Prepared) -> int:
-    """Bytes of the largest figure: unusual samples, those at quantiles, or components beside their scores."""
+    """Return the bytes of the largest figure: unusual samples, samples at quantiles, or components with scores."""
     few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
     pixels = max(TOGETHER * PANELS_BESIDE * prod(few.picture_shape), len(QUANTILES) ** 2 * prod(one.picture_shape))
     return max(LEAST_PICTURE, round(RASTERS * 4 * DPI**2 * _inches(collection) + PANELS * 8 * pixels))
 
 
 def _inches(collection: Prepared) -> float:
-    """Square inches of the largest figure."""
+    """Return the square inches of the largest figure."""
     few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
-    blocks = 2  # of a sample, its reconstruction and the difference, side by side
+    blocks = 2  # columns of samples with reconstructions and differences
     rows, columns = TOGETHER // blocks, blocks * PANELS_BESIDE
     unusual = grid_size(few, rows, columns, side=blocks * LABEL, rest=1.0, least=TALL)
     return max(prod(unusual), prod(quantiles_size(one, len(QUANTILES))), prod(series_size(few, SCORES)))
 
 
 def _sample_bytes(collection: Prepared) -> int:
-    """Bytes of one sample while it is drawn with others."""
+    """Return the bytes of a sample while it is drawn with others."""
     return collection.raw.row_bytes + COPIES * 8 * prod(collection.sample_shape)
 
 
 def leading(model: PCAModel, count: int) -> PCAModel:
-    """Return the model with its first components in memory; itself if it holds these and no more."""
+    """Return the model with its first components in memory, or the model itself if it already holds just these."""
     if count >= model.n_components and not isinstance(model.components, StoredComponents):
         return model
     bound, components = model.variance_bound, np.asarray(model.components[:count])
-    hand_back()  # what decoding them left
+    hand_back()  # memory used for decoding
     return replace(
         model,
         components=components,

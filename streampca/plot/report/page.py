@@ -1,7 +1,7 @@
-"""The page of a report: its sections in order, and the one HTML file they are written to.
+"""Page of a report: its sections in order, and the HTML file they are written to.
 
-Everything that comes from files (names, labels, metadata) is text to the template, which escapes it; and the page
-itself forbids the network, and all scripts but its own, to whoever shows it.
+Everything from files (names, labels, metadata) is text to the template, which escapes it. The page itself forbids
+browsers any network access, and all scripts except its own.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ BOUNDS = (
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A part of the page with a heading of its own.
+    """Part of the page with its own heading.
 
     Attributes
     ----------
     anchor, title : str
-        What links to it say, and its heading.
+        Target of links, and heading.
     texts : sequence of str
         Paragraphs.
     widget : Widget or None
-        Below them, where scripts run.
+        Interactive part below them, if scripts run.
     picture : DrawnFigure or None
-        Below that.
+        Figure below that.
     table : Table or None
-        Below that.
+        Table below that.
     lists : mapping of str to sequence of (name, value)
-        Below that, by heading.
+        Lists below that, by heading.
     """
 
     anchor: str
@@ -80,7 +80,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report: title, a sentence of findings, facts about the model, notes, and sections."""
+    """Whole report: title, a sentence of findings, facts about the model, notes, and sections."""
 
     title: str
     finding: str
@@ -98,14 +98,13 @@ class Page:
 def page_of(
     model: PCAModel, survey: Survey | None, raw: Collection | None, *, missing: str, kind: str, listener: Listener
 ) -> Page:
-    """Draw all figures of a report, one at a time, and return its page; `missing` says why there is no survey.
+    """Draw all figures of a report, one at a time, and return its page; `missing` is the reason for no survey.
 
-    For a model of a matrix of distances, which has no images, the page shows where its samples are placed; for an
-    embedding also with images and labels of `raw`, its fitted samples, where these can be read.
+    For a model of a matrix of distances, which has no images, the page shows the positions of its samples; for an
+    embedding also images and labels of `raw`, its fitted samples, if these can be read.
     """
     used = survey.model if survey else model
     figures = _compression(model, survey) if model.makes_images else None
-
     planned = [*pictures_of_model(model, used, figures, raw), *(pictures_of_samples(survey) if survey else ())]
     pictures: list[DrawnFigure] = []
     for number, picture in enumerate(planned, start=1):
@@ -131,7 +130,7 @@ def page_of(
 
 
 def _compression(model: PCAModel, survey: Survey | None) -> Compression:
-    """Return the figures of compression, with PSNR by the range of values that the samples examined have."""
+    """Return the figures of compression, with the PSNR by the range of values of the examined samples."""
     figures, steps = model.compression(), model.preparation
     uneven = steps.standardize or steps.full_scale(model.sample_shape) is not None or steps.maps
     if survey is None or uneven or not np.ptp(survey.value_range) > 0:
@@ -151,14 +150,14 @@ def _sections(
     widgets = {"walks": sliders_of(used)} if moves(used) else {}
     if survey is not None and (points := points_of(survey)) is not None:
         widgets["scores"] = points
-    for each in pictures:
-        widget = widgets.get(each.name)
-        yield ReportSection(each.name, each.title, widget=widget, picture=each, table=tables.get(each.name))
-    if survey is not None and survey.unusual and "unusual" not in {each.name for each in pictures}:
+    for picture in pictures:
+        widget = widgets.get(picture.name)
+        yield ReportSection(picture.name, picture.title, widget=widget, picture=picture, table=tables.get(picture.name))
+    if survey is not None and survey.unusual and "unusual" not in {picture.name for picture in pictures}:
         yield ReportSection("unusual", "The most unusual samples", table=tables["unusual"])
-    known = [BOUNDS] if np.isfinite(model.error_bound).all() else []
+    bounds = [BOUNDS] if np.isfinite(model.error_bound).all() else []
     yield ReportSection(
-        "trust", "How far to trust the numbers", [*known, *(sentence(text) for text in sentences(model))]
+        "trust", "How far to trust the numbers", [*bounds, *(sentence(text) for text in sentences(model))]
     )
     yield ReportSection(
         "plan",
@@ -170,8 +169,9 @@ def _sections(
 
 
 def write_page(page: Page, file: IO[bytes]) -> None:
-    """Write a page as UTF-8, piece by piece: pictures are encoded as they are written."""
+    """Write a page as UTF-8, piece by piece, so that pictures are encoded one at a time."""
     script = _packaged(SCRIPT)
+    # The content security policy allows only the script with this hash.
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     parts = {"page": page, "style": _packaged(STYLE), "script": script, "script_hash": allowed}
     for piece in _template().generate(parts):
@@ -184,12 +184,12 @@ def data_uri(data: bytes, media_type: str) -> Markup:
 
 
 def _packaged(name: str) -> Markup:
-    """Return a file of this package, which goes into the page as it is."""
+    """Return a file of this package, which is not escaped in the page."""
     return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))  # noqa: S704
 
 
 def _plain(value: object) -> object:
-    """Escape what cannot be printed in any text of the page."""
+    """Escape unprintable characters in any text of the page."""
     return readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

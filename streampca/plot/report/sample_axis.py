@@ -1,4 +1,4 @@
-"""The axis that samples lie along: dates or another coordinate, and the name that it gives each of them."""
+"""Axis of the samples: dates or another coordinate, and the names that it gives them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...readers.dates import dates_of
 
 @dataclass(frozen=True)
 class SampleAxis:
-    """Where the samples of a collection lie along a coordinate of theirs.
+    """Positions of the samples of a collection along a coordinate.
 
     Attributes
     ----------
@@ -30,16 +30,16 @@ class SampleAxis:
 
     @property
     def is_text(self) -> bool:
-        """True where samples have names, and cannot be drawn along the axis."""
+        """True if the values are names, along which samples cannot be drawn."""
         return self.values.dtype.kind == "U"
 
     @cached_property
     def _unit(self) -> Literal["D", "m"]:
-        """Unit that dates are written to: days, or minutes where there are any."""
+        """Unit of written dates: days, or minutes if dates have times."""
         return "D" if (self.values == self.values.astype("datetime64[D]")).all() else "m"
 
     def name(self, position: int) -> str:
-        """Return the name that the axis gives a sample: its date, text, or number."""
+        """Return the name of a sample by the axis: its date, text, or number."""
         value = self.values[position]
         if self.values.dtype.kind == "M":
             return str(np.datetime_as_string(np.datetime64(value), unit=self._unit)).replace("T", " ")
@@ -47,15 +47,15 @@ class SampleAxis:
 
 
 def sample_axis_of(raw: Collection) -> SampleAxis | None:
-    """Return the axis of a collection: its dates, else the coordinate of its samples; None where it has neither."""
-    known, axis = raw.sample_coordinates(), raw.sample_axis
-    dates = dates_of(known, axis, None)
+    """Return the axis of a collection: its dates, otherwise a coordinate of its samples; None if it has neither."""
+    coordinates, axis = raw.sample_coordinates(), raw.sample_axis
+    dates = dates_of(coordinates, axis, None)
     if dates is not None and (moments := dates.moments) is not None:
         return SampleAxis("date", moments)
-    if axis is None or axis not in known:
+    if axis is None or axis not in coordinates:
         return None
-    own = plain(known[axis].values, known[axis].attributes)
-    if own is None or own.values.ndim != 1 or own.values.dtype.kind not in "iufU":
+    coordinate = plain(coordinates[axis].values, coordinates[axis].attributes)
+    if coordinate is None or coordinate.values.ndim != 1 or coordinate.values.dtype.kind not in "iufU":
         return None
-    units = own.attributes.get("units")
-    return SampleAxis(f"{axis} ({units})" if units else axis, own.values)
+    units = coordinate.attributes.get("units")
+    return SampleAxis(f"{axis} ({units})" if units else axis, coordinate.values)

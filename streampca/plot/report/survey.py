@@ -1,8 +1,8 @@
-"""Survey of a collection in bounded memory: scores, how unusual samples are, and the few that are drawn.
+"""Survey of a collection in bounded memory: scores, measures of unusual samples, and the few samples to draw.
 
-Two measures say how unusual a sample x is under a model: Hotelling's T2 (Annals of Mathematical Statistics 2, 1931) is
-its squared distance from the mean inside the subspace, each component counted in its own deviations; the squared
-prediction error is its squared distance from the subspace (Jackson & Mudholkar, Technometrics 21, 1979).
+Two measures show how unusual a sample is under a model. Hotelling's T2 (Annals of Mathematical Statistics 2, 1931) is
+its squared distance from the mean inside the subspace, in standard deviations of each component; the squared prediction
+error is its squared distance from the subspace (Jackson & Mudholkar, Technometrics 21, 1979).
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from .thumbnails import Sheet, Thumbnails, moves
 Float64 = npt.NDArray[np.float64]
 
 AXES = (1, 2)  # components whose scores are drawn
-GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples, modulo 1, are nowhere close together
-FEWEST = 25  # samples that quantiles make sense of
-LADDERED = 4  # samples drawn at a ladder of numbers of components
+GOLDEN = 0.5 * (5**0.5 - 1)  # golden ratio, whose multiples modulo 1 are nowhere close together
+FEWEST = 25  # least number of samples for quantiles
+LADDERED = 4  # samples drawn with several numbers of components
 UNUSUAL = 4  # samples drawn for each of the two measures
-MOST_RUNS = 64  # enough to meet every part of a collection, and few seeks
+MOST_RUNS = 64  # enough to cover every part of a collection, with few seeks
 FEWEST_RUNS = 8
 
 
 @dataclass(frozen=True)
 class Unusual:
-    """A sample, and how unusual it is.
+    """Unusual sample, with its measures.
 
     Attributes
     ----------
     position : int
-        Among those examined.
+        Position among the examined samples.
     name : str
-        Its date or other coordinate, else where it comes from.
+        Date or other coordinate, otherwise its origin.
     t2, spe : float
         Hotelling's T2, and the squared prediction error.
     by : {"T2", "SPE"}
-        The measure it was picked for.
+        Measure for which it was selected.
     """
 
     position: int
@@ -71,37 +71,37 @@ class Survey:
     Attributes
     ----------
     model : PCAModel
-        With the components that were used, in memory.
+        Model with the used components, in memory.
     raw : Collection
-        The samples examined: a collection of its own, in the order of the whole.
+        Examined samples, as a collection in the order of the whole.
     n_samples : int
-        Of the whole.
+        Number of samples of the whole collection.
     numbers : range or ndarray of int
-        Those of the samples examined in the whole, ascending.
+        Positions of the examined samples in the whole, ascending.
     axis : SampleAxis or None
-        Coordinate of the samples examined, where they have one.
+        Coordinate of the examined samples, if any.
     value_range : (float, float)
-        Least and greatest value of a feature, prepared.
+        Smallest and largest prepared value of a feature.
     places : range
-        Which of those examined the following are of, evenly spaced.
+        Positions among the examined samples of the m samples below, evenly spaced.
     scores : ndarray of shape (m, j)
-        Along the first components, at most 8.
+        Scores along the first components, at most 8.
     t2, spe : ndarray of shape (m,)
-        The two measures.
+        Hotelling's T2 and the squared prediction error.
     labels : ndarray of shape (m,) or None
-        Where the collection has any.
+        Labels, if the collection has any.
     pinned : ndarray of int
-        Rows of `scores` nearest to the quantiles, in a square; empty where there are too few samples for them.
+        Rows of `scores` nearest to the quantiles, in a square; empty if there are too few samples.
     laddered : tuple of int
-        Positions of a few samples spread over those examined.
+        Positions of a few samples spread over the examined ones.
     unusual : tuple of Unusual
-        The largest T2 first, then the largest errors.
+        Samples with the largest T2, then samples with the largest errors.
     samples : Samples
-        Raw images by position; those named above have been read.
+        Raw images by position; the samples named above have been read.
     thumbnails : Sheet or None
-        Small images of some samples; None where samples are no images, or no sums of components.
+        Small images of some samples; None if samples are not images, or not sums of components.
     recodes : bool
-        Whether the memory allows to encode pictures again, in fewer bytes.
+        Whether there is memory to encode pictures again, in fewer bytes.
     """
 
     model: PCAModel
@@ -128,9 +128,9 @@ class Survey:
         return self.raw.n_samples
 
     def in_order(self) -> tuple[Array, Array]:
-        """Return where the samples lie along their axis, or their numbers, ascending, and their scores.
+        """Return the positions of the samples along their axis, or their numbers, ascending, and their scores.
 
-        Between samples that do not follow each other stands one of NaN.
+        Scores of NaN separate samples that are not consecutive.
         """
         numbers = np.asarray(self.numbers)[self.places]
         along = numbers if self.axis is None or self.axis.is_text else self.axis.values[self.places]
@@ -142,14 +142,14 @@ class Survey:
 
 
 class Samples:
-    """Raw images of a collection by their position, those fetched before from memory.
+    """Raw images of a collection by position, from memory if they were fetched before.
 
     Parameters
     ----------
     raw : Collection
-        The samples.
+        Collection.
     most_bytes : int
-        Largest size of the images held.
+        Largest size of the images in memory.
     """
 
     def __init__(self, raw: Collection, most_bytes: int) -> None:
@@ -160,7 +160,7 @@ class Samples:
         return self._held[position] if position in self._held else self._read(position)
 
     def fetch(self, positions: Iterable[int]) -> None:
-        """Read images in the collection's order, so that a chunk or stream is decoded once, and hold those that fit."""
+        """Read images in the collection's order, so that chunks are decoded once, and keep those that fit in memory."""
         with keeping():
             for position in sorted(set(positions) - set(self._held)):
                 if self._raw.row_bytes > self._left:
@@ -169,14 +169,14 @@ class Samples:
                 self._left -= self._held[position].nbytes
 
     def _read(self, position: int) -> Array:
-        found: list[Array] = []
-        self._raw.each(slice(position, position + 1), lambda _, image: found.append(image.copy()))
-        return found[0]
+        images: list[Array] = []
+        self._raw.each(slice(position, position + 1), lambda _, image: images.append(image.copy()))
+        return images[0]
 
 
 @dataclass(frozen=True)
 class RowsOf:
-    """Samples by their row among those at some places."""
+    """Samples by their row among the samples at `places`."""
 
     samples: Samples
     places: range
@@ -193,25 +193,26 @@ def survey(
     examine: int | None = None,
     listener: Listener = silent,
 ) -> Survey:
-    """Examine samples of a collection, and read those that are worth a look.
+    """Examine samples of a collection, and read the samples to draw.
 
     Parameters
     ----------
     model : PCAModel
-        The model; of components that do not fit the leading ones are used.
+        Model, of which the leading components that fit are used.
     raw : Collection
         Raw samples of the model's kind.
     memory : int or str, optional
-        Budget, as for `fit`; less what drawing the figures takes.
+        Budget, as for `fit`, including the drawing of figures.
     examine : int, optional
-        Most samples to examine, in runs of whole storage chunks spread over the collection; all by default.
+        Largest number of samples to examine, in runs of whole storage chunks spread over the collection; all by
+        default.
     listener : callable
-        Told of progress.
+        Receives progress.
 
     Raises
     ------
     BudgetError
-        If not even one component and one sample fit.
+        If a single component and sample do not fit.
     DataError
         If a sample is not finite.
     ModelError
@@ -222,19 +223,21 @@ def survey(
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
     share = share_of(memory, model, model.prepared(whole))
-    found = _measured(share, raw, runs, listener)
-    places, values, axis = found.places, found.values, sample_axis_of(raw)
-    pinned, unusual = _pinned(values[:, :-2]), _unusual(share, raw, axis, found.largest)
+    measured = _measured(share, raw, runs, listener)
+    places, values, axis = measured.places, measured.values, sample_axis_of(raw)
+    pinned, unusual = np.empty(0, np.intp), _unusual(share, raw, axis, measured.largest)
+    if len(values) >= FEWEST and values.shape[1] >= 4:  # two scores, T2 and the error
+        pinned = np.asarray(plot.nearest_to_quantiles(values[:, :-2], axes=AXES), np.intp).ravel()
     laddered = tuple(int(at) for at in _spread(raw.n_samples, min(LADDERED, share.together)))
     samples = Samples(raw, share.images)
-    samples.fetch([*(each.position for each in unusual), *laddered, *(places[row] for row in pinned)])
+    samples.fetch([*(sample.position for sample in unusual), *laddered, *(places[row] for row in pinned)])
     return Survey(
         model=share.model,
         raw=raw,
         n_samples=whole.n_samples,
         numbers=places_in(runs, whole.n_samples),
         axis=axis,
-        value_range=found.value_range,
+        value_range=measured.value_range,
         places=places,
         scores=values[:, :-2],
         t2=values[:, -2],
@@ -244,22 +247,22 @@ def survey(
         laddered=laddered,
         unusual=unusual,
         samples=samples,
-        thumbnails=found.thumbnails,
+        thumbnails=measured.thumbnails,
         recodes=share.recodes,
     )
 
 
 def runs_spread(n_samples: int, chunk: int, count: int | None = None) -> list[Span]:
-    """Pick up to `count` samples in runs of equal length spread evenly from the first chunk to the last, ascending.
+    """Select up to `count` samples in runs of equal length spread evenly from the first chunk to the last, ascending.
 
-    Runs are whole chunks where `FEWEST_RUNS` of these are within `count`, else the beginnings of chunks; the last may
-    be shorter.
+    Runs are whole chunks if `FEWEST_RUNS` chunks are within `count`, otherwise the beginnings of chunks; the last run
+    can be shorter.
     """
     if count is None or count >= n_samples:
         return [Span(0, n_samples)]
     chunks = -(-n_samples // chunk)
     runs = min(count, MOST_RUNS, max(FEWEST_RUNS, count // chunk))
-    if chunks < runs:  # then every chunk is decoded, whichever samples are taken
+    if chunks < runs:  # every chunk is decoded anyway
         chunk, chunks = 1, n_samples
     length = count // runs
     together = max(1, length // chunk)  # chunks to a run
@@ -269,7 +272,7 @@ def runs_spread(n_samples: int, chunk: int, count: int | None = None) -> list[Sp
 
 
 def places_in(runs: Sequence[Span], n_samples: int) -> Places:
-    """Return the positions of the samples in runs of n."""
+    """Return the positions of the samples in runs of a collection."""
     return compact(np.concatenate([np.arange(*run) for run in runs]), n_samples)
 
 
@@ -279,13 +282,14 @@ class _Measured(NamedTuple):
     Attributes
     ----------
     places : range
-        Positions of those whose values are held.
+        Positions of the samples whose values are kept.
     values : ndarray of shape (len(places), first + 2)
-        Their first scores, T2 and error.
-    largest : two of ndarray of shape (2 * UNUSUAL, 3)
-        T2, error and position of the samples with the largest T2, and of those with the largest errors, descending.
+        First scores, T2 and error of these samples.
+    largest : list of two ndarray of shape (2 * UNUSUAL, 3)
+        T2, error and position of the samples with the largest T2, and of the samples with the largest errors,
+        descending.
     value_range : (float, float)
-        Least and greatest value of a feature.
+        Smallest and largest value of a feature.
     thumbnails : Sheet or None
         Small images of some samples.
     """
@@ -298,7 +302,7 @@ class _Measured(NamedTuple):
 
 
 def _measured(share: Share, raw: Collection, runs: Sequence[Span], listener: Listener) -> _Measured:
-    """Map every sample to its first scores, T2 and error."""
+    """Compute the first scores, T2 and error of every sample."""
     model, n = share.model, raw.n_samples
     collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
     first = min(SCORES, model.n_components)
@@ -311,9 +315,10 @@ def _measured(share: Share, raw: Collection, runs: Sequence[Span], listener: Lis
         values = applied(function, read[0], collection.named, block.start, missing=model.subspace.missing)
         rows = range(-(-block.start // places.step), -(-block.stop // places.step))
         held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
-        own = np.column_stack([values[:, first:], np.arange(*block)])
-        for column, found in enumerate(largest):
-            both = np.concatenate([found, own])
+        measures = np.column_stack([values[:, first:], np.arange(*block)])
+        for column, ranked in enumerate(largest):
+            both = np.concatenate([ranked, measures])
+            # Twice as many as are drawn, as both measures can select the same samples.
             largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
         if thumbnails is not None:
             thumbnails.add(block, read[0])
@@ -340,32 +345,25 @@ def _values(subspace: Subspace, rows: Array, *, first: int) -> Float64:
     return np.column_stack([scores[:, :first], subspace.t2(rows, scores), subspace.squared_error(rows, scores)])
 
 
-def _pinned(scores: Array) -> npt.NDArray[np.intp]:
-    """Return the rows nearest to the quantiles of the first two scores."""
-    if len(scores) < FEWEST or scores.shape[1] < 2:
-        return np.empty(0, np.intp)
-    return np.asarray(plot.nearest_to_quantiles(scores, axes=AXES), np.intp).ravel()
-
-
 def _spread(n: int, count: int) -> range | npt.NDArray[np.intp]:
-    """Return up to `count` of n positions, one in each of equal parts: evenly spaced ones may fall in one season."""
+    """Return up to `count` of n positions, one in each of equal parts: evenly spaced ones could share a season."""
     inside = np.mod(0.5 + GOLDEN * np.arange(count), 1)
     return range(n) if n <= count else ((np.arange(count) + inside) * n / count).astype(int)
 
 
 def _unusual(share: Share, raw: Collection, axis: SampleAxis | None, largest: list[Float64]) -> tuple[Unusual, ...]:
-    """Pick the largest of each measure, none twice."""
+    """Select the samples with the largest values of each measure, without repetition."""
     picked: dict[int, Unusual] = {}
-    for found, name in zip(largest, ("T2", "SPE"), strict=True):
+    for ranked, name in zip(largest, ("T2", "SPE"), strict=True):
         if name == "SPE" and keeps_everything(share.model):
             continue
-        others = [each for each in found.tolist() if each[2] not in picked]
-        for t2, spe, at in others[: min(UNUSUAL, share.together // 2)]:
-            called = raw.where(int(at)) if axis is None else axis.name(int(at))
-            picked[int(at)] = Unusual(int(at), called, t2, spe, name)
+        candidates = [row for row in ranked.tolist() if row[2] not in picked]
+        for t2, spe, at in candidates[: min(UNUSUAL, share.together // 2)]:
+            label = raw.where(int(at)) if axis is None else axis.name(int(at))
+            picked[int(at)] = Unusual(int(at), label, t2, spe, name)
     return tuple(picked.values())
 
 
 def keeps_everything(model: PCAModel) -> bool:
-    """Return whether the components hold all variance but for rounding: errors then mean nothing."""
-    return float(1 - model.explained_variance_ratio.sum()) < 1e-6  # of what float32 products make
+    """Return whether the components hold all variance up to rounding, so that errors are meaningless."""
+    return float(1 - model.explained_variance_ratio.sum()) < 1e-6  # rounding of float32 products

@@ -1,4 +1,4 @@
-"""The text of a report: facts, tables and how numbers are written."""
+"""Text of a report: facts, tables, and formats of numbers and names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..score_plots import samples_of
 from .survey import Survey, keeps_everything
 
 LISTED = 12  # components in the table
-LADDER = 8  # numbers of components that sizes and errors are given for
-DONE = ("precision", "solver", "schedule", "cores", "workers", "threads")  # of a plan, worth knowing
-RECORDED = ("fingerprint", "dtype", "sample_weight", "exact_sums")  # of provenance, said nowhere else
-SHORTEST = 0.1  # seconds: shorter durations are not told
+LADDER = 8  # numbers of components in the table of sizes and errors
+DONE = ("precision", "solver", "schedule", "cores", "workers", "threads")  # fields of a plan that are shown
+RECORDED = ("fingerprint", "dtype", "sample_weight", "exact_sums")  # fields of provenance that are shown here only
+SHORTEST = 0.1  # seconds; shorter durations are not given
 T2 = "T\N{SUPERSCRIPT TWO}"
 
 Pairs = list[tuple[str, str]]
@@ -30,18 +30,18 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts.
+    """Table of texts.
 
     Attributes
     ----------
     headings : sequence of str
-        Of the columns.
+        Headings of the columns.
     rows : sequence of sequences of str
         Cells; the first of a row is its heading.
     note : str
         Text below the table.
     words : tuple of int
-        Columns of words, aligned left.
+        Columns of words, which are aligned left.
     """
 
     headings: Sequence[str]
@@ -64,25 +64,25 @@ def finding(model: PCAModel, survey: Survey | None) -> str:
             f"of their {model.n_neighbors} nearest neighbours."
         )
     ratios, count = model.explained_variance_ratio, model.n_components
-    each = [percent(ratio) for ratio in ratios[:3]]
-    firsts = each[0] if len(each) == 1 else f"{', '.join(each[:-1])} and {each[-1]}"
+    shares = [percent(ratio) for ratio in ratios[:3]]
+    firsts = shares[0] if len(shares) == 1 else f"{', '.join(shares[:-1])} and {shares[-1]}"
     text = (
         f"{counted(count, 'component')} {'hold' if count > 1 else 'holds'} {percent(ratios.sum())} of the variance of "
         f"{counted(model.n_samples, 'sample')}"
     )
     if count > 1:
-        text += f", the first {'two' if len(each) == 2 else 'three'} of them {firsts}"
+        text += f", the first {'two' if len(shares) == 2 else 'three'} of them {firsts}"
     if survey is not None and survey.unusual:
         text += f"; the most unusual is {place_of(survey.unusual[0].name, survey.raw.source)}"
     return f"{text}."
 
 
 def left_out(survey: Survey, model: PCAModel) -> list[str]:
-    """Return sentences that say which samples and components a report leaves out."""
+    """Return sentences on the samples and components that a report leaves out."""
     notes = []
     if survey.examined < survey.n_samples:
-        known = samples_of(survey.examined, survey.n_samples)
-        notes.append(f"Examined are {known}, spread evenly over the collection; --examine (examine=) sets the number.")
+        number = samples_of(survey.examined, survey.n_samples)
+        notes.append(f"Examined are {number}, spread evenly over the collection; --examine (examine=) sets the number.")
     if survey.model.n_components < model.n_components:
         notes.append(f"Samples are seen by {_used(survey, model)}; allow more by --memory (memory=).")
     return notes
@@ -96,24 +96,21 @@ def _used(survey: Survey, model: PCAModel) -> str:
 def header(model: PCAModel) -> Pairs:
     """Return the facts at the head of the page."""
     about = model.provenance
-    axes = f" ({', '.join(model.sample_dims)})"
+    axes, inside = f" ({', '.join(model.sample_dims)})", "" if model.mask is None else " inside the mask"
+    features = counted(model.n_features, "feature") + inside
+    created = str(about.get("created") or "at an unknown time").replace("T", " ").replace("+00:00", " UTC")
     facts = [
         ("Collection", shown_name(str(about.get("source", "not recorded")))),
         ("Samples", _samples(model)),
-        ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {_features(model)}"),
+        ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {features}"),
         (
             "Components",
             f"{model.n_components}, holding {percent(model.explained_variance_ratio.sum())} of the variance",
         ),
         ("Method", str((about.get("plan") or {}).get("method", ""))),
-        ("Fitted", f"{_moment(about.get('created'))} by streampca {about.get('streampca', '(unknown version)')}"),
+        ("Fitted", f"{created} by streampca {about.get('streampca', '(unknown version)')}"),
     ]
     return [fact for fact in facts if fact[1]]
-
-
-def _moment(created: Any) -> str:
-    """Return a time as people write it."""
-    return str(created).replace("T", " ").replace("+00:00", " UTC") if created else "at an unknown time"
 
 
 def _samples(model: PCAModel) -> str:
@@ -128,11 +125,6 @@ def _samples(model: PCAModel) -> str:
     return text + (f"; {counted(dropped, 'sample')} with missing values left out" if dropped else "")
 
 
-def _features(model: PCAModel) -> str:
-    features = counted(model.n_features, "feature")
-    return f"{features} inside the mask" if model.mask is not None else features
-
-
 def components_table(model: PCAModel) -> Table:
     """List the first components with their shares and error bounds."""
     rows = [
@@ -144,7 +136,7 @@ def components_table(model: PCAModel) -> Table:
 
 
 def compression_table(figures: Compression, survey: Survey | None) -> Table:
-    """List sizes and errors for a ladder of numbers of components; a survey knows the range that values have."""
+    """List sizes and errors for several numbers of components; a survey knows the range of values."""
     ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
     columns = {
         "components": [str(k) for k in figures.n_components[ladder]],
@@ -154,44 +146,37 @@ def compression_table(figures: Compression, survey: Survey | None) -> Table:
     }
     note = f"The original is {format_bytes(figures.original_bytes)}; sizes are of scores, components and mean together."
     if figures.psnr is not None:
-        columns["PSNR"] = [_decibels(level) for level in figures.psnr[ladder]]
-        known = "that the samples examined have" if survey else "that their data type can hold"
-        note += f" PSNR is the error against the range of values {known}, {figures.peak:.4g}."
+        columns["PSNR"] = [f"{level:.1f} dB" if np.isfinite(level) else "exact" for level in figures.psnr[ladder]]
+        values = "that the samples examined have" if survey else "that their data type can hold"
+        note += f" PSNR is the error against the range of values {values}, {figures.peak:.4g}."
     return Table([*columns], [*zip(*columns.values(), strict=True)], note)
 
 
-def _decibels(level: float) -> str:
-    return f"{level:.1f} dB" if np.isfinite(level) else "exact"
-
-
 def unusual_table(survey: Survey) -> Table:
-    """List the unusual samples by their number in the figures; errors only where these are more than rounding."""
-    found, labels = survey.unusual, survey.raw.labels
+    """List the unusual samples by their number in the figures, with errors unless these are rounding."""
+    unusual, labels = survey.unusual, survey.raw.labels
     columns = {
-        "no.": [str(number) for number in range(1, len(found) + 1)],
-        "sample": [place_of(sample.name, survey.raw.source) for sample in found],
-        "picked for": [T2 if sample.by == "T2" else "error" for sample in found],
-        T2: [f"{sample.t2:.4g}" for sample in found],
+        "no.": [str(number) for number in range(1, len(unusual) + 1)],
+        "sample": [place_of(sample.name, survey.raw.source) for sample in unusual],
+        "picked for": [T2 if sample.by == "T2" else "error" for sample in unusual],
+        T2: [f"{sample.t2:.4g}" for sample in unusual],
     }
     note = f"Half of the samples examined have a {T2} below {np.median(survey.t2):.3g}"
     if not keeps_everything(survey.model):
-        columns["squared error"] = [f"{sample.spe:.4g}" for sample in found]
+        columns["squared error"] = [f"{sample.spe:.4g}" for sample in unusual]
         note += f" and a squared error below {np.median(survey.spe):.3g}"
     if labels is not None:
-        columns["label"] = [_label(labels[sample.position]) for sample in found]
+        chosen = [labels[sample.position] for sample in unusual]
+        columns["label"] = [f"{x:.6g}" if isinstance(x, np.floating) else shown_name(str(x)) for x in chosen]
     return Table([*columns], [*zip(*columns.values(), strict=True)], f"{note}.", words=(1, 2))
 
 
-def _label(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, np.floating) else shown_name(str(value))
-
-
 def examined(survey: Survey, model: PCAModel) -> Pairs:
-    """Return which samples were examined, of which collection if another, and by which components if not all."""
-    known = samples_of(survey.examined, survey.n_samples)
+    """Return the facts on the examined samples: their number, the collection if another, components if not all."""
+    number = samples_of(survey.examined, survey.n_samples)
     spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
     other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
-    facts = [("Examined", f"{known}{spread}{other}")]
+    facts = [("Examined", f"{number}{spread}{other}")]
     if survey.model.n_components < model.n_components:
         facts.append(("Seen by", _used(survey, model)))
     return facts
@@ -202,16 +187,16 @@ def plan_table(model: PCAModel) -> Table | None:
     about, plan = model.provenance, model.provenance.get("plan")
     if not plan:
         return None
-    known: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
 
     def add(name: str, planned: Any, actual: Any, words: Any) -> None:
         if planned is not None:
-            known.append((name, words(planned), "not recorded" if actual is None else words(actual)))
+            rows.append((name, words(planned), "not recorded" if actual is None else words(actual)))
 
     add("time", plan.get("seconds"), about.get("seconds"), duration)
     add("peak memory", plan.get("bill_total"), about.get("peak_bytes"), format_bytes)
     add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
-    return Table(("", "planned", "actual"), known, _allowed(plan), words=(0,))
+    return Table(("", "planned", "actual"), rows, _allowed(plan), words=(0,))
 
 
 def _allowed(plan: Mapping[str, Any]) -> str:
@@ -222,13 +207,13 @@ def _allowed(plan: Mapping[str, Any]) -> str:
 
 
 def reasons(model: PCAModel) -> list[str]:
-    """Return why the method was chosen, and why no other."""
+    """Return the reasons for the method, and against the others."""
     plan = model.provenance.get("plan") or {}
-    taken = [f"method {plan['method']}: {plan['why']}"] if {"method", "why"} <= plan.keys() else []
-    taken += [f"not taken, {method}: {reason}" for method, reason in plan.get("rejected") or ()]
+    lines = [f"method {plan['method']}: {plan['why']}"] if {"method", "why"} <= plan.keys() else []
+    lines += [f"not taken, {method}: {reason}" for method, reason in plan.get("rejected") or ()]
     if {"bytes_read", "block_rows"} <= plan.keys():
-        taken.append(f"to be read: {format_bytes(plan['bytes_read'])}, in blocks of {plan['block_rows']} samples")
-    return taken
+        lines.append(f"to be read: {format_bytes(plan['bytes_read'])}, in blocks of {plan['block_rows']} samples")
+    return lines
 
 
 def settings(model: PCAModel) -> dict[str, Pairs]:
@@ -239,7 +224,7 @@ def settings(model: PCAModel) -> dict[str, Pairs]:
     if model.mask is not None:
         steps["mask"] = f"{model.n_features} of {model.mean.size} pixels"
     request = dict(plan.get("request") or {})
-    request.pop("output", None)  # only whether there was one
+    request.pop("output", None)  # records only that there was one
     versions = {"streampca": about.get("streampca"), **(about.get("versions") or {})}
     parts = {
         "Preparation of each sample": {name: value for name, value in steps.items() if value is not False},
@@ -251,11 +236,11 @@ def settings(model: PCAModel) -> dict[str, Pairs]:
 
 
 def _recorded(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what provenance records of the data, the dtype by its name."""
-    known = {name: about.get(name) for name in RECORDED}
-    if known["dtype"] is not None:
-        known["dtype"] = np.dtype(known["dtype"]).name
-    return known
+    """Return the record of the data in provenance, with the name of the dtype."""
+    recorded = {name: about.get(name) for name in RECORDED}
+    if recorded["dtype"] is not None:
+        recorded["dtype"] = np.dtype(recorded["dtype"]).name
+    return recorded
 
 
 def _plain(values: Mapping[str, Any]) -> Pairs:
@@ -270,7 +255,7 @@ def _plain(values: Mapping[str, Any]) -> Pairs:
     return pairs
 
 
-# -- how numbers and names are written
+# -- formats of numbers and names
 
 
 def shown_name(name: str) -> str:
@@ -279,17 +264,17 @@ def shown_name(name: str) -> str:
 
 
 def place_of(name: str, source: str) -> str:
-    """Return where a sample comes from, relative to its collection's source."""
+    """Return the origin of a sample, relative to its collection's source."""
     for prefix in (f"{source}, ", os.path.join(source, "")):
         name = name.removeprefix(prefix)
     return shown_name(name.removesuffix(f" of {source}"))
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people write them."""
+    """Return a duration in the usual units."""
     return format_seconds(seconds) if seconds >= SHORTEST else f"less than {SHORTEST} s"
 
 
 def sentence(text: str) -> str:
-    """Return text with a capital and a full stop."""
+    """Return text with an initial capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -1,4 +1,4 @@
-"""Small images of samples, gathered while a collection is surveyed."""
+"""Small images of samples, collected during the survey of a collection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..reconstruction import TOGETHER
 from .memory import LEAST_TILE, SCORES, THUMBNAILS, TILE
 
 UNKNOWN = (235, 175)  # grey levels of the hatching of missing pixels
-QUALITY = 80  # of the sheet as JPEG
+QUALITY = 80  # JPEG quality of the sheet
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Sheet:
     Attributes
     ----------
     image : bytes
-        JPEG; each sample above its reconstruction.
+        JPEG, with each sample above its reconstruction.
     tile : (int, int)
-        Height and width of one.
+        Height and width of a thumbnail.
     columns : int
-        Samples to a line.
+        Number of samples in a line.
     rows, positions : range
-        Rows of the survey's scores that the samples are, and their positions among those examined.
+        Rows of the samples in the survey's scores, and their positions among the examined samples.
     scores : ndarray of shape (samples, 8 or fewer)
-        Their first scores.
+        First scores of the samples.
     """
 
     image: bytes
@@ -51,18 +51,18 @@ class Sheet:
 
 
 class Thumbnails:
-    """Small images of some samples, and of what the components make of them, gathered as the samples are read.
+    """Small images of some samples and their reconstructions, collected while the samples are read.
 
     Parameters
     ----------
     model : PCAModel
-        With its components in memory.
+        Model with its components in memory.
     frame : Frame
-        Of the samples that are read.
+        Frame of the samples.
     places : range
-        Positions of the samples that values are held of.
+        Positions of the samples whose values are kept.
     most_bytes : int
-        Largest size of all images.
+        Largest size of all images together.
     """
 
     def __init__(self, model: PCAModel, frame: Frame, places: range, most_bytes: int) -> None:
@@ -79,7 +79,7 @@ class Thumbnails:
         self._scores = np.empty((count, model.n_components), np.float32)
 
     def add(self, block: Span, rows: Array) -> None:
-        """Take the samples that are wanted from a block of prepared ones."""
+        """Add the samples of a block of prepared ones that get a thumbnail."""
         first = -(-block.start // self.positions.step)
         for number in range(first, -(-block.stop // self.positions.step)):
             row = rows[self.positions[number] - block.start][None].astype(np.float64)  # masked pixels are NaN
@@ -89,34 +89,34 @@ class Thumbnails:
             self._scores[number] = self._model.subspace.project(row)[0]
 
     def sheet(self) -> Sheet:
-        """Return one image of all tiles, each sample above what the components make of it."""
+        """Return one image of all tiles, each sample above its reconstruction."""
         count, (tall, wide) = len(self._samples), self._tile[:2]
         columns = max(1, math.isqrt(2 * count * tall // wide))
         lines = -(-count // columns)
         sheet = np.full((lines * 2 * tall, columns * wide, *self._tile[2:]), UNKNOWN[0], np.uint8)
-        for number, made in enumerate(self._reconstructed()):
+        for number, reconstruction in enumerate(self._reconstructed()):
             top, left = number // columns * 2 * tall, number % columns * wide
             sheet[top : top + tall, left : left + wide] = self._samples[number]
-            sheet[top + tall : top + 2 * tall, left : left + wide] = self._as_tile(made, number)
+            sheet[top + tall : top + 2 * tall, left : left + wide] = self._as_tile(reconstruction, number)
         scores = self._scores[:, :SCORES].copy()
         image = encoded(sheet, "JPEG", quality=QUALITY)
         return Sheet(image, (tall, wide), columns, self.rows, self.positions, scores)
 
     def _reconstructed(self) -> Array:
-        """Return pictures of the samples' reconstructions, float32, with few components in memory at a time."""
+        """Return pictures of the samples' reconstructions, float32, holding pictures of few components at a time."""
         model, view = self._model, self.view
         weights = model.subspace.coefficients(self._scores)
         mean, factors = mean_pictures(model, view), factors_of(model)
-        made = np.repeat(mean[None].astype(np.float32), len(weights), axis=0)
+        images = np.repeat(mean[None].astype(np.float32), len(weights), axis=0)
         for start in range(0, weights.shape[1], TOGETHER):
             stop = min(start + TOGETHER, weights.shape[1])
-            some = view.read(model.components, start, stop, over=factors).astype(np.float32)
-            for image, own in zip(made, weights[:, start:stop].astype(np.float32), strict=True):
-                image += np.tensordot(own, some, axes=1)
-        return made
+            components = view.read(model.components, start, stop, over=factors).astype(np.float32)
+            for image, weight in zip(images, weights[:, start:stop].astype(np.float32), strict=True):
+                image += np.tensordot(weight, components, axes=1)
+        return images
 
     def _as_tile(self, pictures: Array, number: int) -> Array:
-        """Return pictures of a sample side by side, in grey levels of its own scale, missing pixels hatched."""
+        """Return pictures of a sample side by side, in grey levels of its own scale, with missing pixels hatched."""
         layout, (_, tall, wide) = layout_of(pictures.shape), pictures.shape[:3]
         tile = np.full(self._tile, UNKNOWN[0], np.uint8)
         hatched = np.where(np.indices((tall, wide)).sum(axis=0) % 4, *UNKNOWN).astype(np.uint8)
@@ -124,35 +124,35 @@ class Thumbnails:
             zip(pictures, np.broadcast_to(self._limits[number], (len(pictures), 2)), strict=True)
         ):
             row, column = divmod(at, layout.columns)
-            known = np.isfinite(picture)
-            share = (np.where(known, picture, low) - low) / ((high - low) or 1.0)
+            finite = np.isfinite(picture)
+            share = (np.where(finite, picture, low) - low) / ((high - low) or 1.0)
             grey = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
-            shown = np.where(known, grey, hatched.reshape(tall, wide, *(1,) * (picture.ndim - 2)))
+            shown = np.where(finite, grey, hatched.reshape(tall, wide, *(1,) * (picture.ndim - 2)))
             top, left = row * (tall + 1), column * (wide + 1)
             tile[top : top + tall, left : left + wide] = shown
         return tile
 
 
 def _panel(pictures: tuple[int, ...]) -> tuple[int, int]:
-    """Return the height and the width of pictures of a shape as a tile, a pixel apart."""
+    """Return the height and the width of the tile of pictures of a shape, one pixel apart."""
     layout, (tall, wide) = layout_of(pictures), pictures[1:3]
     return layout.rows * (tall + 1) - 1, layout.columns * (wide + 1) - 1
 
 
 def reduced(view: SampleView, fits: Callable[[tuple[int, ...]], bool]) -> SampleView:
-    """Return the view with the least reduction by which the shape of its pictures fits."""
+    """Return the view with the smallest reduction for which the shape of its pictures fits."""
     while not fits(view.picture_shape):
         view = replace(view, bin=view.bin + 1)
     return view
 
 
 def moves(model: PCAModel) -> bool:
-    """Return whether samples of a model are images, and sums of the mean and its components."""
+    """Return whether a page of a model is interactive: samples are images, and sums of mean and components."""
     return model.makes_images and not isinstance(model, KernelPCAModel) and not view_of(model).is_line
 
 
 def encoded(values: Array, kind: str, **how: Any) -> bytes:
-    """Return an 8-bit image as a file of a kind of Pillow's."""
+    """Return an 8-bit image as a file in a format of Pillow."""
     file = io.BytesIO()
     Image.fromarray(values).save(file, kind, **how)
     return file.getvalue()

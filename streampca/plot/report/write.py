@@ -1,4 +1,4 @@
-"""`write_report`: from a model, and the collection it is of or another, to a page and files of its pictures."""
+"""`write_report`: write a page and files of pictures on a model and its collection, or another one."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from .figures import check_kind, picture_files
 from .page import TITLE, Page, page_of, write_page
 from .survey import survey
 
-EXAMINED = 200_000  # samples, unless more or fewer are asked for
+EXAMINED = 200_000  # default number of examined samples
 ENDINGS = (".html", ".htm")
-MOST_BEFORE_TITLE = 4096  # bytes of a report
+MOST_BEFORE_TITLE = 4096  # bytes at the beginning of a report that contain its title
 
 
 @stopping_on_signals()
@@ -53,47 +53,47 @@ def write_report(
     listener: Listener = logged,
     **opening: Unpack[Opening],
 ) -> list[str]:
-    """Write a report of a model, and of a collection under it: one HTML file that needs nothing beside it.
+    """Write a report of a model and a collection: one self-contained HTML file.
 
     Parameters
     ----------
     model : PCAModel or path
         The model.
     path : path
-        The file to write, ``.html``.
+        File to write, ``.html``.
     collection : path, glob, list of paths, array or Collection, optional
-        Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, opened as
-        they were then, if that is still possible and they have not changed; those behind a URL only with
-        ``allow_remote=True``. Otherwise a warning and the report say so, and the report has what needs no samples.
+        Raw samples of the model's kind, see `open_collection`. By default the samples that the model was fitted on,
+        opened as for the fit, if that is possible and they have not changed; samples behind a URL only with
+        ``allow_remote=True``. Otherwise a warning and the report say so, and the report shows the model alone.
     memory : int or str, optional
-        Most bytes to use, e.g. ``"512 MiB"``; half of what the machine allows by default. Of components that do not fit
-        the leading ones are used, and the report says which.
+        Largest number of bytes to use, e.g. ``"512 MiB"``; half of the machine's limit by default. If not all
+        components fit, the leading ones are used, and the report says which.
     examine : int or None, default=200000
-        Most samples to examine, in runs of whole storage chunks spread over the collection; None for all of them.
+        Largest number of samples to examine, in runs of whole storage chunks spread over the collection; None for all.
     pictures : path, optional
-        Folder to write the pictures to as well, a file each.
+        Folder to which the pictures are written as well, one file each.
     picture_format : {"png", "svg"}, default="png"
-        Of the pictures, in the page and in the folder.
+        Format of the pictures, in the page and in the folder.
     overwrite : bool, default=False
-        Replace files that are there already.
+        Replace existing files.
     listener : callable, optional
-        Told what happens (`streampca.events`); by default warnings are logged.
+        Receives events (`streampca.events`); by default warnings are logged.
     **opening
         ``labels``, ``key``, ``select`` ...: see `open_collection`. Labels colour the samples.
 
     Returns
     -------
     list of str
-        The files written: the report, then the pictures.
+        Written files: the report, then the pictures.
 
     Raises
     ------
     SourceError, RequestError
-        If a collection that was named cannot be read, or an option is wrong.
+        If a given collection cannot be read, or an option is wrong.
     ModelError
         If the collection is not of the shape and kind the model was fitted on.
     BudgetError
-        If not even one component and one sample fit the memory.
+        If a single component and sample do not fit in memory.
     OutputError
         If a file exists (and `overwrite` is false) or cannot be written.
 
@@ -114,52 +114,52 @@ def write_report(
     places = ReportFiles(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
     with output_lock(places.path), output_lock(places.pictures):
         places.check()
-        found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
-        check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
+        fitted = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+        check_apart(places.files, [*_read_from(fitted, collection), fitted.name, *column_paths(opening.get("labels"))])
         check_ending(places.path, ENDINGS)
-        embeds = isinstance(found, EmbeddingModel)
-        raw, missing = _raw(found, collection, opening) if found.makes_images or embeds else (None, "")
-        seen = None
+        embeds = isinstance(fitted, EmbeddingModel)
+        raw, missing = _raw(fitted, collection, opening) if fitted.makes_images or embeds else (None, "")
+        surveyed = None
         if raw is not None and not embeds:
-            seen = survey(found, raw, memory=memory, examine=examine, listener=listener)
-        page = page_of(found, seen, raw, missing=missing, kind=picture_format, listener=listener)
+            surveyed = survey(fitted, raw, memory=memory, examine=examine, listener=listener)
+        page = page_of(fitted, surveyed, raw, missing=missing, kind=picture_format, listener=listener)
         written = places.write(page)
     listener(Finished("report", time.perf_counter() - began))
     return written
 
 
 def _raw(model: PCAModel, collection: Any, opening: Opening) -> tuple[Collection | None, str]:
-    """Return the collection that is named, else the one the model was fitted on, or None and why."""
+    """Return the given collection, otherwise the fitted one, or None and the reason."""
     if collection is None:
         return _fitted(model, opening)
     return open_collection(collection, like=model, **opening), ""
 
 
 def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
-    """Open the collection a model was fitted on, as for the fit but for options given; None and why if it changed."""
+    """Open the fitted collection as for the fit, except for given options; None and the reason if it changed."""
     before = opened_for(model.provenance)
     if before is None:
         what = model.provenance.get("source") or "samples that it does not name"
         return None, f"the model was fitted on {what}, which cannot be opened again by itself"
-    given = given_of(opening)
-    lost = [name for name in before.not_kept if name not in given]
+    named = given_of(opening)
+    lost = [name for name in before.not_kept if name not in named]
     if lost and not (lost == ["labels"] and "where" not in before.options):
         return None, f"it was opened with {lost[0]} that a model does not keep, an array or a long list"
-    how: Any = {**before.options, **given, "allow_remote": opening.get("allow_remote", False)}
+    options: Any = {**before.options, **named, "allow_remote": opening.get("allow_remote", False)}
     try:
-        if not how["allow_remote"]:
+        if not options["allow_remote"]:
             check_not_remote(before.source, f"the model {model.name}")
-        raw = open_collection(before.source, like=model, **how)
+        raw = open_collection(before.source, like=model, **options)
         difference = data_difference(model.provenance, model.prepared(raw))
     except (StreampcaError, OSError) as error:
-        if given and (not isinstance(error, SourceError) or _opens(before.source, model, how)):
+        if named and (not isinstance(error, SourceError) or _opens(before.source, model, options)):
             raise
         return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
     return (raw, "") if difference is None else (None, difference)
 
 
 def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
-    """Return whether the collection itself opens, so that the labels are to blame."""
+    """Return whether the collection opens without labels, which are then the cause of an error."""
     try:
         open_collection(source, like=model, **{**opening, "labels": None, "where": None})
     except (StreampcaError, OSError):
@@ -168,7 +168,7 @@ def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
 
 
 def opened_for(provenance: Mapping[str, Any]) -> OpeningRecord | None:
-    """Return how the collection a model was fitted on was opened, by its source alone if nothing else was stored."""
+    """Return the record of opening the fitted collection, with its source alone if nothing else was stored."""
     data, source = provenance.get("opened"), provenance.get("source")
     before = OpeningRecord(None, {}) if data is None else OpeningRecord.from_json(data)
     if before.source is not None or not isinstance(source, str):
@@ -180,7 +180,7 @@ def opened_for(provenance: Mapping[str, Any]) -> OpeningRecord | None:
 
 
 def _read_from(model: PCAModel, collection: Any) -> list[str]:
-    """Return the paths that samples are read from: of the collection named, else of the one fitted."""
+    """Return the paths from which samples are read: of the given collection, otherwise of the fitted one."""
     if collection is not None:
         return paths_of(collection)
     before = opened_for(model.provenance)
@@ -194,13 +194,13 @@ class ReportFiles:
     Attributes
     ----------
     path : str
-        Of the page.
+        Path of the page.
     pictures : str or None
         Folder of its pictures.
     kind : str
-        Format of these.
+        Format of the pictures.
     overwrite : bool
-        Whether files that are there are replaced.
+        Whether existing files are replaced.
     """
 
     path: str
@@ -210,7 +210,7 @@ class ReportFiles:
 
     @property
     def files(self) -> list[str]:
-        """The page, and every figure it can have."""
+        """Paths of the page, and of every figure it can have."""
         return [self.path, *(picture_files(self.pictures, self.kind) if self.pictures is not None else ())]
 
     def check(self) -> None:
@@ -219,7 +219,7 @@ class ReportFiles:
         Raises
         ------
         OutputError
-            If a file is there and must stay, or a place is of the wrong kind or cannot be written to.
+            If a file exists and must not be replaced, or a path is of the wrong kind or not writable.
         """
         if self.pictures is not None and os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
             raise OutputError(f"{self.pictures} is not a folder; choose another for the pictures.")
@@ -231,7 +231,7 @@ class ReportFiles:
         """Write the page and its figures, each complete or not at all; return their paths."""
         shown = page.pictures if self.pictures is not None else []
         files = {os.path.join(self.pictures or "", drawn.file): drawn for drawn in shown}
-        with ExitStack() as stack:  # all of them are whole before the first takes its name
+        with ExitStack() as stack:  # all files are complete before the first gets its name
             with open(stack.enter_context(staged(self.path)), "wb") as file:
                 write_page(page, file)
             for path, drawn in files.items():
@@ -240,7 +240,7 @@ class ReportFiles:
 
 
 def _is_another_page(path: str) -> bool:
-    """Return whether a file is HTML but no report."""
+    """Return whether a file is HTML but not a report."""
     with open_regular(path) as file:
         start = file.read(MOST_BEFORE_TITLE)
     return start.lstrip()[:1] == b"<" and TITLE.encode() not in start
