@@ -173,8 +173,8 @@ class ComponentWriter:
         written = (
             file for tile in self._tiling.within(Span(0, resume.features)) for file in self._files(array, tile.box)
         )
-        found = (array.shape, array.dtype, Cut(array.chunks, array.shards or array.chunks))
-        if found != form or identity_of(array) != resume.identity or not all(map(os.path.exists, written)):
+        stored_form = (array.shape, array.dtype, Cut(array.chunks, array.shards or array.chunks))
+        if stored_form != form or identity_of(array) != resume.identity or not all(map(os.path.exists, written)):
             return None
         remove_debris(self._folder)
         # Zarr reads a file before it writes a part of it, and a file that was not yet on disk can be damaged.

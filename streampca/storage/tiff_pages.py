@@ -65,23 +65,23 @@ def is_large(shape: tuple[int, ...]) -> bool:
     return 4 * math.prod(shape) > MOST_IMAGEJ
 
 
-def scaled(layout: PageLayout, known: Mapping[str, Coordinate], *, ome: bool) -> dict[str, Any]:
+def scaled(layout: PageLayout, coordinates: Mapping[str, Coordinate], *, ome: bool) -> dict[str, Any]:
     """Return options of `tifffile.TiffWriter.write` that store sizes, positions and georeference of pixels, channels.
 
     They declare NaN as the value of missing pixels.
     """
-    tags = geotiff_tags(known)
-    by_name = pixel_sizes([*layout.dims.values()], known)
+    tags = geotiff_tags(coordinates)
+    by_name = pixel_sizes([*layout.dims.values()], coordinates)
     sizes = {letter: by_name[name] for letter, name in layout.dims.items() if name in by_name}
     if ome:
-        names = channel_names(layout.dims.get("C", ""), known)
+        names = channel_names(layout.dims.get("C", ""), coordinates)
         about = {"axes": layout.axes, **ome_sizes(sizes)} | ({"Channel": {"Name": names}} if names else {})
         return {"metadata": about, "extratags": tags}
     about, resolution = imagej_sizes(sizes)
     return {"metadata": {"axes": layout.axes, **about}, "resolution": resolution, "extratags": tags}
 
 
-def write_empty(path: str, final: str, layout: PageLayout, known: Mapping[str, Coordinate]) -> None:
+def write_empty(path: str, final: str, layout: PageLayout, coordinates: Mapping[str, Coordinate]) -> None:
     """Write a file of float32 pages without their values, whose place `values_of` returns.
 
     Parameters
@@ -90,14 +90,14 @@ def write_empty(path: str, final: str, layout: PageLayout, known: Mapping[str, C
         Path of the file, and its final path, whose ending decides the format.
     layout : PageLayout
         Pages and axes.
-    known : mapping of str to Coordinate
+    coordinates : mapping of str to Coordinate
         Coordinates along the axes, by name.
     """
     import tifffile
 
     ome = is_ome(final, layout)
     colours = layout.shape[-1] if layout.axes.endswith("S") else 0
-    options = scaled(layout, known, ome=ome)
+    options = scaled(layout, coordinates, ome=ome)
     options["photometric"] = "rgb" if colours in (3, 4) else "minisblack"
     if colours:
         options["planarconfig"] = "contig"

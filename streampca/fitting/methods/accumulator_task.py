@@ -45,6 +45,7 @@ class AccumulatorTask(abc.ABC, Generic[A]):
         plan = job.plan
         options: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
         accumulator = job.executor.fold(self, plan.spans, _absorb, checkpoint=checkpoint, **options)
+        # The eigensolver that follows needs the memory of reading.
         self._release_buffers()
         accumulator.release()
         hand_back()

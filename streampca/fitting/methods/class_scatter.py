@@ -68,6 +68,7 @@ def fit_class_scatter(job: Job) -> Decomposition:
     # Equal means differ by rounding, whose square is relative to the trace.
     if not between > 1e-24 * scatter.trace:
         raise DataError(f"the means of all classes of {source} are equal; give another target.")
+    # A fraction of components is of the sum of separations, not of the variance.
     total = float(values.sum())
     count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
     lengths = np.linalg.norm(vectors[:, :count], axis=0)

@@ -40,6 +40,7 @@ def fit_covariance(job: Job) -> Decomposition:
 def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition:
     """Return the decomposition that a plan requests of a settled scatter matrix; no components without variance."""
     trace, weight, p = scatter.trace, scatter.weight, scatter.n_features
+    # Models of a part without variance are still merged: they have a mean and a weight.
     solution = Solution(np.empty(0), np.empty((p, 0)), np.empty(0))
     if trace > 0 and weight > 1:
         solution = leading_pairs(scatter, plan, listener, weight)
@@ -49,6 +50,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     after, agrees, sharper = next_value(solution, p), scatter.agrees, None
     if agrees:  # S is exact: only the solver and the rounding of stored components cause errors
         residual = residual_bounds(scatter, values, components.T)
+        # Values are those of the unrounded vectors, whose residuals are smaller than the stored components'.
         sharper = certificate_of(values, residual_bounds(scatter, values, solution.vectors) + scatter.slack).relative
     else:
         warn_of_wrong_sums(agrees, listener)
@@ -60,6 +62,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
             rounding=scatter.probe_rounding,
         ).residual
     certificate = certificate_of(values, residual + scatter.slack, next_value=after)
+    # Rounding of products or of stored components, whichever is coarser, is no fault of the machine.
     coarsest = components.dtype if plan.precision == "double" else np.float32
     warn_of_wrong_products(residual, trace, coarsest, listener, residuals=solution.residuals)
     return Decomposition(

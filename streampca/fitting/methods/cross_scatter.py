@@ -54,6 +54,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
         raise _no_dependence(source)
     total = float(values.sum())
     count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
+    # A copy of the leading columns in Fortran order, so that the rest can be freed.
     axes = fix_signs(np.ascontiguousarray(vectors[:, :count].T).T)
     del vectors
     hand_back()
@@ -90,6 +91,7 @@ def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, 
     started = PassStarted("variances along the axes", 2, 2, plan.problem.n_samples, job.collection.nbytes)
     with job.reporting_pass(started):
         product = task.fold(job, job.checkpoint("variances"))
+    # Directions as multiplied, rounded to the precision of products.
     trace, used = product.trace, product.vectors.astype(np.float64)
     return np.maximum(np.einsum("ij,ij->j", used, product.take()), 0.0), trace
 

@@ -29,6 +29,7 @@ def bad_sample(error: NotFiniteError, collection: Collection, remedy: str = "") 
 
 def _remedy(collection: Collection) -> str:
     """Return the remedy of fits: a mask if pixels are missing in every sample, such as land."""
+    # A share of 1 or 0 has another cause than pixels outside an area.
     share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0
     if 0 < share < 1:
         return (
@@ -146,6 +147,7 @@ def check_variance(trace: float, source: str, plan: Plan) -> None:
     """
     if trace > 0 and np.isfinite(trace):
         single = plan.precision == "single"
+        # Mean square of a difference from the mean.
         square = trace / (plan.problem.n_samples * plan.problem.n_features)
         if square >= float(np.finfo(np.float32).tiny if single else np.finfo(np.float64).tiny):
             return

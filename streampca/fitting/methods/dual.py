@@ -80,6 +80,7 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
         reads, state = Reads(source, job), job.saved(COMPONENTS)
         pairs, unfinished = None, None
         if state is not None:
+            # Resume the last pass: the checkpoint holds the pairs, so the Gram matrix is not needed again.
             pairs = Pairs.from_state(as_values(state, PAIRS))
             unfinished = unfinished_components(state) if job.plan.stored else None
         del state  # it holds components as well
@@ -126,10 +127,12 @@ class Reads:
         self._source, self._job = source, job
         plan = self._plan = job.plan
         self._n, self._p = source.n_samples, source.n_features
+        # A scratch copy is contiguous by ranges, and is read without further cuts.
         rows = self._n if plan.schedule == "scratch" else plan.block_rows
         self.features = FeatureRanges(source, rows, plan.block_features)
         self.done = 1
         self.threads = gram_threads(self._n, plan.precision, plan.cores)
+        # Passes: Gram matrix and components, unless one read serves both, and the copy.
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
         self._passes = None if plan.width else passes  # a solver that requests products needs an unknown number
 
@@ -166,6 +169,7 @@ class Reads:
             order = [order[-1], *order[:-1]]  # the range read last is still in memory
         task = RangesTask(self.features, tuple(order), factors, self.threads, basis)
         run = partial(LocalExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
+        # No pass to report: the only range is still in memory.
         if plan.reads_once:
             run(listener=silent)
             return basis

@@ -64,11 +64,13 @@ class Range(NamedTuple):
 def project(factors: Factors, features: Span, stored: Array, workspace: Array) -> Range:
     """Project features of all samples, (n, width) as stored; the workspace holds them centred."""
     centred = workspace[: stored.size].reshape(stored.shape)
+    # The approximate mean that was subtracted, plus the mean of what remains.
     mean = subtract_mean(stored, centred) + factors.mean_of(centred)
     product = times(factors.working, centred, one_thread=factors.one_thread)
     values, products = product[:-PROBES], product[-PROBES:].T
     rounding: Float64 = np.zeros(products.shape)
     checked = 0
+    # Float64 products need no check; others are checked in one of `CHECK_EVERY` tiles.
     if centred.dtype == np.float32 and features.start // factors.tile % CHECK_EVERY == 0:
         few = stored[:, :CHECK_FEATURES].astype(np.float64)
         few -= few[0]  # X^T (X W) does not depend on the centre, as the rows of X W add up to zero
@@ -205,6 +207,7 @@ class KeptBasis(DualBasis):
             values = self.components[:, slice(*part)]
             values[: len(matrix)] = times(working, np.ascontiguousarray(values))
         self.components = self.components[: len(matrix)]
+        # Errors along the components combine like the components.
         self._rounding = self._rounding @ matrix.T
 
     def fix_signs(self) -> None:
@@ -266,6 +269,7 @@ class WrittenBasis(DualBasis):
             self._filled += count
             stored += count
             if self._filled == tile.size:
+                # A complete tile: record the signs of its largest loadings, and write it.
                 full = self._buffer[:, : tile.size]
                 largest = extremes(full)
                 self._tile_signs[self._written] = np.sign(largest)
@@ -367,7 +371,9 @@ def polished(basis: KeptBasis, pairs: Pairs) -> Pairs:
     solution = pairs.solution
     spectrum = solution.spectrum
     if spectrum is not None:
+        # Values of directions that are not corrected stay below those that are.
         spectrum = np.concatenate([values, np.minimum(spectrum[count:], values[-1])])
+    # Without directions above rounding, nothing is left.
     after = solution.next_value if count == len(solution.values) else 0.0
     return replace(pairs, solution=replace(solution, values=values, spectrum=spectrum, next_value=after), mixed=mixed)
 
@@ -380,6 +386,7 @@ def orthonormal(basis: KeptBasis, pairs: Pairs) -> Pairs:
     factor L of their products: L^-1 V. Components that are determined by the ones before are dropped.
     """
     values = pairs.solution.values
+    # Rounding is magnified too little to matter: skip the product.
     if values[-1] >= APART * values[0]:
         return pairs
     products = basis.gram()
@@ -388,6 +395,7 @@ def orthonormal(basis: KeptBasis, pairs: Pairs) -> Pairs:
     # Cholesky fails at the first component that the ones before determine.
     lower, failed = lapack.dpotrf(products, lower=1, overwrite_a=1)
     if failed:
+        # Keep the components before it, and orthogonalise these.
         count = failed - 1
         basis.turn(np.eye(count, len(values)))
         solution = replace(pairs.solution.first(count), next_value=0.0)

@@ -137,6 +137,7 @@ class EMIteration:
         """Return the checkpoint of the next pass, after saving the iteration that the pass belongs to."""
         checkpoint = job.checkpoint("regression")
         if checkpoint is not None:
+            # The pass and the iteration are saved under one number, so that they are resumed together.
             checkpoint.number = self.passes + 1
             checkpoint.save_first(STAGE, self.passes, self)
         return checkpoint
@@ -161,6 +162,7 @@ class EMIteration:
             safe_point()
             equations, features = slice(tile.start - first, tile.stop - first), slice(*tile)
             sums, sides = found.moments[equations], found.products[equations]
+            # Unknowns of each feature: its row of V and its mean; moments fill the symmetric normal equations.
             matrix = np.zeros((tile.size, width + 1, width + 1))
             matrix[:, upper[0], upper[1]] = matrix[:, upper[1], upper[0]] = sums[:, : len(upper[0])]
             matrix[:, :-1, -1] = matrix[:, -1, :-1] = sums[:, len(upper[0]) : -1]
@@ -182,7 +184,9 @@ class EMIteration:
         mean = found.score_moments[len(upper[0]) : -1] / weight
         second = np.zeros((width, width))
         second[upper] = second[upper[::-1]] = found.score_moments[: len(upper[0])] / weight
+        # Covariance of the scores.
         second -= np.outer(mean, mean)
+        # Scores get mean 0: their mean moves the centre.
         self.centre = self.next_centre + self.next_vectors @ mean
         # V' = Q R; with R C R^T = T M T^T for the scores' covariance C, the loadings Q T are orthonormal.
         basis, triangle = qr(self.next_vectors, mode="economic", overwrite_a=True, check_finite=False)
@@ -192,6 +196,7 @@ class EMIteration:
         # Residual variance of the regressions, per observed value.
         noise = max(0.0, self.squares - self.explained) / (self.observed or 1.0)
         self.total = trace = float(np.maximum(values, 0).sum()) + p * noise
+        # `ObservedRegression` needs a positive noise.
         self.noise = max(noise, LEAST_NOISE[found.precision] * trace / p) or 1.0
         self.variances = np.maximum(values[::-1], LEAST_NOISE[found.precision] * self.noise)
         self.next_vectors, self.next_centre = np.zeros_like(self.vectors), np.zeros(p)
@@ -219,6 +224,7 @@ def fit_em(job: Job) -> Decomposition:
     # Whole steps only: a step needs a pass for each range of features.
     most = (plan.request.max_passes or MOST_STEPS * len(parts)) // len(parts) * len(parts)
     while iteration.passes < most and not iteration.is_settled(plan.request.tol):
+        # Ranges of features take turns; scores always use all features.
         part = parts[iteration.passes % len(parts)]
         iteration.learn(_pass(iteration, part, job))
         hand_back()
@@ -257,7 +263,9 @@ def _initial(job: Job) -> EMIteration:
     seen = np.isfinite(rows)
     np.copyto(rows, 0, where=~seen)
     counts, total = seen.sum(axis=0), rows.sum(axis=0, dtype=np.float64)
+    # A feature without values in the sample starts from the mean of all values.
     centre = np.where(counts > 0, total / np.maximum(counts, 1), total.sum() / max(1, int(counts.sum())))
+    # Mean imputation: missing values become 0 after centring.
     rows -= centre.astype(rows.dtype)
     np.copyto(rows, 0, where=~seen)
     del seen
@@ -278,6 +286,7 @@ def _initial(job: Job) -> EMIteration:
     trace = float(np.trace(gram)) or 1.0
     # The components of the sample can explain all its variance: keep at least a thousandth of it as noise.
     noise = max(trace - float(values.sum()), 1e-3 * trace) / p
+    # Variances above the noise; latent variables beyond the sample's rank start with the noise.
     variances = np.full(width, noise)
     variances[: len(values)] = np.maximum(values - noise, noise)
     hand_back()
@@ -301,6 +310,7 @@ def _sampled(job: Job, count: int) -> Array:
         rows[filled : filled + len(read)] = read
         filled += len(read)
     if not filled and job.weights is not None:
+        # All sampled runs had weight 0: one sample is enough to start from.
         first = int(np.argmax(job.weights > 0))
         rows[0], filled = collection.read(slice(first, first + 1))[0], 1
     return rows[:filled]
@@ -317,6 +327,7 @@ def _held_out_text(iteration: EMIteration) -> str:
 def _warn(iteration: EMIteration, job: Job) -> None:
     """Warn of useless components, samples without values, a collection without missing ones, and no convergence."""
     source, tol, empty = job.collection.source, job.plan.request.tol, _count_empty(iteration, job)
+    # Squared errors of held-out values by the model, and by the mean.
     if iteration.held[1] > iteration.held[2]:
         job.warn(
             f"{_held_out_text(iteration)}, which is better: the components of {source} do not describe what is "
@@ -344,6 +355,7 @@ def _count_empty(iteration: EMIteration, job: Job) -> int:
 def _decomposed(iteration: EMIteration, job: Job) -> Decomposition:
     """Return the requested components of the iteration's model."""
     plan, weight = job.plan, iteration.weight
+    # Maximum likelihood divides by n; variances of models by n - 1.
     scale = weight / (weight - 1) if weight > 1 else 1.0
     values, trace, wanted = iteration.eigenvalues, iteration.trace, wanted_of(plan, job.total_weight)
     count = count_components(values, trace, wanted) if isinstance(wanted, int | float) else len(values)

@@ -52,6 +52,7 @@ class FeatureRanges:
     def _read(self, features: Span) -> Array:
         n, whole = self.collection.n_samples, features.size == self.collection.n_features
         columns = None if whole else slice(*features)
+        # One read of the reader's own array needs no copy into the buffer.
         if self._block_rows >= n and (whole or not self.collection.fills):
             return self.collection.read(slice(0, n), columns)
         if self._buffer is None:  # allocated once: fresh pages of the system are no faster than reading
@@ -64,6 +65,7 @@ class FeatureRanges:
     def done(self, features: Span) -> BlockDone:
         """Return the share of all samples, and of all bytes, that a range amounts to."""
         n, p = self.collection.n_samples, self.collection.n_features
+        # Differences of rounded cumulative shares add up to exactly n.
         shares = (n * features.stop // p - n * features.start // p, self.collection.nbytes * features.size // p)
         return BlockDone(*shares)
 

@@ -55,6 +55,7 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
     rounding = EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
     rounding += float(np.finfo(components.dtype).eps) * values[0]
     error = shrunk / 2 + sketch.slack + rounding
+    # One deterministic bound holds for all pairs.
     residual = np.full(len(values), error)
     outside = float(solution.next_value or 0.0) + error
     return Decomposition(
@@ -106,6 +107,7 @@ def sketch_of_model(model: PCAModel, rows: int) -> FrequentDirections:
             "them; fit its samples together with the others."
         )
     rounding = float(np.finfo(components.dtype).eps) * float(model.explained_variance[0])
+    # The bound 2 r of the module's docstring, in units of variances.
     slack = 2 * (float(np.linalg.norm(residual)) + rounding)
     return FrequentDirections.of_components(
         components.astype(np.float64),

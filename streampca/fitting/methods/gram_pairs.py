@@ -160,11 +160,13 @@ def solved(gram: Gram, job: Job) -> Pairs:
     solution = leading_pairs(centred, plan, job.listener, job.total_weight)
     least = STORED_RANKS["single" if rough else "double"] if plan.stored else RANK
     count, n_resolved = (int(np.count_nonzero(solution.values > rank * solution.values[0])) for rank in (least, RANK))
+    # Written components cannot be combined afterwards.
     polishes = rough and not plan.stored
     lost = count < n_resolved
     # Pairs below rounding leave nothing: the next eigenvalue is 0, unless pairs above rounding are lost.
     if count < len(solution.values):
         solution = solution.first(count) if lost else replace(solution.first(count), next_value=0.0)
+    # X^T u / sqrt(mu), or unscaled vectors that are combined after their products are known.
     mixed = np.eye(count) if polishes else np.diag(solution.values**-0.5)
     return Pairs(
         trace=centred.trace,

@@ -179,6 +179,7 @@ class Decomposition:
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
     """Return the stored dtype of components with descending eigenvalues."""
+    # Rounding to float32 leaves residuals relative to the first variance, which are large for a small one.
     narrow = plan.request.precision != "double" and plan.problem.suits_single
     return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)
 

@@ -58,7 +58,9 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     with scratch_copy(job) if plan.schedule == "scratch" else nullcontext(collection) as source:
         sums = Reads(source, job).gram(about="mean" if differs else "zero", centres=collection.n_features)
     hand_back()
+    # The kernel replaces the inner products in the same memory.
     matrix, origin = sums.products()
+    # Samples of weight 0 do not influence a default gamma.
     counted = np.arange(len(matrix)) if weights is None else np.flatnonzero(weights)
     kernel = collection.pending.kernel.resolved_by_products(matrix, collection.n_features, counted)
     _make_kernel(matrix, kernel)
@@ -73,6 +75,7 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     if isinstance(asked, int) and len(values) < asked:
         job.warn(f"the features of kernel {kernel} span {len(values)} dimensions; there are no more components.")
     residuals = residuals_of(centred, values, solution.vectors)
+    # Rounding of centring, and of the matrix itself.
     residuals += max(rounding, ROUNDING * len(matrix) * float(values[0]))
     roots = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
     # Centring made the vectors orthogonal to the roots; a part along them, due to rounding, would multiply the mean.
@@ -92,6 +95,7 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
 
 def _make_kernel(products: Float64, kernel: Kernel) -> None:
     """Replace inner products of samples by the kernel, in place, in the upper triangle."""
+    # The diagonal is overwritten with the first columns.
     squares = products.diagonal().copy()
     for columns in blocks_of(Span(0, len(products)), KERNEL_COLUMNS):
         tile = products[: columns.stop, slice(*columns)]

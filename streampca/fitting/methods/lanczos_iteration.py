@@ -70,6 +70,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
     def from_state(cls, state: dict[str, Array], begin: dict[str, Any]) -> Self:
         """Return the iteration whose `state` this is, given the arguments of its solver (`beginning`)."""
         values, solver = as_values(state, "iteration."), as_values(state, "solver.")
+        # A resumed solver has the measured trace, and the reduced request of a full basis.
         how = {**begin, "total": values["trace"] or begin["total"], "wanted": values["settles"] or begin["wanted"]}
         return cls(solver=start_lanczos(solver["columns"].shape[1], state=solver, **how), **values)
 
@@ -117,6 +118,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
             self.solver = replace(self.solver, total=self.trace)
             self._measure(found, job)
         product = found.take()
+        # The solver works on the scaled operator.
         product *= self.scale
         self.step(product, job.listener, may_continue=may_continue)
 
@@ -136,6 +138,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if self.passes == 1 and solver.solution is not None and solver.asked:
             solver = replace(solver, solution=None)  # rare directions need a second pass to be found
         solution = solver.solution
+        # A converged solution with pairs that rounding hides is rough as well.
         is_rough = solver.is_rough if solution is None else self._directions(solution, solver) < len(solution.values)
         if is_rough and self.precision == "single" and may_continue:
             solver, self.precision = solver.refined(), "double"
@@ -146,6 +149,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
 
     def chosen(self, solution: Solution, job: Job) -> Solution:
         """Return the requested pairs that fit the budget and are above rounding."""
+        # Fewer pairs than requested are due to memory if the basis was full.
         full = self.settles > 0 or len(solution.values) > job.plan.room
         pairs = self._with_direction(solution.first(job.plan.room), job)
         return chosen_of(pairs, self.trace, job.plan, job.listener, full=full, total_weight=job.total_weight)
@@ -180,6 +184,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
             directions=directions, products=self.products, rounding=rounding,
             total=self.trace * (1 + TRACE[self.precision]),
         )  # fmt: skip
+        # W^T B v by the measured products, and theta W^T v with the residual vector: see `product_bounds`.
         sketches = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
         residual = (directions.T @ block) @ (coupling @ ritz[:, :count])
         errors = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]

@@ -114,6 +114,7 @@ def chosen_of(
     """
     wanted = wanted_of(plan, total_weight)
     if plan.request.n_components == "elbow":
+        # All shown values have been computed: cut them at the elbow.
         rule = _rule_of(plan, "elbow", total_weight)
         return solution.first(rule.count(solution.values, trace, False) or elbow(solution.values))
     if full and isinstance(wanted, Rule):
@@ -165,6 +166,7 @@ def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) 
     while state.solution is None:
         safe_point()
         spent += state.flops
+        # Clustered eigenvalues converge slowly; a dense solve is then faster.
         if plan.dense_room and spent > allowed:
             return None
         if spent > PATIENCE * allowed:
@@ -173,6 +175,7 @@ def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) 
         product = matrix.multiply(state.wants)
         product *= scale
         state = state.step(product)
+    # A fraction needs more vectors than fit, but a dense solve can hold them.
     if len(state.solution.values) > plan.room and plan.dense_room > plan.room:
         return None
     return state.solution.first(plan.room).scaled(1 / scale)

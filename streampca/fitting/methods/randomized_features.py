@@ -72,6 +72,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         check_products(products, collection.source, job.plan)
         self.products, self.rounding = products * self.scale, rounding * self.scale
         self.weight, self.n_samples, self.drift = found.weight, found.n_samples, found.drift * self.scale
+        # The centre of later passes is the measured mean, without drift.
         self.centre = np.rint(found.mean) if collection.dtype.kind in "biu" else found.mean
         self.offset = found.offset_from(self.centre)
 
@@ -88,6 +89,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         if drift == 0:
             return False
         solver = self.solver
+        # Ritz values of the first block show the scale of the requested pairs.
         values = np.asarray(eigvalsh(solver.wants.T @ product)[::-1], np.float64)
         k = count_components(values, solver.total, solver.wanted) or len(values)
         rounding, allowed = OFF_CENTRE[self.precision] * (values[0] + drift), solver.tol * max(values[k - 1], 0.0)
@@ -132,6 +134,7 @@ def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
     plan, number = job.plan, iteration.passes + 1
     block = iteration.block
     how: dict[str, Any] = {"precision": iteration.precision, "product_rows": plan.product_rows}
+    # Without an offset, the pass measures mean, trace and probes.
     offset = None if iteration.products is None else iteration.offset
     new = partial(ScatterBlock, block, iteration.centre, offset=offset, seed=plan.request.seed, **how)
     task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))

@@ -158,6 +158,7 @@ def _pairs(iteration: SampleIteration, chosen: Solution, job: Job) -> Pairs:
         job.warn(iteration.unsettled(certificate.relative, plan))
     rough = iteration.precision == "single"
     polishes = rough and not plan.stored
+    # Undo the scale of the solver.
     sizes = values / scale
     return Pairs(
         trace=iteration.trace / scale,

@@ -67,6 +67,7 @@ def started(job: Job) -> Start:
     block[:, : leading.shape[1]] = leading
     rng = np.random.default_rng([_STREAM, job.plan.request.seed])
     for column in range(leading.shape[1], width):
+        # Columns of about unit length, one at a time to save memory.
         block[:, column] = rng.standard_normal(len(block)) / len(block) ** 0.5
     return Start(centre, block)
 
@@ -74,6 +75,7 @@ def started(job: Job) -> Start:
 def sample_runs(n: int, count: int, chunk: int) -> list[Span]:
     """Return runs of about `count` samples in all, spread over `n`; each begins with a chunk and stays inside it."""
     runs = min(max(SAMPLE_RUNS, -(-count // chunk)), count)
+    # Rounded down to beginnings of chunks, without repetition.
     starts = sorted({i * n // runs // chunk * chunk for i in range(runs)})
     size = -(-count // len(starts))  # with few large chunks, runs are longer
     ends = [*starts[1:], n]
@@ -93,6 +95,7 @@ def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) 
         bad = kept[~np.isfinite(target[kept]).all(axis=1)]
         if len(bad):
             raise bad_sample(not_finite(read[bad[0] :][:1], run.start + int(bad[0]), "double"), collection)
+        # Keep samples of nonzero weight, in place.
         target[: len(kept)] = target[kept]
         filled += len(kept)
     if filled == 0 and weights is not None:
@@ -103,6 +106,7 @@ def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) 
 
 def _leading(rows: Array, count: int) -> Float64:
     """Return approximate leading right singular vectors of centred rows, (p, count) or fewer."""
+    # Few rows: the small Gram matrix gives the right singular vectors.
     gram = (rows @ rows.T).astype(np.float64)
     first = max(0, len(rows) - count)
     if count <= 0 or not len(rows):

@@ -73,6 +73,7 @@ class SamplesTask(AccumulatorTask[A]):
         """Read a block; return it, and the memory it was read into."""
         if not self._buffers:
             return self.collection.read(slice(*block)), None
+        # Threads take buffers in turn; `feed` returns them.
         buffer = self._buffers.pop()
         rows = buffer[: block.size * self.collection.n_features].reshape(block.size, -1)
         self.collection.read_into(slice(*block), None, rows)

@@ -129,6 +129,7 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
         os.makedirs(folder, exist_ok=True)
     remedy = "free some space, or choose another folder by --scratch (scratch=)."
     checkpoint = job.checkpoint(STAGE)
+    # A resumed copy has part of its space already.
     existing = 0 if checkpoint is None else bytes_on_disk(path)
     check_free_space(path, plan.bytes_written - existing, f"a scratch copy of {source}", remedy)
     with _file(path, checkpoint is None) as file:
@@ -147,6 +148,7 @@ def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
         if loses_its_name:
             folder, name = os.path.split(os.path.abspath(path))
             descriptor, made = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
+            # The open file has no name any more; it is removed when it is closed.
             os.unlink(made)
         else:
             descriptor = open_own(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -188,6 +190,7 @@ class CopyTask:
 
 def _write(copy: ScratchCopy, path: str, job: Job, checkpoint: StageCheckpoint | None) -> None:
     plan, collection = job.plan, job.collection
+    # Copy, Gram matrix and components; one less if all features fit in one range; unknown for a solver.
     passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
     spans = (Span(0, collection.n_samples),)
     started = PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)

@@ -61,6 +61,7 @@ def fit_screening(job: Job) -> Decomposition:
         orders = [_over_threshold(job, np.abs(correlation))]
     else:
         orders = _ranked(moments, folds, plan.product_features)
+    # Scatter matrices are computed of features that any training set keeps.
     features = np.unique(np.concatenate(orders))
     moments = moments.of_features(features)
     hand_back()
@@ -73,6 +74,7 @@ def fit_screening(job: Job) -> Decomposition:
     del screen
     hand_back()
     least = float(np.abs(correlation[features[kept]]).min()) if training else plan.request.threshold
+    # The best number is the largest tried: memory limits the search.
     if training and len(kept) == len(order) < len(correlation):
         job.warn(
             f"the most features tried, {len(kept)} of {len(correlation)}, predict best, and more may do better; keep "
@@ -139,6 +141,7 @@ class Folds:
         codes, count = np.zeros(len(target), np.intp), 1
         if request.threshold == "auto":
             counted, count = np.flatnonzero(weights), request.n_folds
+            # Folds of equal size, in random order.
             codes[counted] = np.random.default_rng(request.seed).permutation(len(counted)) % count
         return cls(target, weights, codes, count)
 
@@ -233,6 +236,7 @@ class TrainingSet:
         if not part.trace > 0:  # the features are constant in these samples
             return Regression(np.zeros(1), np.eye(len(own), 1), np.zeros(1))
         solution = leading_pairs(part, replace(plan, solver=solver_of(part.size, plan.request.n_components)), silent)
+        # Scores are uncorrelated, so each has its own regression coefficient.
         values, along = solution.values, solution.vectors.T @ products
         varies = values > np.finfo(np.float64).eps * len(own) * values[:1]
         gains = np.divide(along, values, out=np.zeros(len(values)), where=varies)
@@ -332,13 +336,13 @@ def _over_threshold(job: Job, scores: Float64) -> Places:
     request, source, most = job.plan.request, job.collection.source, job.plan.product_features
     threshold, highest = float(request.threshold), np.sort(scores)[::-1]
     kept = np.flatnonzero(scores >= threshold)
-    wanted = request.n_components if isinstance(request.n_components, int) else 1
-    if len(kept) < wanted:
+    required = request.n_components if isinstance(request.n_components, int) else 1
+    if len(kept) < required:
         number = "no feature" if not len(kept) else f"{len(kept)} of the {len(scores)} features"
-        least = math.floor(1e3 * highest[wanted - 1]) / 1e3
+        least = math.floor(1e3 * highest[required - 1]) / 1e3
         raise DataError(
             f"{number} of {source} reach a correlation of {threshold:g} with the target, and n_components="
-            f"{request.n_components!r} takes {wanted} at least; give a threshold of at most {least:g}, or 'auto'."
+            f"{request.n_components!r} takes {required} at least; give a threshold of at most {least:g}, or 'auto'."
         )
     if len(kept) > most:
         least = math.floor(1e3 * highest[most] + 1) / 1e3
@@ -352,6 +356,7 @@ def _over_threshold(job: Job, scores: Float64) -> Places:
 
 def _sizes(wanted: Any, most: int) -> npt.NDArray[np.int64]:
     """Return numbers of features, from the number of components on, each about `STEP` times the one before."""
+    # Fewer features than components would not have enough directions.
     first = min(wanted, most) if isinstance(wanted, int) else 1
     count = math.ceil(math.log(most / first) / math.log(STEP)) + 1
     return np.unique(np.rint(np.geomspace(first, most, count)).astype(np.int64))

@@ -153,6 +153,7 @@ def _solved(job: Job) -> Decomposition:
     values = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues)))  # without the eigenvalue 0 of the vector of ones
     spectrum = Spectrum.known(values)
     _check_kernel(spectrum.smallest, largest, job)
+    # A fraction is of the sum of positive eigenvalues.
     chosen = chosen_of(solution, spectrum.trace + spectrum.least_negative, plan, job.listener)
     after = float(values[len(chosen.values)]) if len(chosen.values) < len(values) else -np.inf
     certificate = certify(chosen.values, chosen.vectors, directions=directions, products=products, next_value=after)
@@ -369,6 +370,7 @@ def check_skew(found: MatrixMeasures, job: Job) -> None:
     for place in np.argsort(off)[::-1][:LOOKED_AT].tolist():
         if off[place] <= SKEW * n * found.largest:
             return
+        # A column is read from all rows, block by block.
         column = np.concatenate(
             [
                 collection.read(slice(*rows), slice(place, place + 1))
