@@ -77,6 +77,7 @@ class CrossMoments:
         """Return both estimates of the criterion, for the kernels that inner products of the rows give."""
         n, products = self.cross.n_samples, self.cross.products
         u, v = self.cross.mean, self.cross.other_mean  # means of rows less the centres
+        # tr(K H L H), by the kernel trick on both sides.
         norm, (a, b) = float(np.vdot(products, products)), self.squares
         apart, other_apart = float(u @ u), float(v @ v)
         # Product of the sums of |x - mean|^2 and |y - mean|^2, and sum of their products, from moments about the

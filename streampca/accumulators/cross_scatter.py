@@ -110,6 +110,7 @@ class CrossScatter(Accumulator):
         rows -= shift
         others -= other_shift
         if counts is not None:
+            # Weights on one side only: products then have them once.
             others *= counts[:, None]
         weight = float(len(rows) if counts is None else counts.sum())
         self._combine(weight, mean + shift, other_mean + other_shift, rows.T @ others)

@@ -57,6 +57,7 @@ class ExactProducts:
         """Return the length of the next piece: the longest that stays exact, or `most` if no useful length does."""
         if self.precision == "double" or not whole:
             return self.most
+        # Nothing is known of the data yet.
         if self.steepest == 0.0:
             return min(FIRST_LENGTH, self.most)
         # The diagonal of the next product may grow by a quarter before that piece has to be halved.

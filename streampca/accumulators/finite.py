@@ -72,6 +72,7 @@ def not_finite(block: Array, at: int | npt.NDArray[np.intp], precision: str) -> 
         row = int(bad_rows[0])
         missing = int(np.count_nonzero(~finite[row]))
         return NotFiniteError(int(places[row]), f"holds NaN or infinity in {missing} of its {block.shape[1]} features")
+    # All values are finite: the row with the largest value overflows first.
     row = int(np.argmax(np.abs(block.astype(np.float64)).max(axis=1)))
     value = float(np.abs(block[row]).max())
     remedy = "use precision='double'" if precision == "single" and value < MOST_DOUBLE else "divide all samples by that"

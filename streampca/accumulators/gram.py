@@ -206,6 +206,7 @@ class Gram(Accumulator):
             raise not_finite(tile.values, 0, self.precision)
         if result.on_integer_units:
             self.n_on_integer_units += tile.width
+        # Nothing of the inexact product has been added: float32 products are added below.
         elif self._pieces.must_halve(result.largest, tile.width, tile.whole):
             for half in tile.halves():
                 self._add(products.multiply(half, self._gram, self._check if self.exact else None), products)
@@ -215,6 +216,7 @@ class Gram(Accumulator):
         if result.check is not None:
             self._check.sums += result.check
         if len(self._centres):
+            # The kernel of differences is about this point, which new samples need too.
             self._centres[tile.at : tile.at + tile.width] = result.centre
         self._probes.along += result.along
         if result.rounding is not None:

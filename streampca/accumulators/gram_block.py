@@ -162,10 +162,12 @@ class GramBlock(Accumulator):
         """Return the contribution of a tile to the squares and to products with directions of samples and features."""
         probes = GramProbes.empty(len(centred))
         with np.errstate(over="ignore", invalid="ignore"):
+            # X^T times the roots: the part of the features that a mean contributes.
             total = weighted_sum(centred, self._roots if self._is_weighted else None)
             probes.products += self._probed(centred, total)
             probes.along += centred @ directions.astype(centred.dtype, copy=False)
             probes.whole, probes.tiles = sum_of_squares(centred), 1
+            # Squares about the exact mean: less the square of that part.
             probes.squares = probes.whole - float(total @ total) / float(self._roots @ self._roots)
             if tile.checked:
                 few = slice(0, CHECK_FEATURES)

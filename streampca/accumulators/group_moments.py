@@ -121,6 +121,7 @@ class GroupMoments(Accumulator):
         weight = float(counts.sum())
         mean, mean_time = rows[0].copy(), float(counts @ times) / weight
         squares = products = fine = None
+        # A single row is its own mean, and its sums are 0.
         if len(rows) > 1:
             rows -= mean  # less the first row, the mean of equal rows is exact
             shift = (counts / weight) @ rows

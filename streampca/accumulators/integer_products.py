@@ -154,6 +154,7 @@ def onnxruntime_kernel(*, signed: bool) -> IntegerKernel:
     import onnxruntime  # 20 MiB, loaded on first use only
 
     options = onnxruntime.SessionOptions()
+    # Callers multiply in threads of their own, so the session must not start more.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False  # an arena keeps its largest size
@@ -385,6 +386,7 @@ class IntegerProducts:
         """Return the products of a tile of columns, added up over runs of rows."""
         step = self._kernel.run_rows(x.shape[1])
         out = np.empty((stop - start, stop), np.int32)
+        # The first run writes to the sum itself, and so needs no second array if there is only one run.
         self._kernel.multiply(x[:step], y[:step], start, stop, out)
         more = np.empty_like(out) if len(x) > step else out
         for first in range(step, len(x), step):

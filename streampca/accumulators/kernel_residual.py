@@ -112,6 +112,7 @@ class KernelResidual(Accumulator):
         self.squares += counts @ np.square(scores)
         self.weight += float(counts.sum())
         if isinstance(mapping, KernelMap):
+            # The landmarks miss the part of a sample's feature vector outside their span.
             lengths = np.square(mapped).sum(axis=1)
             self.left += float(counts @ np.maximum(mapping.squared_norms(rows) - lengths, 0))
             self.kept += float(counts @ np.square(mapped - self._checked.mean).sum(axis=1))

@@ -92,6 +92,7 @@ class Moments(abc.ABC):
     def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Array:
         """Return rows less a centre (`split`), each times the root of its weight, in working memory."""
         if self._work is None or len(self._work) < len(piece):
+            # Grown to the longest piece so far, and kept for the next ones.
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
         centred = self._work[: len(piece)]
         centre_samples(piece, parts, centred, roots)

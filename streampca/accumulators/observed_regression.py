@@ -107,6 +107,7 @@ class ObservedRegression(Accumulator):
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self.vectors = vectors.astype(self._dtype, order="C")
         self.variances, self.noise = np.array(variances, np.float64), float(noise)
+        # Rows are centred on what both parts hold, so the model's mean is that too.
         self._parts = split(centre, self._dtype)
         self.centre = self._parts[0].astype(np.float64) + self._parts[1]
         self.held_out, self.seed = float(held_out), int(seed)
@@ -185,6 +186,7 @@ class ObservedRegression(Accumulator):
             self._pattern = rng.random(p + SHIFTS, dtype=np.float32) < self.held_out
         rows, features = [], []
         for row, seen in enumerate(observed):
+            # The pattern of a row depends on its position alone: any blocks and workers hold out the same values.
             start = int(places[row]) * SPREAD % SHIFTS
             columns = np.flatnonzero(self._pattern[start : start + p] & seen)
             rows.append(np.full(len(columns), row))

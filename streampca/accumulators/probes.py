@@ -103,6 +103,7 @@ class Probes:
         """
         self.products += self.multiply(centred) if product is None else product
         if centred.dtype != np.float64 and self.pieces % CHECK_EVERY == 0:
+            # Compare with float64 products of the same rows, by small parts that need little memory.
             count, step = min(CHECK_ROWS, len(stored)), check_rows(stored.shape[1])
             for rows in (slice(start, min(start + step, count)) for start in range(0, count, step)):
                 exact = stored[rows] - centre

@@ -99,6 +99,7 @@ class ScatterBlock(Moments, Accumulator):
         if self._probes is not None:
             self._total += weighted_sum(centred, roots)
             self._squares += sum_of_squares(centred)
+            # The last columns of the block are W, so the product with W is already there.
             self._probes.update(centred, piece, self._centre, roots, self._piece[width:].T)
 
     def absorb(self, other: Self) -> None:

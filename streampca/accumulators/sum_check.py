@@ -57,6 +57,7 @@ class SumCheck:
         if small or samples.dtype == np.float64:
             along = times(samples, self._directions, one_thread=self._one_thread)
         if along is None or (samples.dtype == np.float32 and not np.abs(along).max(initial=0.0) < ALONG_BELOW):
+            # Too large for exact float32 products: repeat them in float64, a part of the samples at a time.
             directions, step = self._directions.astype(np.float64), max(1, WIDENED // max(1, samples.shape[1]))
             along = np.empty((len(samples), directions.shape[1]))
             for start in range(0, len(samples), step):

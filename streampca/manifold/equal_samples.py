@@ -51,6 +51,7 @@ def searched_samples(samples: Array, most: int) -> tuple[Ints, Ints] | None:
     if sizes.max() <= most:
         return None
     first, rank = np.empty(len(order), np.intp), np.empty(len(order), np.intp)
+    # For every sample: the first of its run, and its rank in the run.
     first[order] = np.repeat(order[starts], sizes)
     rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
     step = max(1, PIECE // samples.shape[1])

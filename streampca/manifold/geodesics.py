@@ -44,6 +44,7 @@ def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt
     random = np.random.default_rng([seed, 21])
     if choice == "random":
         return np.sort(random.choice(n, count, replace=False))
+    # Distances to the nearest landmark so far; each step needs one search from the last landmark.
     chosen = [int(random.integers(n))]
     nearest = np.full(n, np.inf)
     for _ in range(count - 1):

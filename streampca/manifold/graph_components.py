@@ -49,6 +49,7 @@ def largest_component(graph: NeighborGraph) -> tuple[Ints, NeighborGraph]:
     if len(sizes) == 1:
         return np.arange(graph.n_samples), graph
     kept = np.flatnonzero(labels == 0)
+    # Numbers of samples in the restricted graph.
     numbers = np.zeros(graph.n_samples, graph.indices.dtype)
     numbers[kept] = np.arange(len(kept))
     about = {**graph.provenance, "largest_component": {"samples": len(kept), "of": graph.n_samples}}

@@ -29,6 +29,7 @@ def facts_of(graph: NeighborGraph, sizes: Ints, *, connecting: int | None = None
     looked_up_to : int
         Number of neighbours up to which this was searched for.
     """
+    # Number of samples that have each sample as a neighbour.
     named = np.bincount(graph.indices.reshape(-1), minlength=graph.n_samples)
     limit = HUB * graph.n_neighbors
     return {
@@ -40,6 +41,7 @@ def facts_of(graph: NeighborGraph, sizes: Ints, *, connecting: int | None = None
         },
         "duplicates": {
             "samples": int(np.count_nonzero(graph.distances[:, 0] == 0)),
+            # All neighbours at distance 0: the graph says nothing about their surroundings.
             "surrounded": int(np.count_nonzero(graph.distances[:, -1] == 0)),
         },
         "hubs": {

@@ -70,6 +70,7 @@ class Scaling:
         for start in range(0, len(distances), rows):
             safe_point()
             products = distances[start : start + rows].astype(np.float64)
+            # -e^2 / 2, in place.
             products *= products
             products *= -0.5
             products -= self.mean

@@ -61,6 +61,7 @@ def given_affinities(matrix: Any) -> sp.csr_array:
     turned = weights.T.tocsr()
     if weights.nnz and abs(weights - turned).max() > SYMMETRIC * abs(weights).max():
         raise RequestError("the matrix of affinities is not symmetric; give the mean of it and its transpose.")
+    # Small asymmetries are rounding, and are averaged out.
     weights = (weights + turned) * 0.5
     weights = (weights - sp.diags_array(weights.diagonal())).tocsr()
     weights.eliminate_zeros()
@@ -150,6 +151,7 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
     else:
         pairs = smallest_pairs((sp.diags_array(degree) - weights).tocsr(), n_pairs, seed=seed, room=room)
         values, vectors = pairs.values, pairs.vectors
+    # The constant vector of eigenvalue 0 comes first.
     kept = slice(int(drop_first), int(drop_first) + count)
     return Eigenmap(vectors[:, kept].copy(), values[kept], pairs.residuals[kept], values, pairs.solver)
 

@@ -228,6 +228,7 @@ class _Lagrangian:
             coordinates = flat.reshape(start.shape)
             differences = self.along @ coordinates
             excess = np.square(differences).sum(axis=1) - self.lengths
+            # Gradient of -tr K + y^T excess + weights excess^2 / 2: Laplacian of the pulls times coordinates.
             pull = multipliers + weights * excess
             gradient = 2 * (self.onto @ (pull[:, None] * differences) - coordinates)
             return float((multipliers + weights * excess / 2) @ excess - flat @ flat), gradient.reshape(-1)
@@ -235,6 +236,7 @@ class _Lagrangian:
         options = {"maxiter": _STEPS, "maxfun": 2 * _STEPS, "maxcor": 20}
         result = minimize(value, start.reshape(-1), jac=True, method="L-BFGS-B", options=options)
         coordinates = result.x.reshape(start.shape)
+        # The Lagrangian does not depend on a shift of all coordinates.
         return coordinates - coordinates.mean(axis=0), int(result.nit)
 
 

@@ -106,6 +106,7 @@ def edges_of(graph: NeighborGraph) -> tuple[Integers, Float64]:
     """
     n, k = graph.indices.shape
     pairs = np.stack([np.repeat(np.arange(n), k), graph.indices.reshape(-1).astype(np.int64)], axis=1)
+    # Each pair once, whichever of the two is the neighbour.
     pairs.sort(axis=1)
     edges, first = np.unique(pairs, axis=0, return_index=True)
     return edges, graph.distances.reshape(-1)[first].astype(np.float64) ** 2
@@ -168,6 +169,7 @@ def unfold(
         )
     graph = _Edges(edges, squared_lengths, n_samples)
     solved = _solve(graph, graph, n_components, method, tol, seed)
+    # Unfold once more without suspected edges, to see whether they prevented it.
     bridges, stretches = _short_circuits(
         graph, solved, lambda part: _solve(part, graph, n_components, method, tol, seed)
     )

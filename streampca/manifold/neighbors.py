@@ -104,6 +104,7 @@ class NeighborSearch:
             Numbers, nearest first; at the same distance by number.
         distances : ndarray of shape (m, k)
         """
+        # A row among the references finds itself too.
         n_candidates, m = k + (own is not None), len(self._references)
         shifted = np.subtract(rows, self._origin, dtype=np.float64)
         places, distances = np.empty((len(rows), n_candidates), np.intp), np.empty((len(rows), n_candidates))
@@ -114,6 +115,7 @@ class NeighborSearch:
             candidates, bound = finder.find(shifted[piece], count)
             squares = _squared_distances(shifted[piece], self._references, candidates)
             lengths = np.sqrt(squares)
+            # By distance, then by number.
             order = np.lexsort((candidates, lengths), axis=-1)[:, :n_candidates]
             places[piece] = np.take_along_axis(candidates, order, axis=1)
             distances[piece] = np.take_along_axis(lengths, order, axis=1)
@@ -268,6 +270,7 @@ def _squared_distances(rows: Float64, references: Array, places: Ints) -> Float6
         safe_point()
         for column in range(0, places.shape[1], columns):
             tile = slice(row, row + step), slice(column, column + columns)
+            # Differences in float64 keep the digits of near-duplicates, which |x|^2 - 2 x.y + |y|^2 loses.
             differences = np.subtract(references[places[tile]], rows[tile[0], None], dtype=np.float64)
             np.multiply(differences, differences, out=differences)
             differences.sum(axis=-1, out=squares[tile])
@@ -277,6 +280,7 @@ def _squared_distances(rows: Float64, references: Array, places: Ints) -> Float6
 def _leave_out(numbers: Ints, distances: Float64, own: Ints) -> tuple[Ints, Float64]:
     """Remove the number of each row itself from its neighbours, or the last neighbour if it is not among them."""
     kept = numbers != own[:, None]
+    # Duplicates can displace a row from its own candidates.
     kept[kept.all(axis=1), -1] = False
     shape = len(numbers), numbers.shape[1] - 1
     return numbers[kept].reshape(shape), distances[kept].reshape(shape)

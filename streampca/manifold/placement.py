@@ -118,6 +118,7 @@ class GeodesicPlacement(Placement):
         return int(self.n_neighbors * self.geodesics.shape[1])
 
     def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
+        # To a neighbour, and from there along the graph.
         paths = self.geodesics[indices] + distances[..., None]
         return self.scaling.place(paths.min(axis=1))
 
@@ -175,6 +176,7 @@ class NystroemPlacement(Placement):
         near = distances if self.gamma is None else np.sqrt(np.maximum(distances**2 - distances[:, :1] ** 2, 0))
         weights = edge_weights(near, self.gamma)
         weights /= weights.sum(axis=1, keepdims=True)
+        # Division by a small number would magnify errors of the mean.
         if (near_one := np.abs(1 - self.eigenvalues) < UNSTABLE).any():
             axis = int(np.argmax(near_one))
             raise ModelError(

@@ -50,6 +50,7 @@ def quality(scores: Array, coordinates: Array, most: int, seed: int) -> dict[str
     chosen = np.arange(n) if n <= most else np.sort(np.random.default_rng([seed, 23]).choice(n, most, replace=False))
     samples = scores[chosen].astype(np.float64)
     components = principal_coordinates(samples, coordinates.shape[1])
+    # The measures are defined for fewer neighbours than half the samples.
     largest = max(1, (len(chosen) - 1) // 2)
     levels = sorted({min(level, largest) for level in LEVELS})
     ranks = _ranks_of_nearest(samples, [coordinates[chosen], components], levels[-1])

@@ -245,13 +245,16 @@ class _Problem:
         """Return the Newton step to complementarity `target`, with the predicted step's second-order term."""
         c = self.constraints
         kernel = target * inverse - now.kernel
+        # Equalities have no slack.
         slack = np.zeros_like(now.slack)
         at_most = self.at_most
         slack[at_most] = target / now.multipliers[at_most] - now.slack[at_most]
         if predicted is not None:
+            # Mehrotra's correction: the product of the predicted changes, which a Newton step neglects.
             kernel -= _symmetric(predicted.kernel @ predicted.dual @ inverse)
             bent = predicted.slack[at_most] * predicted.multipliers[at_most]
             slack[at_most] -= bent / now.multipliers[at_most]
+        # Eliminating kernel and slack leaves one symmetric system for the multipliers.
         multipliers = cho_solve(factor, c.values(kernel) + slack - residual, check_finite=False)
         dual = c.laplacian(multipliers)
         kernel -= _symmetric(now.kernel @ dual @ inverse)

@@ -36,6 +36,7 @@ def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite:
     path = expanded(path)
     n, k = graph.indices.shape
     arrays = {
+        # CSR form, which other programs read as a sparse matrix.
         "indptr": NamedArray(("row_start",), np.arange(n + 1, dtype=np.int64) * k),
         "indices": NamedArray(("edge",), graph.indices.reshape(-1)),
         "data": NamedArray(("edge",), graph.distances.reshape(-1)),
@@ -89,6 +90,7 @@ def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
     """
     opened = _opened(path)
     indptr, indices, distances = (_required(opened, name) for name in ("indptr", "indices", "data"))
+    # Every sample has the same number of neighbours, so that the rows form a matrix.
     n = len(indptr) - 1
     k = len(indices) // n if n > 0 else 0
     if n < 1 or k < 1 or not np.array_equal(indptr, np.arange(n + 1) * k) or len(distances) != len(indices):

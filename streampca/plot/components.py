@@ -70,6 +70,7 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     """
     model = as_drawn(model)
     view, count = view_of(model), _component_count(count, model)
+    # At least two rows from four panels on, and no wider than the page.
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
     size = grid_size(view, rows, columns, caption=0.4, rest=0.8)
@@ -130,6 +131,7 @@ def walks(
     if not len(deviations):
         raise RequestError("deviations are empty; give 1 or more, such as (-2, 0, 2).")
     steps = np.asarray(deviations, np.float64)
+    # Images of kernel PCA are not sums of components: their walks go through pre-images.
     images = _walked(model, view, count, steps) if whole is model else _pre_images(whole, view, count, steps)
     limits = scale_of(view, images)
     size = grid_size(view, count, len(deviations), caption=0.1, least=NAMED)
@@ -149,6 +151,7 @@ def walks(
 def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
     """Return pictures (count, deviations, pictures, ...) of the mean plus each step along each component."""
     components = view.read(model.components, 0, count, over=factors_of(model))
+    # Steps in units of the scores.
     lengths = np.sqrt(np.maximum(model.explained_variance[:count], 0))[:, None] * deviations
     walked: Float64 = np.einsum("cd,c...->cd...", lengths, components)
     walked += mean_pictures(model, view)
@@ -198,6 +201,7 @@ def scale_of(view: SampleView, images: Array) -> Array:
     """Return the values of black and white for pictures (..., pictures, y, x): (1, 2), or (pictures, 2) by channel."""
     if not view.apart:
         return np.array([limits_of(images)])
+    # The axis of pictures, each of which is a channel.
     at = images.ndim - len(view.picture_shape)
     return np.array([limits_of(np.take(images, number, at)) for number in range(images.shape[at])])
 
@@ -248,6 +252,7 @@ def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
 
 def _spread(model: PCAModel) -> float:
     """Return the standard deviation of a pixel in prepared units, assuming that all pixels have the same."""
+    # Variances are in analysed features; factors convert them to prepared units.
     factors = model.frame.factors(np.float64)
     spread = np.broadcast_to(1.0 if factors is None else factors, model.n_features)
     return float(np.sqrt(model.total_variance / np.einsum("p,p", spread, spread)))

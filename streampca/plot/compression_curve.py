@@ -53,6 +53,7 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
     _against_clean(ax, figures, quality)
     ax.set_xlabel("components")
     ax.set_ylabel("PSNR (dB)" if has_peak else "root mean square error", color=BLUE)
+    # Most of the change is at small numbers.
     if len(numbers) > 1 and numbers.max() > 30 * numbers.min():
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")

@@ -49,6 +49,7 @@ def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
     numbers = np.arange(1, len(model.residual_variance) + 1)
     ax.plot(numbers, model.residual_variance, color=BLUE, marker="o")
     ax.axvline(model.n_scores, color=GREY, linewidth=0.8)
+    # The bend of the curve is meaningful relative to 0 only.
     ax.set_ylim(bottom=0)
     ax.set_xticks(numbers)
     ax.set_xlabel("dimensions")

@@ -61,6 +61,7 @@ def draw(
     """
     levels = np.asarray(limits_of(pictures) if limits is None else limits, np.float64)
     if signed:
+        # Symmetric, so that zero is white.
         levels = np.array([-1.0, 1.0]) * (np.abs(levels).max() or 1.0)
     if pictures.ndim == 2:
         _line(ax, np.arange(pictures.shape[1]) if x is None else x, pictures[0], levels.ravel(), signed)
@@ -88,6 +89,7 @@ def _image(ax: Axes, image: Array, at: tuple[float, float], limits: tuple[float,
     finite: Array = np.isfinite(image) if image.ndim == 2 else np.asarray(np.isfinite(image).all(axis=-1))
     look: dict[str, Any] = {"extent": (left, left + wide, top + tall, top), "interpolation": "antialiased"}
     if image.ndim == 3:
+        # Colour images have no colour map: scale them to 0 to 1.
         shown = np.clip((np.where(finite[..., None], image, low) - low) / ((high - low) or 1.0), 0, 1)
         # An alpha channel makes missing pixels transparent, so that the hatching shows.
         ax.imshow(np.concatenate([shown, finite[..., None]], axis=-1), **look)
@@ -119,6 +121,7 @@ def _outline(ax: Axes, finite: Array, at: tuple[float, float]) -> None:
 
 def _runs(marked: Array) -> tuple[Array, Array, Array]:
     """Return runs of marked entries in the rows of an array: rows, first entries, and ends."""
+    # Padding lets runs start and end at the borders.
     change = np.diff(np.pad(marked, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, starts = np.nonzero(change == 1)
     return rows, starts, np.nonzero(change == -1)[1]
@@ -129,6 +132,7 @@ def _line(ax: Axes, x: Array, values: Array, limits: Array, signed: bool) -> Non
     if signed:
         ax.axhline(0, color=GREY, linewidth=0.5)
     ax.plot(x, values, color=BLUE if signed else "black", linewidth=0.8)
+    # An even line is drawn in the middle.
     margin = 0.05 * (high - low) or 1.0
     ax.set_ylim(low - margin, high + margin)
     ax.tick_params(labelsize=TINY)

@@ -55,6 +55,7 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
         ax.plot(numbers, curves[f"components_{name}"], ".--", color=color, label=f"{name}, {reference}")
     ax.set_xscale("log")
     ax.set_xticks(numbers, [str(number) for number in numbers])
+    # Minor ticks of a logarithmic axis would be labelled between the levels.
     ax.set_xticks([], minor=True)
     ax.set_ylim(top=1)
     ax.set_xlabel("neighbours")
@@ -95,6 +96,7 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
     sizes = np.array(facts["sizes"])
     numbers = np.arange(1, len(sizes) + 1)
+    # Either the largest component alone is embedded, or all of them.
     embedded = 1 if len(model.embedding) < model.n_samples else len(sizes)
     ax.bar_label(ax.bar(numbers[:embedded], sizes[:embedded], color=BLUE, label="embedded"), fmt="{:.0f}")
     if embedded < len(sizes):

@@ -124,5 +124,6 @@ def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind
 
 def _figure_of(figure_or_axes: Any) -> Figure:
     """Return the whole figure of axes, of a grid of axes, or of a part of a figure."""
+    # Subfigures and axes know the canvas of their whole figure.
     first = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes
     return cast("Figure", getattr(first, "figure", first).canvas.figure)

@@ -94,6 +94,7 @@ def quantiles(
     width, height = quantiles_size(view, count)
     figure = figure if figure is not None else new_figure(width, height)
     left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
+    # The scatter shows where in the cloud the images on the right are.
     ax = draw_scores(model, scores, labels, axes, left.subplots(), n_samples)
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
     for draw_line, values in ((ax.axvline, x), (ax.axhline, y)):
@@ -158,6 +159,7 @@ def nearest_to_quantiles(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise RequestError(f"scores along the components {axes} hold NaN or infinity; leave such samples out.")
     rows = [
+        # The nearest sample in both scores, as hardly any sample lies on a crossing.
         [int(np.argmin((x - right) ** 2 + (y - up) ** 2)) for right in np.quantile(x, levels)]
         for up in np.quantile(y, levels)[::-1]
     ]

@@ -77,6 +77,7 @@ def reconstructions(
     figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
     axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
     for row, drawn in zip(axes, _reconstructed(model, view, images, steps), strict=True):
+        # Reconstructions are on the scale of their original, so that they can be compared.
         limits = scale_of(view, drawn.original)
         for ax, pictures in zip(row, (drawn.original, *drawn.versions), strict=True):
             draw(ax, pictures, limits, captions=view.captions, x=view.along)
@@ -142,11 +143,13 @@ def unusual(
         if len(entries) != len(images):
             raise RequestError(f"{what} has {len(entries)} entries for {len(images)} samples; give one for each.")
     view = view_of(as_drawn(model), FEW)
+    # Many samples are arranged in two columns of three panels.
     blocks = 1 if len(images) < 4 else 2
     rows = -(-len(images) // blocks)
     size = grid_size(view, rows, 3 * blocks, caption=0.1, rest=1.0, side=LABEL * blocks, least=TALL)
     figure = figure if figure is not None else new_figure(*size)
     grid: AxesGrid = figure.subplots(rows, 3 * blocks, squeeze=False)
+    # One row of axes for each sample, the second column after the first.
     axes = np.concatenate([grid[:, 3 * block : 3 * block + 3] for block in range(blocks)])
     for spare in axes[len(images) :].flat:
         spare.remove()
@@ -211,6 +214,7 @@ def _reconstructed(
     scores = np.asarray(subspace.project(normalized), np.float64)
     if subspace.missing == "error":
         distance = squared_lengths(normalized, subspace.mean)
+        # Components are orthonormal: squared scores are subtracted from the squared distance.
         remaining = distance[:, None] - np.cumsum(subspace.along_basis(scores) ** 2, axis=1)[:, np.array(steps) - 1]
     else:  # components are not orthogonal over the observed values alone
         distance = squared_lengths(np.where(np.isfinite(normalized), normalized, subspace.mean), subspace.mean)
@@ -247,6 +251,7 @@ def _relative(remaining: Float64, distance: Float64) -> Float64:
 def weighted_pictures(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
     """Return pictures of reconstructions, (steps, samples, ...): components times their weights, (samples, step)."""
     factors, mean = factors_of(model), mean_pictures(model, view)
+    # All versions start from the mean; components are added as they are read.
     versions = np.tile(mean, (len(weights), len(weights[0]), *(1,) * mean.ndim))
     ends = {array.shape[1] for array in weights}
     # Ranges of components end where a version does, so that each is complete after its last range.
@@ -257,6 +262,7 @@ def weighted_pictures(model: PCAModel, view: SampleView, weights: Sequence[Array
                 version += np.tensordot(weight[:, start:stop], components, axes=1)
     if numbers is not None:
         weight = numbers.reshape(1, -1, *(1,) * (versions.ndim - 2))
+        # Undo the normalisation of each sample: add its mean, or multiply by its norm.
         if model.preparation.normalize == "mean":
             versions += weight * view.read(np.ones((1, *model.sample_shape)), over=factors)
         else:
@@ -277,6 +283,7 @@ def prepared_rows(model: PCAModel, images: Sequence[Array], frame: Frame | None 
         )
     for image in images:
         shape = given_shape((1, *image.shape), model.preparation, model.raw_shape, model.name)
+        # Samples can differ in size: each has a frame of its own until it is resized.
         rows.append(replace(frame, raw_shape=shape).rows(image.reshape(1, -1)))
     stacked = np.concatenate(rows)
     if model.rule_for(None) == "error":

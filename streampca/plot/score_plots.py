@@ -138,6 +138,7 @@ def outliers(
     >>> model = streampca.fit(digits, n_components=10)
     >>> axes = streampca.plot.outliers(model, model.hotelling_t2(digits), model.reconstruction_error(digits))
     """
+    # Logarithmic scales cannot show zeros.
     across, upwards = (_positive(np.asarray(values, np.float64)) for values in (t2, spe))
     rows = np.asarray([] if marked is None else marked, int)
     if len(across) != len(upwards) or len(across) == 0:
@@ -267,6 +268,7 @@ def is_scale(labels: Array) -> bool:
 
 def label_groups(labels: Array) -> list[LabelGroup]:
     """Group samples by label, in natural order, after one group of the rare labels if there are too many."""
+    # Objects of mixed types cannot be sorted.
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if names.dtype.kind == "U":
@@ -276,6 +278,7 @@ def label_groups(labels: Array) -> list[LabelGroup]:
     groups, frequent = [], np.arange(len(names))
     if len(names) > len(_MUTED):
         frequent = np.sort(np.argsort(-counts, kind="stable")[: len(_MUTED) - 1])
+        # The rare labels are drawn first, below the others.
         groups.append(LabelGroup(~np.isin(codes, frequent), f"{len(names) - len(frequent)} others", GREY, "."))
     for number, colour, marker in zip(frequent, _MUTED, _MARKERS, strict=False):
         groups.append(LabelGroup(codes == number, shown_label(names[number]), f"#{colour}", marker))

@@ -80,6 +80,7 @@ def series(
     view = view_of(images, FEW)
     wide, _ = _panel(view)
     figure = figure if figure is not None else new_figure(*series_size(view, count))
+    # All scores share the horizontal axis, labelled below the last.
     grid: AxesGrid = figure.subplots(count, 2, squeeze=False, width_ratios=(wide, PAGE - wide), sharex="col")
     components = view.read(images.components, 0, count)
     for number, ((left, right), pictures) in enumerate(zip(grid, components, strict=True)):
@@ -124,6 +125,7 @@ def _as_dates(ax: Any) -> None:
     """Label an axis of dates by years, months or days, depending on their range."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
+    # These classes of matplotlib have no type annotations.
     untyped: Any = AutoDateLocator, ConciseDateFormatter
     locator = untyped[0](minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)

@@ -105,6 +105,7 @@ class _KnownVariances:
         kept = np.asarray(model.explained_variance, np.float64)
         every = kept if model.eigenvalues is None else np.asarray(model.eigenvalues, np.float64)
         most = min(model.n_samples - 1, model.n_features)
+        # The elbow is that of the first 50 variances: show them all.
         shown = every[: max(len(kept), min(ELBOW_SHOWN, most))]
         rule = Rule("mp", model.n_samples, model.n_features, model.total_weight)
         return cls(shown, every, model.total_variance, most, rule)
@@ -159,6 +160,7 @@ def _rules(ax: Axes, variances: _KnownVariances) -> None:
         if height >= low:
             ax.axhline(height, color="black", linestyle="--", linewidth=0.8, label=label)
         else:
+            # An edge below the scale is mentioned in the legend only.
             ax.plot([], [], linestyle="", label=f"{label} (off the scale)")
     if len(ax.get_legend_handles_labels()[0]) > 1:
         legend_below(ax, 2)
@@ -169,6 +171,7 @@ def _sums(ax: Axes, sums: Array, marks: dict[int, float]) -> None:
     right = ax.twinx()
     right.plot(np.arange(1, len(sums) + 1), 100 * sums, color=RED, linewidth=1.5, marker="." if len(sums) == 1 else "")
     right.set_ylabel("cumulative variance (%)", color=RED)
+    # Space above the curve, which ends at 100.
     right.set_ylim(0, 104)
     level = np.inf
     for number, mark in reversed(marks.items()):

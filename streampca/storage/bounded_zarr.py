@@ -207,6 +207,7 @@ def _bounded_kind(kind: Any) -> Any:
 
     async def _decode_single(self: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
         stored = chunk_bytes.as_numpy_array()
+        # Codecs of texts state a number of texts, not of bytes.
         if not issubclass(kind, BytesBytesCodec):
             _check_texts(stored, math.prod(chunk_spec.shape))
             return await kind._decode_single(self, chunk_bytes, chunk_spec)

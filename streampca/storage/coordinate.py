@@ -43,4 +43,5 @@ class Coordinate(NamedTuple):
 
     def along(self, name: str) -> tuple[str, ...]:
         """Return the names of the axes, given the name of the coordinate."""
+        # A dimension coordinate has its own name as axis, a scalar none.
         return self.axes or ((name,) if np.ndim(self.values) else ())

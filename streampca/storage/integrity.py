@@ -404,6 +404,7 @@ def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
             what = f"its {METADATA} cannot be read: {error.strerror}"
         raise ModelError(f"{path} is not a {sort.noun}: {what}. {remedy}")
     try:
+        # The file can hold anything: errors of its structure are named as damage.
         document = read_json(place)
         if document["node_type"] == "array":
             raise ModelError(f"{path} is not a {sort.noun}: it is a Zarr array. {remedy}")

@@ -72,6 +72,7 @@ def write_array(group: zarr.Group, name: str, array: NamedArray) -> None:
     # Scalars have no rows to write one by one.
     if not values.shape:
         stored[...] = values
+    # Whole shards are written once.
     rows = max(1, (shards or chunks or (1,))[0])
     for start in range(0, values.shape[0] if values.shape else 0, rows):
         safe_point()

@@ -7,6 +7,7 @@ FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")  # first characters of formulas
 
 def as_cell(text: str) -> str:
     """Return text for a cell of a table; a leading apostrophe prevents its evaluation as a formula."""
+    # Text that begins with apostrophes before a sign gets one more, so that `of_cell` restores it.
     return f"'{text}" if text.lstrip("'").startswith(FORMULA_SIGNS) else text
 
 

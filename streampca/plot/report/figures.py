@@ -131,9 +131,11 @@ def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
         picture = png.convert("RGB")
     smaller = io.BytesIO()
     if is_chart:
+        # Charts have few colours, so that a palette loses nothing visible.
         colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         colours.save(smaller, "PNG", optimize=True)
         return smaller.getvalue(), FORMATS["png"]
+    # Pillow can be built without WebP, which limits the size of sides.
     if not features.check("webp") or max(picture.size) > LONGEST:
         return file.getvalue(), FORMATS["png"]
     picture.save(smaller, "WEBP", quality=QUALITY)
@@ -169,6 +171,7 @@ def pictures_of_model(
     yield _components(used)
     yield _walks(used)
     yield _scree(model)
+    # A curve needs more than one number of components.
     if model.n_components > 1:
         yield _compression(figures)
 
@@ -415,6 +418,7 @@ def _dots(survey: Survey) -> Any:
         if sample.position in survey.places:
             marked.append(survey.places.index(sample.position))
         else:
+            # Not among the drawn dots: add it.
             marked.append(len(t2))
             t2, spe = np.append(t2, sample.t2), np.append(spe, sample.spe)
     return plot.outliers(survey.model, t2, spe, marked=marked, n_samples=survey.n_samples)

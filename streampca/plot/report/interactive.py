@@ -46,12 +46,15 @@ def sliders_of(model: PCAModel) -> Widget:
     count = min(SCORES, model.n_components)
     mean, deviations = mean_pictures(model, view), np.sqrt(np.maximum(model.explained_variance[:count], 0))
     weights = model.subspace.coefficients(np.eye(count))
+    # Each component alone, by unit scores, less the mean.
     patterns = weighted_pictures(model, view, [weights], None)[0] - mean
     steps = patterns * deviations.reshape(-1, *(1,) * mean.ndim)
+    # One grey scale for every position of a single slider.
     limits = scale_of(view, np.concatenate([mean[None], mean + WALK * steps, mean - WALK * steps]))
     images = np.concatenate([mean[None], patterns])
     ends = [_ends(image) for image in images]
     words = np.stack([_words(image, *bounds) for image, bounds in zip(images, ends, strict=True)])
+    # High and low bytes, as canvases read 8 bits of a PNG only.
     halves = np.stack([words >> 8, words & 255], axis=1).astype(np.uint8)
     tall, wide = view.picture_shape[1:3]
     colours = 1 if view.colour is None else 3
@@ -89,6 +92,7 @@ def points_of(survey: Survey) -> Widget | None:
     if sheet is None or sheet.scores.shape[1] < 2:
         return None
     labels = None if survey.labels is None else survey.labels[sheet.rows]
+    # -1 for labels on a scale, or none.
     group = np.full(len(sheet.rows), -1)
     groups = [] if survey.labels is None or is_scale(survey.labels) else label_groups(survey.labels)
     for number, label_group in enumerate(groups):
@@ -101,6 +105,7 @@ def points_of(survey: Survey) -> Widget | None:
                 "name": place_of(name, survey.raw.source),
                 "label": "" if labels is None else shown_label(labels[number]),
                 "group": int(group[number]),
+                # JSON has no NaN.
                 "scores": [float(f"{score:.6g}") if np.isfinite(score) else None for score in sheet.scores[number]],
             }
         )

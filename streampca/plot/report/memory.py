@@ -94,6 +94,7 @@ def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) ->
     count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
     chunk = collection.chunks.samples
     plan = _application(collection, count, itemsize, budget)
+    # Whole chunks are decoded once.
     rows = plan.block_rows // chunk * chunk or plan.block_rows
     free = budget - _drawing_bytes(collection, count, itemsize, budget)
     images = free // IMAGES_SHARE

@@ -112,12 +112,14 @@ def page_of(
         listener(Drawing(picture.title.lower(), number, len(planned)))
         pictures.append(drawn(picture, kind, recodes=survey is None or survey.recodes))
     if survey is not None:
+        # Figures of the model and of samples are drawn separately, and interleaved in the page.
         pictures.sort(key=lambda picture: NAMES.index(picture.name))
     notes = [LEFT_OUT.format(shown_name(missing))] if survey is None and missing else []
     if survey is not None:
         notes += text.left_out(survey, model)
     for note in notes:
         listener(Warned(note))
+    # A fact about the page, not a warning.
     notes += [] if moves(used) else [STILL]
     return Page(
         title=f"{TITLE} {text.short_source(model)}",
@@ -132,6 +134,7 @@ def page_of(
 def _compression(model: PCAModel, survey: Survey | None) -> Compression:
     """Return the figures of compression, with the PSNR by the range of values of the examined samples."""
     figures, steps = model.compression(), model.preparation
+    # After such steps features have different scales, for which a single range of values is meaningless.
     uneven = steps.standardize or steps.full_scale(model.sample_shape) is not None or steps.maps
     if survey is None or uneven or not np.ptp(survey.value_range) > 0:
         return figures
@@ -150,6 +153,7 @@ def _sections(
     widgets = {"walks": sliders_of(used)} if moves(used) else {}
     if survey is not None and (points := points_of(survey)) is not None:
         widgets["scores"] = points
+    # Tables and widgets accompany the figure of the same name.
     for picture in pictures:
         widget = widgets.get(picture.name)
         yield ReportSection(picture.name, picture.title, widget=widget, picture=picture, table=tables.get(picture.name))

@@ -50,6 +50,7 @@ def sample_axis_of(raw: Collection) -> SampleAxis | None:
     """Return the axis of a collection: its dates, otherwise a coordinate of its samples; None if it has neither."""
     coordinates, axis = raw.sample_coordinates(), raw.sample_axis
     dates = dates_of(coordinates, axis, None)
+    # Dates take precedence over other coordinates.
     if dates is not None and (moments := dates.moments) is not None:
         return SampleAxis("date", moments)
     if axis is None or axis not in coordinates:

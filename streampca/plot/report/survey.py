@@ -134,6 +134,7 @@ class Survey:
         """
         numbers = np.asarray(self.numbers)[self.places]
         along = numbers if self.axis is None or self.axis.is_text else self.axis.values[self.places]
+        # If samples are not in the order of the axis, their numbers show no gaps.
         if (along[1:] < along[:-1]).any():
             order = np.argsort(along, kind="stable")
             return along[order], self.scores[order]
@@ -222,6 +223,7 @@ def survey(
     whole = model.prepared(raw).raw
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
+    # Budgets are by the whole collection, whose chunks decide the blocks.
     share = share_of(memory, model, model.prepared(whole))
     measured = _measured(share, raw, runs, listener)
     places, values, axis = measured.places, measured.values, sample_axis_of(raw)
@@ -314,6 +316,7 @@ def _measured(share: Share, raw: Collection, runs: Sequence[Span], listener: Lis
     def look(block: Span, read: list[Array]) -> None:
         values = applied(function, read[0], collection.named, block.start, missing=model.subspace.missing)
         rows = range(-(-block.start // places.step), -(-block.stop // places.step))
+        # Values of every `places.step`-th sample only.
         held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
         measures = np.column_stack([values[:, first:], np.arange(*block)])
         for column, ranked in enumerate(largest):
@@ -347,6 +350,7 @@ def _values(subspace: Subspace, rows: Array, *, first: int) -> Float64:
 
 def _spread(n: int, count: int) -> range | npt.NDArray[np.intp]:
     """Return up to `count` of n positions, one in each of equal parts: evenly spaced ones could share a season."""
+    # Position in each part: irregular, but the same in every report.
     inside = np.mod(0.5 + GOLDEN * np.arange(count), 1)
     return range(n) if n <= count else ((np.arange(count) + inside) * n / count).astype(int)
 

@@ -137,6 +137,7 @@ def components_table(model: PCAModel) -> Table:
 
 def compression_table(figures: Compression, survey: Survey | None) -> Table:
     """List sizes and errors for several numbers of components; a survey knows the range of values."""
+    # Evenly spaced in the logarithm, as curves are steep at small numbers.
     ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
     columns = {
         "components": [str(k) for k in figures.n_components[ladder]],
@@ -189,6 +190,7 @@ def plan_table(model: PCAModel) -> Table | None:
         return None
     rows: list[tuple[str, str, str]] = []
 
+    # Rows without a planned value are omitted.
     def add(name: str, planned: Any, actual: Any, words: Any) -> None:
         if planned is not None:
             rows.append((name, words(planned), "not recorded" if actual is None else words(actual)))
@@ -220,6 +222,7 @@ def settings(model: PCAModel) -> dict[str, Pairs]:
     """Return preparation, request, method and versions of a fit, by heading."""
     about = model.provenance
     plan = about.get("plan") or {}
+    # A binning factor of 1 is no step.
     steps = {name: value for name, value in model.preparation.to_json().items() if (name, value) != ("bin", 1)}
     if model.mask is not None:
         steps["mask"] = f"{model.n_features} of {model.mean.size} pixels"

@@ -70,6 +70,7 @@ class Thumbnails:
         self.rows = range(0, len(places), max(1, -(-len(places) // THUMBNAILS)))
         self.positions = places[:: self.rows.step]
         colours = 1 if view_of(model).colour is None else 3
+        # Samples and reconstructions of all tiles share the budget of the sheet.
         side = max(LEAST_TILE, min(TILE, math.isqrt(most_bytes // (2 * colours * len(self.positions)))))
         self.view = reduced(view_of(model, FEW), lambda shape: max(_panel(shape)) <= side)
         self._tile = (*_panel(self.view.picture_shape), 3)[: 2 if self.view.colour is None else 3]
@@ -91,6 +92,7 @@ class Thumbnails:
     def sheet(self) -> Sheet:
         """Return one image of all tiles, each sample above its reconstruction."""
         count, (tall, wide) = len(self._samples), self._tile[:2]
+        # About a square sheet of pairs.
         columns = max(1, math.isqrt(2 * count * tall // wide))
         lines = -(-count // columns)
         sheet = np.full((lines * 2 * tall, columns * wide, *self._tile[2:]), UNKNOWN[0], np.uint8)
@@ -107,6 +109,7 @@ class Thumbnails:
         model, view = self._model, self.view
         weights = model.subspace.coefficients(self._scores)
         mean, factors = mean_pictures(model, view), factors_of(model)
+        # As `weighted_pictures`, in float32 to save memory.
         images = np.repeat(mean[None].astype(np.float32), len(weights), axis=0)
         for start in range(0, weights.shape[1], TOGETHER):
             stop = min(start + TOGETHER, weights.shape[1])
@@ -119,6 +122,7 @@ class Thumbnails:
         """Return pictures of a sample side by side, in grey levels of its own scale, with missing pixels hatched."""
         layout, (_, tall, wide) = layout_of(pictures.shape), pictures.shape[:3]
         tile = np.full(self._tile, UNKNOWN[0], np.uint8)
+        # Diagonal lines, four pixels apart.
         hatched = np.where(np.indices((tall, wide)).sum(axis=0) % 4, *UNKNOWN).astype(np.uint8)
         for at, (picture, (low, high)) in enumerate(
             zip(pictures, np.broadcast_to(self._limits[number], (len(pictures), 2)), strict=True)

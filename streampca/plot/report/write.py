@@ -115,10 +115,12 @@ def write_report(
     with output_lock(places.path), output_lock(places.pictures):
         places.check()
         fitted = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+        # A report must not overwrite what it is made of.
         check_apart(places.files, [*_read_from(fitted, collection), fitted.name, *column_paths(opening.get("labels"))])
         check_ending(places.path, ENDINGS)
         embeds = isinstance(fitted, EmbeddingModel)
         raw, missing = _raw(fitted, collection, opening) if fitted.makes_images or embeds else (None, "")
+        # Samples of an embedding need no survey: the model knows their positions.
         surveyed = None
         if raw is not None and not embeds:
             surveyed = survey(fitted, raw, memory=memory, examine=examine, listener=listener)
@@ -142,6 +144,7 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
         what = model.provenance.get("source") or "samples that it does not name"
         return None, f"the model was fitted on {what}, which cannot be opened again by itself"
     named = given_of(opening)
+    # Options that a model cannot store must be given again; labels alone can be missed.
     lost = [name for name in before.not_kept if name not in named]
     if lost and not (lost == ["labels"] and "where" not in before.options):
         return None, f"it was opened with {lost[0]} that a model does not keep, an array or a long list"
@@ -173,6 +176,7 @@ def opened_for(provenance: Mapping[str, Any]) -> OpeningRecord | None:
     before = OpeningRecord(None, {}) if data is None else OpeningRecord.from_json(data)
     if before.source is not None or not isinstance(source, str):
         return before if before.source is not None else None
+    # The source of a file can name an array inside it.
     path, key = file_and_key(source)
     if data is not None and not os.path.exists(path):
         return None  # an array in memory, or a list too long to keep
