@@ -41,7 +41,7 @@ class ClassScatter(Scatter):
 
     Notes
     -----
-    Cost: n p (p + 2 c) flops. Memory: 8 c p bytes beside those of a `Scatter`.
+    Cost: n p (p + 2 c) flops. Memory: that of a `Scatter`, and 8 c p bytes.
     """
 
     kind = "class_scatter"

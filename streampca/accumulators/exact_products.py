@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
-EXACT_SUMS_BELOW = 2.0**51  # float64 holds every whole number up to 4 times that, which moving a centre may need
+EXACT_SUMS_BELOW = 2.0**51  # float64 holds every whole number up to 4 times that, which moving a centre can need
 FIRST_LENGTH = 256  # 256 uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
 LEAST_LENGTH = 64  # shorter pieces cost more (adding the product to its sum) than exactness is worth
 LARGEST_WHOLE = 2**16 - 1  # largest whole number of a floating-point dtype that counts as one: int16 and uint16
@@ -60,7 +60,7 @@ class ExactProducts:
         # Nothing is known of the data yet.
         if self.steepest == 0.0:
             return min(FIRST_LENGTH, self.most)
-        # The diagonal of the next product may grow by a quarter before that piece has to be halved.
+        # The diagonal of the next product can grow by a quarter before that piece has to be halved.
         length = int(0.8 * EXACT_BELOW / self.steepest) // LEAST_LENGTH * LEAST_LENGTH
         return min(length or self.most, self.most)
 

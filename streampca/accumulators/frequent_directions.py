@@ -133,7 +133,7 @@ class FrequentDirections(Accumulator):
         at : int
             Position of the first, for error messages.
         weights : ndarray of shape (m,), optional
-            How often each counts, at least 0; samples of weight 0 may hold anything.
+            Weight of each sample, at least 0; samples of weight 0 can hold anything.
 
         Raises
         ------

@@ -260,7 +260,7 @@ class Gram(Accumulator):
         """
         self.release()
         check_finite(self._gram)
-        # The matrix is handed over and not copied: it may take most of the budget.
+        # The matrix is handed over and not copied: it can take most of the budget.
         gram, self._gram = self._gram, np.zeros((0, 0))
         return gram, self._centres
 

@@ -36,7 +36,7 @@ class GroupMoments(Accumulator):
     count : int, default=1
         Number of groups, g.
     times : ndarray of shape (n,), optional
-        Time of each sample, or another number that features may follow; 0 by default.
+        Time of each sample, or another number on which features can depend; 0 by default.
     apart : bool, default=False
         Keep the squares and products of each group separately.
 
@@ -98,7 +98,7 @@ class GroupMoments(Accumulator):
         at : int
             Position of the first.
         weights : ndarray of shape (m,), optional
-            Weight of each, at least 0; samples of weight 0 may hold anything.
+            Weight of each sample, at least 0; samples of weight 0 can hold anything.
 
         Raises
         ------

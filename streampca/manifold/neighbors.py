@@ -120,7 +120,7 @@ class NeighborSearch:
             places[piece] = np.take_along_axis(candidates, order, axis=1)
             distances[piece] = np.take_along_axis(lengths, order, axis=1)
             last = np.take_along_axis(squares, order[:, -1:], axis=1)[:, 0]
-            # Another reference may be as near as the last neighbour: search these rows again.
+            # Another reference can be as near as the last neighbour: search these rows again.
             again: Ints = piece[(bound < np.inf) & ~(last < bound)]
             return again
 

@@ -43,7 +43,7 @@ def overview(
         The model.
     scores : array of shape (n, k), collection or path of one
         Result of `PCAModel.transform`.
-    samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
+    samples : array of shape (n, \*raw_shape), sequence of images, collection, or a source for `open_collection`
         Samples to reconstruct; the first three are read and drawn, or two of more than one slice.
     labels : sequence of shape (n,), optional
         One for each row of the scores.

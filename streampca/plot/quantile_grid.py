@@ -52,7 +52,7 @@ def quantiles(
         The model.
     scores : array of shape (n, k), collection or path of one
         As `PCAModel.transform` returns them.
-    samples : array, sequence or mapping of images, collection, or what `open_collection` takes
+    samples : array, sequence or mapping of images, collection, or a source for `open_collection`
         Raw images, ``samples[i]`` for row i of the scores; only the rows of `nearest_to_quantiles` are read.
     quantiles : sequence of float
         Between 0 and 1, ascending.

@@ -41,7 +41,7 @@ def reconstructions(
     ----------
     model : PCAModel
         The model.
-    samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
+    samples : array of shape (n, \*raw_shape), sequence of images, collection, or a source for `open_collection`
         Raw samples (of any size, if the model resizes). The first `count` are read, prepared and drawn.
     ladder : sequence of int, optional
         Numbers of components; by default up to four between 1 and all, evenly spaced in their logarithm.
@@ -105,7 +105,7 @@ def unusual(
     ----------
     model : PCAModel
         The model.
-    samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
+    samples : array of shape (n, \*raw_shape), sequence of images, collection, or a source for `open_collection`
         Samples, all of which are drawn, such as ``collection[numbers]``.
     t2, spe : array_like of shape (n,)
         Hotelling's T2 and the squared prediction error of each sample, written beside it.

@@ -243,7 +243,7 @@ def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportF
             "scree",
             "How many dimensions",
             "Share of the variance of geodesic distances that distances in the first so many dimensions do not "
-            "explain: a bend says how many the samples take.",
+            "explain: a bend shows how many the samples need.",
             "Curve of the residual variance against the number of dimensions.",
             lambda: plot.residual_variance(model),
         )
@@ -251,7 +251,7 @@ def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportF
         yield ReportFigure(
             "scree",
             "Eigenvalues",
-            "Smallest eigenvalues of the graph's Laplacian: a gap after some of them says how many clusters it has.",
+            "Smallest eigenvalues of the graph's Laplacian: a large gap shows the number of clusters.",
             "Eigenvalues by their number.",
             lambda: plot.eigengap(model),
         )
@@ -266,9 +266,8 @@ def _neighborhoods(model: EmbeddingModel) -> ReportFigure:
     return ReportFigure(
         "neighborhoods",
         "How far neighbours are kept",
-        "Trustworthiness falls where neighbours in the embedding are none among the samples, continuity where "
-        f"neighbours among the samples are torn apart, by the number of neighbours looked at; dashed, those of "
-        f"{components}.",
+        "Trustworthiness falls if neighbours in the embedding are not neighbours among the samples, continuity if "
+        f"neighbours among the samples are torn apart, by number of neighbours; dashed, the same for {components}.",
         f"Curves of trustworthiness and continuity of the embedding and of {components}.",
         lambda: plot.neighborhoods(model),
     )

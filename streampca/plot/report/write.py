@@ -115,7 +115,7 @@ def write_report(
     with output_lock(places.path), output_lock(places.pictures):
         places.check()
         fitted = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
-        # A report must not overwrite what it is made of.
+        # A report must not overwrite its own sources.
         check_apart(places.files, [*_read_from(fitted, collection), fitted.name, *column_paths(opening.get("labels"))])
         check_ending(places.path, ENDINGS)
         embeds = isinstance(fitted, EmbeddingModel)
