@@ -1,8 +1,8 @@
-"""OME-Zarr: which arrays of a group are levels of one picture, what their axes are called, where their pixels lie.
+"""OME-Zarr metadata: the levels of a picture, the names of their axes and the positions of their pixels.
 
-Metadata of versions 0.1 to 0.5 (https://ngff.openmicroscopy.org/specifications): ``multiscales`` among the attributes
-of a picture's group, under ``ome`` since 0.5. Plates, wells and stores of several pictures (bioformats2raw) name the
-groups of theirs in the same way. Plain values in and out: nothing here opens anything.
+Versions 0.1 to 0.5 (https://ngff.openmicroscopy.org/specifications) are read: ``multiscales`` among the attributes of a
+picture's group, under ``ome`` since 0.5. Plates, wells and stores of several pictures (bioformats2raw) name the groups
+of their pictures in the same way. Functions map plain values to plain values; nothing is opened.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..errors import SourceError
 from ..storage.coordinate import Coordinate, Described
 from ..storage.pixel_sizes import AxisScaling, distinct
 
-# What 0.1 and 0.2 call the five axes every picture has there.
+# Axes of every picture in versions 0.1 and 0.2, which do not name them.
 _FIVE_AXES = ("t", "c", "z", "y", "x")
-_CF_AXIS = {"time": "T", "channel": "C"}  # of kinds of axes that say what these count; C is no letter of CF's
+_CF_AXIS = {"time": "T", "channel": "C"}  # CF's letter for a kind of axis; C is an addition of ours
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Multiscale:
     scalings : tuple of tuple of AxisScaling
         For every level, one an axis.
     channels : tuple of str
-        Names of the channels; empty where the metadata have none, or one name for several.
+        Names of the channels; empty if the metadata have none, or give several the same name.
     kinds : tuple of str
-        Kinds of the axes (space, time, channel), each empty where the metadata do not say.
+        Kinds of the axes (space, time, channel), each empty if the metadata do not give it.
     """
 
     levels: tuple[str, ...]
@@ -48,32 +48,32 @@ class Multiscale:
 
     @property
     def described(self) -> dict[str, Described]:
-        """Attributes of the CF conventions that stand for the types of the axes."""
-        known = zip(self.axes, self.kinds, strict=False)
-        return {name: Described({"axis": _CF_AXIS[kind]}) for name, kind in known if kind in _CF_AXIS}
+        """Attributes of the CF conventions that express the types of the axes."""
+        kinds = zip(self.axes, self.kinds, strict=False)
+        return {name: Described({"axis": _CF_AXIS[kind]}) for name, kind in kinds if kind in _CF_AXIS}
 
     def level(self, key: str) -> str | None:
-        """Path of the level that `key` names by its path or its number (from 0, the finest), None if it names none."""
+        """Return the path of the level that `key` gives by path or number (0 is the finest), None if there is none."""
         if key in self.levels:
             return key
         return self.levels[int(key)] if key.isdecimal() and int(key) < len(self.levels) else None
 
     def coordinates(self, level: str, shape: Sequence[int]) -> dict[str, Coordinate]:
-        """Coordinates of a level's axes of space and time, and names of its channels, where the metadata have them."""
+        """Return the coordinates of a level's axes of space and time, and the names of its channels, where known."""
         scalings = self.scalings[self.levels.index(level)]
-        found = {
+        scaled = {
             axis: scaling.coordinate(length)
             for axis, scaling, length in zip(self.axes, scalings, shape, strict=True)
             if axis != "c"
         }
-        known = {axis: coordinate for axis, coordinate in found.items() if coordinate is not None}
+        coordinates = {axis: coordinate for axis, coordinate in scaled.items() if coordinate is not None}
         if "c" in self.axes and shape[self.axes.index("c")] == len(self.channels):
-            known["c"] = Coordinate(np.array(self.channels, np.str_))
-        return known
+            coordinates["c"] = Coordinate(np.array(self.channels, np.str_))
+        return coordinates
 
 
 def multiscale_of(attributes: Mapping[str, Any], subject: str) -> Multiscale | None:
-    """Return the picture that a group's attributes describe, None where they describe none."""
+    """Return the picture that a group's attributes describe, None if they describe none."""
     multiscales = _metadata(attributes).get("multiscales")
     if not multiscales:
         return None
@@ -88,7 +88,7 @@ def multiscale_of(attributes: Mapping[str, Any], subject: str) -> Multiscale | N
 
 
 def parts_of(attributes: Mapping[str, Any]) -> list[str]:
-    """Paths of the groups that a plate, a well or a store of several pictures says it consists of."""
+    """Return the paths of the groups that the metadata of a plate, a well or a store of several pictures list."""
     metadata = _metadata(attributes)
     for name, within in (("plate", "wells"), ("well", "images")):
         members = metadata.get(name)
@@ -105,18 +105,18 @@ def is_numbered(attributes: Mapping[str, Any]) -> bool:
 
 
 def _metadata(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what OME keeps among a group's attributes: all of them before 0.5, then those under ``ome``."""
+    """Return the attributes that belong to OME: all of a group's before version 0.5, then those under ``ome``."""
     inside = attributes.get("ome")
     return inside if isinstance(inside, Mapping) else attributes
 
 
 def _channels(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of channels, as microscopes' software shows them (``omero``)."""
+    """Return the names of the channels from the display settings (``omero``)."""
     shown = metadata.get("omero")
     listed = shown.get("channels") if isinstance(shown, Mapping) else None
     if not isinstance(listed, list):
         return ()
-    return distinct([each.get("label") if isinstance(each, Mapping) else None for each in listed])
+    return distinct([channel.get("label") if isinstance(channel, Mapping) else None for channel in listed])
 
 
 def _multiscale(multiscale: Mapping[str, Any]) -> Multiscale:
@@ -136,7 +136,7 @@ def _multiscale(multiscale: Mapping[str, Any]) -> Multiscale:
 
 
 def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]) -> tuple[AxisScaling, ...]:
-    """Apply scales and translations in their order; other kinds, and numbers kept in files, leave places unknown."""
+    """Compose scales and translations in order; other kinds, and numbers kept in files, leave positions unknown."""
     scale, offset = np.ones(len(units)), np.zeros(len(units))
     for step in transformations:
         kind = step.get("type")

@@ -44,17 +44,17 @@ from .zarr_groups import (
 )
 from .zarr_threads import OneChunkReader
 
-# Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
+# Decoded bytes of a piece, which bound the memory of a read beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB
 # Bytes that the memory pools of Zarr's decoding threads keep, as measured with chunks of 0.1 to 16 MiB.
 _POOLS = 6 * MIB
 # Chunks in memory while one is decoded, measured with values that do not compress: 2.0 with zstd and gzip, 2.8 with
 # Blosc, 3.0 with filters, which make one out of another.
 _COPIES, _MOST_COPIES = {"zstd": 2, "gzip": 2, "zlib": 2, "blosc": 3}, 4
-# Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
+# Concurrent requests for small chunks, and their bytes: a server's latency does not depend on the size of the answer.
 _REQUESTS, _REQUESTED = 16, 32 * MIB
 
-# Errors of Zarr and codecs for bytes that arrived and make no sense; others are of the way to the bytes.
+# Errors that Zarr and codecs raise for bytes that arrived but cannot be decoded; others are failures of transport.
 _DAMAGE = (ValueError, LookupError, TypeError, RuntimeError)
 
 
@@ -79,7 +79,7 @@ def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
 
 
 class ZarrArray(StoredArray):
-    """A stored Zarr array, known by the path or URL of its store and its name there."""
+    """A stored Zarr array, identified by the path or URL of its store and its name there."""
 
     _states: list[State] | None
 
@@ -106,9 +106,11 @@ class ZarrArray(StoredArray):
         self._at_once = 1 if self._is_alone else machine.cores()
         if remote.is_url(path) and not self._is_alone:
             self._at_once = max(self._at_once, min(_REQUESTS, _REQUESTED // max(1, 2 * chunk)))
-        # A piece as Zarr returns it, for every chunk under way its bytes as stored and decoded, and what threads' pools
-        # keep of them. Chunks that are read alone go straight where they are wanted, unless they lie in shards.
-        self.decode_bytes = _POOLS + (_copies(handle) * chunk if self._is_alone else 2 * chunk * self._at_once)
+        # A piece as Zarr returns it, the stored and the decoded bytes of every chunk under way, and the chunks that the
+        # threads' memory pools keep. Chunks read alone are decoded into the target itself, unless they lie in shards.
+        codecs = (*handle.filters, *handle.compressors) if self._is_alone else ()
+        copies = max((_COPIES.get(codec_name(codec), _MOST_COPIES) for codec in codecs), default=1)
+        self.decode_bytes = _POOLS + (copies * chunk if self._is_alone else 2 * chunk * self._at_once)
         if not self._is_alone or handle.shards:
             self.decode_bytes += largest_piece(self.shape, self.chunk_shape, self._most) * self.dtype.itemsize
         if not self._is_alone:
@@ -133,7 +135,7 @@ class ZarrArray(StoredArray):
         return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables())
 
     def _variables(self) -> Callable[[str], Iterator[cf.Variable]]:
-        """Return the function that yields the arrays of a name in the folder of this one, of an axis's above it too."""
+        """Return a function yielding the arrays of a name beside this one; for an axis's name, in parent groups too."""
         if not self._choice.name or not self.dims:
             return lambda _: iter(())
         root, folders = _open_node(self._path), [self._choice.name.rpartition("/")[0]]
@@ -156,14 +158,14 @@ class ZarrArray(StoredArray):
         return cf.series_of(dict(_open_node(self._path).attrs), self.attributes, self._single)
 
     def names(self, axis: str) -> Sequence[str] | None:
-        """The array of texts beside this one that is called as the axis, or sample as in outputs of ours."""
+        """Return the array of texts beside this one that has the axis's name, or "sample" as in our own outputs."""
         if not self._choice.name or not self.dims or axis not in self.dims:
             return None
         folder = self._choice.name.rpartition("/")[0]
         root, length = _open_node(self._path), self.shape[self.dims.index(axis)]
         paths = (f"{folder}/{name}" if folder else name for name in dict.fromkeys((axis, "sample")))
-        found = (text_array(root, path, length, axis) for path in paths)
-        return next((texts for texts in found if texts is not None), None)
+        candidates = (text_array(root, path, length, axis) for path in paths)
+        return next((texts for texts in candidates if texts is not None), None)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode the box in pieces that end at chunk edges."""
@@ -199,27 +201,26 @@ class ZarrArray(StoredArray):
         )
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return states of runs of chunks along axis 0, with the array's metadata but for its shape.
+        """Return states of runs of chunks along axis 0, with the array's metadata except its shape.
 
-        Those of when it was opened are the metadata of then and the chunks of when this is first called: none has
-        been read for opening it.
+        Without `now`, the metadata are those at opening and the chunks those at the first call: opening reads no chunk.
         """
         if self._states is None or now:
             handle = _array_at(_open_node(self._path), self._choice.name, self._label) if now else self._open()
-            found = chunk_states(handle, self._place, self._label, of=self.shape[0])
+            states = chunk_states(handle, self._place, self._label, of=self.shape[0])
             if now:
-                return [state._replace(state=digest(state.state, _described(handle))) for state in found]
-            self._states = [state._replace(state=digest(state.state, self._metadata)) for state in found]
+                return [state._replace(state=digest(state.state, _described(handle))) for state in states]
+            self._states = [state._replace(state=digest(state.state, self._metadata)) for state in states]
         return self._states
 
     def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
-        """Return states of runs of the chunks that the first entries lie in, with the metadata."""
+        """Return states of runs of the chunks that hold the first entries, with the metadata."""
         handle = _array_at(_open_node(self._path), self._choice.name, self._label) if now else self._open()
-        found, metadata = chunk_states(handle, self._place, self._label, of=length, length=length), self._metadata
-        return [state._replace(state=digest(state.state, _described(handle) if now else metadata)) for state in found]
+        states, metadata = chunk_states(handle, self._place, self._label, of=length, length=length), self._metadata
+        return [state._replace(state=digest(state.state, _described(handle) if now else metadata)) for state in states]
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Count entries of whole rows of chunks that were written; see `settled_entries`."""
+        """Count the entries in complete rows of chunks; see `settled_entries`."""
         return None if remote.is_url(self._place) else settled_entries(self._open(), self._place, seconds, first)
 
     @property
@@ -235,32 +236,27 @@ class ZarrArray(StoredArray):
         return self.__dict__ | {"_handle": None, "_alone": None}
 
 
-def _copies(handle: Any) -> int:
-    """Times its size that a chunk takes while it is decoded alone, its bytes as stored included."""
-    codecs = (*handle.filters, *handle.compressors)
-    return max((_COPIES.get(codec_name(codec), _MOST_COPIES) for codec in codecs), default=1)
-
-
 def chunk_states(handle: Any, place: str, label: str, *, of: int, length: int | None = None) -> list[State]:
-    """Return states of runs along axis 0 of an array's chunks, or where these lie in shards, of its shards.
+    """Return states of runs of an array's chunks along axis 0, or of its shards if it is sharded.
 
     Parameters
     ----------
     handle : zarr.Array
         The array.
     place, label : str
-        Where its chunks are, and what it is called.
+        Path or URL of its chunks, and its name in messages.
     of : int
-        Entries along axis 0 by which chunks are grouped.
+        Number of entries along axis 0 that determines how many chunks make a group.
     length : int, optional
-        Entries along axis 0 of which states are returned; all by default. A last chunk that they do not fill is alone.
+        Number of entries along axis 0 whose states are returned; all by default. A last chunk that they do not fill is
+        a group of its own.
     """
     sides = handle.shards or handle.chunks
     length = handle.shape[0] if length is None else length
     grid = tuple(-(-along // side) for along, side in zip((length, *handle.shape[1:]), sides, strict=True))
     size, encode, step = group_size(-(-of // sides[0])), handle.metadata.encode_chunk_key, 1
     if not remote.is_listed(place):
-        step = -(-math.prod(grid) // MOST_STATES)  # each takes a request
+        step = -(-math.prod(grid) // MOST_STATES)  # every state costs a request
     groups, full = {}, length // sides[0]
     for start in (*range(0, full, size), *range(full, grid[0])):
         stop = min(start + size, full) if start < full else grid[0]
@@ -278,23 +274,23 @@ def chunk_states(handle: Any, place: str, label: str, *, of: int, length: int | 
 
 
 def settled_entries(handle: Any, place: str, seconds: float, first: int) -> int:
-    """Return how many entries along axis 0 of an array on disk are complete, of which so many are known to be.
+    """Return how many entries along axis 0 of an array on disk are complete; the `first` are known to be.
 
-    A row of chunks is complete where all are there and none has changed for so long, or the next row is there, too. A
-    row that `first` lies in, or the last one, may have been there before the array was made longer, and wait to be
-    written again: it must be younger than the array's metadata.
+    A row of chunks is complete if all of its chunks exist and either none has changed for `seconds`, or the next row
+    exists, too. The row that holds entry `first` and the last row may date from before the array was made longer, and
+    still have to be written again: they must be younger than the array's metadata.
     """
-    sides, known = handle.shards or handle.chunks, handle.metadata.encode_chunk_key
+    sides, chunk_key = handle.shards or handle.chunks, handle.metadata.encode_chunk_key
     grid = tuple(-(-along // side) for along, side in zip(handle.shape, sides, strict=True))
     old = time.time_ns() - seconds * 1e9
     resized = max((state[1] for name in ("zarr.json", ".zarray") if (state := _stat(f"{place}/{name}"))), default=0)
 
     def written(row: int) -> Any:
-        """Return when the last chunk of a row was written; None where one is not there."""
+        """Return when the last chunk of a row was written; None if a chunk is missing."""
         if row >= grid[0]:
             return None
-        found = [_stat(f"{place}/{known((row, *rest))}") for rest in product(*map(range, grid[1:]))]
-        return None if None in found else max(state[1] for state in found if state is not None)
+        states = [_stat(f"{place}/{chunk_key((row, *rest))}") for rest in product(*map(range, grid[1:]))]
+        return None if None in states else max(state[1] for state in states if state is not None)
 
     row = first // sides[0]
     time_of_row = written(row)
@@ -309,7 +305,7 @@ def settled_entries(handle: Any, place: str, seconds: float, first: int) -> int:
 
 
 def object_chunks(array: Any, source: str) -> list[State]:
-    """Return states of a `zarr.Array` that the caller holds: of its chunks on this machine's disk, else of values."""
+    """Return states of a `zarr.Array` that the caller holds: of its chunks if they are local files, else of values."""
     if not isinstance(array.store, zarr.storage.LocalStore):
         return sampled_states(array, source, chunk_rows=array.chunks[0])
     place = os.path.join(array.store.root, array.path)
@@ -317,12 +313,12 @@ def object_chunks(array: Any, source: str) -> list[State]:
 
 
 def _described(handle: Any) -> str:
-    """Digest of an array's metadata without its shape, which grows where samples are added."""
+    """Return a digest of an array's metadata without its shape, which grows when samples are added."""
     return digest({name: str(value) for name, value in handle.metadata.to_dict().items() if name != "shape"})
 
 
 def _stat(path: str) -> tuple[int, int] | None:
-    """Size and time of change of a stored object, None where it is not there."""
+    """Return size and time of change of a stored object, None if it does not exist."""
     try:
         state = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -345,9 +341,10 @@ def _open_node(source: str) -> Any:
 
 
 def _store(url: str) -> Any:
-    """Return a store that asks the process's one file system in threads.
+    """Return a store that calls the process's one file system in threads.
 
-    Not fsspec's asynchronous kind: nothing closes its connections, and each belongs to the loop that made it.
+    fsspec's asynchronous file systems are avoided: nothing closes their connections, and each belongs to the event loop
+    that made it.
     """
     fs, path = remote.filesystem(url)
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
@@ -364,15 +361,15 @@ def _array_at(node: Any, name: str, label: str) -> Any:
 
 
 def _dtype(handle: Any) -> np.dtype[Any]:
-    if handle.dtype.kind == "T":  # text of any length, which has no other name
+    if handle.dtype.kind == "T":  # text of any length, whose dtype has no other name
         return np.dtype(np.str_)
     return np.dtype(str(handle.dtype.str))  # the same text before and after pickling
 
 
 def _packing(handle: Any) -> dict[str, Any]:
-    """Attributes of an array as xarray reads them: in format 2 it keeps the number for no value as the fill value."""
+    """Return an array's attributes as xarray reads them: in format 2 it stores ``_FillValue`` as Zarr's fill value."""
     attributes, fill = dict(handle.attrs), handle.metadata.fill_value
-    # Zero is what Zarr fills with unless told otherwise, and a value like others.
+    # A fill value of 0 is Zarr's default, and says nothing about missing values.
     if handle.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and fill:
         attributes.setdefault("_FillValue", fill)
     return attributes

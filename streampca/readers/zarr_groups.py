@@ -23,7 +23,7 @@ from .stored import cf
 from .stored.array import dims_of
 from .stored.select_array import listing, select_array
 
-# Arrays an error names; finding more of a plate's thousands would only take time.
+# Most arrays that an error names: a plate has thousands, and each costs a look at its metadata.
 _NAMED = 12
 
 
@@ -35,36 +35,36 @@ class ArrayPath(NamedTuple):
     level: str = ""
 
     def within(self, folder: str) -> ArrayPath:
-        """Return the same array, seen from the group that `folder` lies in."""
+        """Return the same array with its path from the group that contains `folder`."""
         return self._replace(name=_joined(folder, self.name))
 
 
 def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
-    """Choose the array to read of a group."""
-    wanted = (key or "").strip("/")
+    """Choose the array of a group that is read."""
+    path = (key or "").strip("/")
     picture = _picture(group, source)
     if picture is not None:
-        level = picture.level(wanted) if wanted else picture.levels[0]
+        level = picture.level(path) if path else picture.levels[0]
         if level is not None:
             return ArrayPath(level, picture, level)
-    if not wanted:
+    if not path:
         return _only(group, source)
-    found = member(group, wanted, f"{source}, array {wanted!r}")
-    if isinstance(found, zarr.Group):
-        return choose(found, None, f"{source}, group {wanted!r}").within(wanted)
-    folder, _, last = wanted.rpartition("/")
+    node = member(group, path, f"{source}, array {path!r}")
+    if isinstance(node, zarr.Group):
+        return choose(node, None, f"{source}, group {path!r}").within(path)
+    folder, _, last = path.rpartition("/")
     parent = member(group, folder, f"{source}, group {folder!r}") if folder else None
     within = f"{source}, group {folder!r}"
     if isinstance(parent, zarr.Group) and _picture(parent, within) is not None:
         return choose(parent, last, within).within(folder)
-    if found is not None:
-        return ArrayPath(wanted)
+    if node is not None:
+        return ArrayPath(path)
     arrays = _arrays(group, source)
-    raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(wanted, list(arrays))}")
+    raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(path, list(arrays))}")
 
 
 def variables_called(name: str, root: zarr.Group, folders: Iterable[str]) -> Iterator[cf.Variable]:
-    """Yield the arrays of numbers, or of texts along one axis, that have a name in one of some groups."""
+    """Yield the arrays called `name` in the given groups that hold numbers, or texts along one axis."""
     for folder in folders:
         label = f"coordinate {_joined(folder, name)!r}"
         array = member(root, _joined(folder, name), label)
@@ -77,7 +77,7 @@ def variables_called(name: str, root: zarr.Group, folders: Iterable[str]) -> Ite
 
 
 def single_value(root: zarr.Group, folder: str, name: str) -> tuple[Any, Mapping[str, Any]] | None:
-    """Return the value of an array of no axis in a group, and its attributes; None where there is none."""
+    """Return the value of an array without axes in a group, and its attributes; None if there is no such array."""
     label = f"coordinate {_joined(folder, name)!r}"
     array = member(root, _joined(folder, name), label)
     if not isinstance(array, zarr.Array) or array.shape or array.dtype.kind not in "iufTUO":
@@ -86,7 +86,7 @@ def single_value(root: zarr.Group, folder: str, name: str) -> tuple[Any, Mapping
 
 
 class TextArray(Sequence[str]):
-    """Texts in a stored array, a chunk of which is in memory at a time: there may be one for each of 10^8 samples."""
+    """Texts in a stored array, read one chunk at a time: there can be one for each of 10^8 samples."""
 
     def __init__(self, array: Any, subject: str) -> None:
         self._array, self._subject = array, subject
@@ -112,7 +112,7 @@ class TextArray(Sequence[str]):
 
 
 def text_array(root: zarr.Group, path: str, length: int, axis: str) -> TextArray | None:
-    """Texts of so many entries along an axis, if that is what lies at a path."""
+    """Return the texts at a path, one for each of `length` entries along an axis; None if anything else is there."""
     array = member(root, path, f"names {path!r}")
     if not isinstance(array, zarr.Array) or array.shape != (length,) or array.dtype.kind not in "TUO":
         return None
@@ -134,7 +134,7 @@ def _decoded(array: Any, key: slice | tuple[()], subject: str) -> Any:
 
 
 def check_codecs(array: Any, subject: str) -> None:
-    """Refuse an array that is encoded by what is never decoded; see `streampca.storage.integrity`."""
+    """Refuse an array with a codec that is never decoded; see `streampca.storage.integrity`."""
     codec = refused_codec(array)
     if codec is not None:
         raise SourceError(
@@ -145,7 +145,7 @@ def check_codecs(array: Any, subject: str) -> None:
 
 
 def member(group: zarr.Group, path: str, subject: str) -> Any:
-    """Return the array or group at a path, None where there is none."""
+    """Return the array or group at a path, None if nothing is there."""
     try:
         with quiet():
             return group[path]
@@ -166,15 +166,15 @@ def broken(subject: str, error: BaseException) -> SourceError:
 
 
 def _only(group: zarr.Group, source: str) -> ArrayPath:
-    """The only picture of a plate or a store of pictures, else the only array that can hold images."""
+    """Return the only picture of a plate or a store of pictures, else the only array that can hold images."""
     pictures = dict(islice(_pictures(group, source), _NAMED + 1))
     if len(pictures) == 1:
         return next(iter(pictures.values()))[0]
     if pictures:
         several = f"more than {_NAMED}" if len(pictures) > _NAMED else str(len(pictures))
-        named = {name: array for name, (_, array) in pictures.items()}
+        by_path = {name: array for name, (_, array) in pictures.items()}
         raise SourceError(
-            f"{source} holds {several} pictures, {listing(named)}; say which with {by_key(next(iter(named)))}."
+            f"{source} holds {several} pictures, {listing(by_path)}; say which with {by_key(next(iter(by_path)))}."
         )
     arrays = _arrays(group, source)
     if not arrays:
@@ -194,36 +194,36 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
 
 
 def is_model(group: zarr.Group) -> bool:
-    """Return whether it is a model of ours, whose arrays only look like images."""
+    """Return whether a group is a stored model, whose arrays look like images but are not."""
     about = dict(group.attrs).get("streampca")
     return isinstance(about, dict) and "format" in about
 
 
 def _picture(group: zarr.Group, subject: str) -> Multiscale | None:
-    """Return the picture that a group's metadata describe; None of a model, which is one for other programs only."""
+    """Return the picture that a group's metadata describe; None for a model, whose metadata serve other programs."""
     return None if is_model(group) else multiscale_of(dict(group.attrs), subject)
 
 
 def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[ArrayPath, Any]]]:
-    """Yield the finest level of every picture that a group's metadata name, and that array, by its path."""
+    """Yield path, finest level and array of every picture that a group's metadata name."""
     for part in _parts(group, source):
         path = _joined(folder, part)
         subject = f"{source}, group {path!r}"
-        found = member(group, part, subject)
-        if not isinstance(found, zarr.Group):
+        node = member(group, part, subject)
+        if not isinstance(node, zarr.Group):
             continue
-        picture = multiscale_of(dict(found.attrs), subject)
+        picture = multiscale_of(dict(node.attrs), subject)
         if picture is None:
-            yield from _pictures(found, source, path)
+            yield from _pictures(node, source, path)
             continue
-        array = member(found, picture.levels[0], f"{subject}, array {picture.levels[0]!r}")
+        array = member(node, picture.levels[0], f"{subject}, array {picture.levels[0]!r}")
         if isinstance(array, zarr.Array):
             choice = ArrayPath(picture.levels[0], picture, picture.levels[0]).within(path)
             yield choice.name, (choice, array)
 
 
 def _parts(group: zarr.Group, source: str) -> Iterator[str]:
-    """Paths of the groups a group says it consists of; what bioformats2raw writes may only number them."""
+    """Yield the paths of the groups that a group's metadata list; bioformats2raw can leave them to be counted."""
     parts: Iterable[str] = parts_of(dict(group.attrs))
     if not parts and is_numbered(dict(group.attrs)):
         notes = member(group, "OME", f"{source}, group 'OME'")
@@ -236,7 +236,7 @@ def _parts(group: zarr.Group, source: str) -> Iterator[str]:
 
 
 def _arrays(group: zarr.Group, source: str) -> Mapping[str, Any]:
-    """Arrays that hold data, by path: of pictures their finest levels, and no coordinates of other arrays."""
+    """Return the arrays of a group by path, of each picture only the finest level."""
     try:
         with quiet():
             members = sorted(group.members(max_depth=None), key=lambda member: member[0])
