@@ -30,7 +30,7 @@ from .coordinates import CHECK, is_checked
 from .detect import is_dataset
 from .duplicates import ERROR, check_duplicates, log_repeats, times_of
 from .opening_record import OpeningRecord, given_of, record_of
-from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, named, paths_of
+from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, paths_of, resolve_source
 from .registry import READERS, Format, readers
 from .stored.array import ArrayCollection
 from .stored.cf import with_fill_value
@@ -297,7 +297,7 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
     """Open a source by the first row that knows it, with those of the options that it takes."""
     if isinstance(source, Collection):
         return source
-    source = named(source, allow_remote=options["allow_remote"])
+    source = resolve_source(source, allow_remote=options["allow_remote"])
     before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
     for row in readers():
         if row.matches(source):
@@ -308,17 +308,17 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
                 parts = [_opened(source, {**options, "key": name}) for name in names]
                 whole = "xarray Dataset" if is_dataset(source) else None
                 return Variables(parts, names, source=whole, checked=is_checked(options["coordinates"]))
-            taken = ("key", "sample_axes", "select", *row.options)
-            found = row.open(source, **{name: options[name] for name in taken})
+            names_of_options = ("key", "sample_axes", "select", *row.options)
+            collection = row.open(source, **{name: options[name] for name in names_of_options})
             if options.get("sel") and "sel" not in row.options:
-                found = _selected(found, options["sel"])
+                collection = _selected(collection, options["sel"])
             if options.get("fill_value") is not None and "fill_value" not in row.options:
-                found = _filled(found, options["fill_value"])
-            if before is not None and not found.grows and file_state(source) != before:
+                collection = _filled(collection, options["fill_value"])
+            if before is not None and not collection.grows and file_state(source) != before:
                 raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
-            if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it
-                found.source = shown
-            return found
+            if collection.source != (shown := without_secrets(collection.source)):  # models and outputs keep it
+                collection.source = shown
+            return collection
     if isinstance(source, (list, tuple)):
         refuse_several(source)
     raise SourceError(

@@ -1,4 +1,4 @@
-"""`Collection`, n samples that can be read in pieces: the one protocol between storage and everything else."""
+"""`Collection`, n samples that can be read in pieces: the only protocol between storage and everything else."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .opening_record import GuessedAxes
 
 Array = npt.NDArray[Any]
 
-COLOURS = (3, 4)  # lengths of a last axis that is taken for colours when axes have no names
-MOST_STATES = 256  # groups of samples of which a state is kept: some 6 kB of text in a model
+COLOURS = (3, 4)  # lengths of a last axis without a name that count as colours
+MOST_STATES = 256  # groups of samples that have a state of their own: some 6 kB of text in a model
 
 
 class Chunks(NamedTuple):
@@ -37,7 +37,7 @@ class Chunks(NamedTuple):
 
 
 class State(NamedTuple):
-    """State of what a group of samples is read from.
+    """State of the file or array that a group of samples is read from.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class State(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A file left out because it is bad: its path, and what is wrong with it in one line."""
+    """A file left out because it is bad: its path, and the reason in one line."""
 
     path: str
     reason: str
@@ -64,44 +64,44 @@ class Skipped(NamedTuple):
 class Collection(abc.ABC):
     r"""n samples, each an array of `sample_shape`, read as rows of p = prod(sample_shape) features.
 
-    It is sliced as an array is: ``collection[0]`` is a sample, ``collection[2:10]`` a collection of eight, of which
-    nothing is read, and ``numpy.asarray(collection[2:10])`` their values.
+    It is sliced like an array: ``collection[0]`` is a sample, ``collection[2:10]`` a lazy collection of eight, and
+    ``numpy.asarray(collection[2:10])`` their values.
 
     A collection holds a path, not a handle: it pickles small, and works in any process and thread. Handles and
-    caches are opened on first use and dropped by pickling. Subclasses set `source`, `shape`, `dtype`, and where they
-    know better `axes` and `chunks`, and define `read`.
+    caches are opened on first use and dropped by pickling. Subclasses set `source`, `shape` and `dtype`, define `read`,
+    and override `axes` and `chunks` where the format has them.
 
     Attributes
     ----------
     source : str
-        Name that the user would give it: a path, or ``"numpy array"``.
+        Name in the user's terms: a path, or ``"numpy array"``.
     shape : tuple of int
         (n, \*sample_shape).
     dtype : numpy.dtype
-        Dtype as stored, which `read` returns. Always one of bool, integer, or real floating.
+        Dtype as stored, which `read` returns: bool, integer, or real floating.
     axes : tuple of str or None
         Names of the sample's axes where the format has them.
     mixed : bool
-        Whether images differ in shape: `shape` is then that of the largest, only `each` gives them, and only a
-        preparation that resizes makes rows of them.
+        Whether images differ in shape: `shape` is then that of the largest image, only `each` yields the images, and
+        only a preparation that resizes makes rows of them.
     one_size : bool
         Whether mixed images differ in their colours only.
     skipped : tuple of Skipped
-        Files left out on request, which are no samples.
+        Files left out on request, which are not samples.
     kept : ndarray of bool or None
-        Mask of the source's samples that are here, where it is known how many were left out with those files.
+        Mask of the source's samples that the collection has, if the number of samples in the skipped files is known.
     reading : mapping of str to str or None
         Treatment of the tags of image files, see ``streampca.readers.tags``; None for other sources.
     labels : ndarray of shape (n,) or None
-        A value a sample, numbers or text, where labels were given on opening.
+        One value per sample, number or text, if labels were given on opening.
     opened : OpeningRecord or None
-        How `open_collection` opened it.
+        Record of how `open_collection` opened it.
     compares_coordinates : bool
-        Whether `coordinates` are compared with a model's before it is applied.
+        Whether `coordinates` are compared with a model's before the model is applied.
     beside : tuple of str
         Files it was opened from that `source` does not name: of an array, a list, or labels.
     grows : bool
-        Whether a writer may add samples while it is open: it has states of its first samples only.
+        Whether a writer can add samples while it is open; it then has states of its first samples only.
     """
 
     source: str
@@ -131,7 +131,7 @@ class Collection(abc.ABC):
         return view("Collection", facts([*self.facts().items(), *more.items()]))
 
     def facts(self) -> dict[str, str]:
-        """Return what it is, in words to show by name: source, samples, values, storage, first and last sample."""
+        """Return a description in words, by name: source, samples, values, storage, first and last sample."""
         axes = f" ({', '.join(self.axes)})" if self.axes else ""
         upto = "images of several sizes, up to " if self.mixed else ""
         samples, features = self.chunks
@@ -149,24 +149,23 @@ class Collection(abc.ABC):
         return self.n_samples
 
     def __getitem__(self, item: Any) -> Any:
-        """Take samples as of an array of shape `shape`.
+        """Index the samples like an array of shape `shape`.
 
         Parameters
         ----------
         item : int, slice, list of int, n bools, or tuple
-            Samples, and in a tuple pixels after them: whole numbers and slices, negative ones from the end.
+            Samples, and in a tuple pixels after them: whole numbers and slices; negative numbers count from the end.
 
         Returns
         -------
         ndarray or Collection
-            One sample for a number, of its own shape. For several, a collection of these in the order given, of which
-            nothing is read; with pixels, an array of their values, of which only the features between the outermost
-            are read.
+            For a number, one sample of its own shape. For several, a lazy collection of them in the given order. With
+            pixels, an array of their values; only the features between the outermost pixels are read.
 
         Raises
         ------
         IndexingError
-            If samples are not there, none are taken, or one twice; a RequestError and an IndexError.
+            If a sample does not exist or is named twice, or none is left; a RequestError and an IndexError.
         SourceError
             If a sample cannot be read.
         """
@@ -175,13 +174,13 @@ class Collection(abc.ABC):
         return item_of(self, item)
 
     def __iter__(self) -> Iterator[Array]:
-        """Yield the samples in order, each an array of its own shape; a piece of up to about 8 MiB is read ahead."""
+        """Yield the samples in order, each an array of its own shape; up to about 8 MiB are read ahead."""
         from .views.items import samples_of
 
         return samples_of(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Read all samples into an array; refused where that takes more than the memory allowed."""
+        """Read all samples into an array; refused if it would exceed the memory limit."""
         if copy is False:
             raise ValueError(f"{self.source} cannot be an array without being read: give copy=None or copy=True.")
         from .views.items import whole_array
@@ -201,12 +200,12 @@ class Collection(abc.ABC):
         return lazy_samples(self)
 
     def as_images(self, rows: Array) -> Array:
-        """Return rows of features, (m, p), in the shape of samples, (m, *sample_shape)."""
+        """Reshape rows of features, (m, p), to samples, (m, *sample_shape)."""
         return rows.reshape(len(rows), *self.sample_shape)
 
     @property
     def ndim(self) -> int:
-        """Number of axes, that of samples included."""
+        """Number of axes, including the axis of samples."""
         return len(self.shape)
 
     @property
@@ -241,22 +240,22 @@ class Collection(abc.ABC):
 
     @property
     def decode_bytes(self) -> int:
-        """Largest number of bytes `read` holds beside the block it returns: chunks being decoded, scratch buffers."""
+        """Largest number of bytes that `read` holds besides its result: chunks being decoded, scratch buffers."""
         return 0
 
     @property
     def converted_bytes(self) -> int:
-        """Bytes of memory held from the first `read` on, beside the source and what a read takes."""
+        """Bytes of memory held from the first `read` on, besides the source and the memory of a single read."""
         return 0
 
     @property
     def encoded(self) -> bool:
-        """True where `read` decodes, as of compressed chunks and picture files, rather than copies bytes."""
+        """True if `read` decodes, as with compressed chunks and picture files, rather than copies bytes."""
         return False
 
     @property
     def keeps(self) -> bool:
-        """True where a chunk that was decoded for some of its samples is kept for reads of those after them."""
+        """True if a chunk decoded for some of its samples is cached for reads of the samples after them."""
         return False
 
     @property
@@ -266,7 +265,7 @@ class Collection(abc.ABC):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates of the sample's own axes (lat, lon, wavelength ...), by name, where the source has them."""
+        """Coordinates of the sample's own axes (lat, lon, wavelength ...) by name, where the source has them."""
         return {}
 
     @property
@@ -286,7 +285,7 @@ class Collection(abc.ABC):
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:
-        """Axes that were taken for one sample by their positions alone; None where the source or the caller says so."""
+        """Axes assigned to a sample by their positions alone; None if the source or the caller determines them."""
         return None
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
@@ -294,7 +293,7 @@ class Collection(abc.ABC):
         return {}
 
     def sample_keys(self) -> npt.NDArray[np.int64] | None:
-        """Return numbers, (n,), that are equal for samples of one date of one series; None of samples without dates."""
+        """Return numbers, (n,), equal for samples of one date of one series; None if samples have no dates."""
         from .duplicates import times_of
 
         times = times_of(self)
@@ -307,9 +306,9 @@ class Collection(abc.ABC):
         Parameters
         ----------
         rows : slice
-            Which samples; both ends given, ``0 <= start <= stop <= n``.
+            Range of samples with both ends, ``0 <= start <= stop <= n``.
         features : slice, optional
-            Which features of the flattened (C order) sample; all by default.
+            Range of features of the flattened (C order) sample; all by default.
 
         Returns
         -------
@@ -319,12 +318,12 @@ class Collection(abc.ABC):
         Raises
         ------
         SourceError
-            If they cannot be read; the message names the file.
+            If the samples cannot be read; the message names the file.
         """
 
     @property
     def fills(self) -> bool:
-        """True where `read_into` fills its target directly, but for parts of lines, which are read whole first."""
+        """True if `read_into` fills its target directly, except parts of lines, which are read whole first."""
         return False
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
@@ -334,8 +333,8 @@ class Collection(abc.ABC):
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
         """Call ``function(i, image)`` for every sample ``rows.start + i``, an image of its own shape.
 
-        In any order and, where each is a file to decode, from several threads at once. What `function` is given is
-        not kept: no more images are in memory than are being worked on.
+        The order is arbitrary, and files to decode are handled in several threads at once. Images are not kept: memory
+        holds only those that `function` is working on.
 
         Raises
         ------
@@ -346,86 +345,86 @@ class Collection(abc.ABC):
             function(at - rows.start, self.read(slice(at, at + 1)).reshape(self.sample_shape))
 
     def fitting(self, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Collection:
-        """Return the collection without the images that a preparation cannot make one shape with most of the others.
+        """Return the collection without the images that a preparation does not bring to the most common shape.
 
-        Only where files may be left out and images differ in shape; any other collection is returned as it is.
+        It concerns collections that can leave out files and whose images differ in shape; others are returned as is.
 
         Parameters
         ----------
         shape_of : callable
-            ``shape_of(shape)`` is the shape of a prepared image; it raises RequestError where there is none.
+            ``shape_of(shape)`` is the shape of a prepared image; it raises RequestError if it cannot be prepared.
         """
         return self
 
     def where(self, index: int) -> str:
-        """Say where sample `index` (from 0) comes from, e.g. ``"scans/b.tif, page 12"``."""
+        """Return the origin of sample `index` (from 0), e.g. ``"scans/b.tif, page 12"``."""
         return f"sample {index} of {self.source}"
 
     def sample_names(self) -> Sequence[str] | None:
-        """Return the samples' own names (file names, say), or None where they are only numbered."""
+        """Return the samples' own names (file names, say), or None if they are only numbered."""
         return None
 
     def named(self, index: int) -> str:
-        """Say which sample it is and where it comes from, e.g. ``"scans/b.tif, page 12 (sample 40)"``."""
+        """Return origin and number of a sample, e.g. ``"scans/b.tif, page 12 (sample 40)"``."""
         where = self.where(index)
         return where if where.startswith("sample ") else f"{where} (sample {index})"
 
     def paths(self) -> list[str]:
-        """Return the files, folders and globs that are read, as far as they are known."""
+        """Return the files, folders and globs that are read, where known."""
         return [*self.beside, file_and_key(self.source)[0]]
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the states of what samples are read from, by groups of samples in ascending order.
+        """Return the states of the files or arrays behind the samples, by groups of samples in ascending order.
 
-        Readers define it, and views derive theirs from the collection below; fingerprints and every comparison of a
-        source with itself at another time are made of it. By default nothing is known, and no change is noticed.
+        Readers define it, and views derive their states from the base collection. Fingerprints, and every comparison of
+        a source with its earlier self, are made of states. The default has no state, so that no change is noticed.
 
         Parameters
         ----------
         now : bool, default=False
-            Return the states at the time of the call rather than those at the time when the source was opened.
+            Return the states at the time of the call rather than at the time when the source was opened.
 
         Returns
         -------
         list of State
-            At most about `MOST_STATES`. The first group begins at sample 0. Groups have a power of two of entries, so
-            that those of a collection to which samples were added begin where they did.
+            At most about `MOST_STATES`. The first group begins at sample 0. The number of entries in a group is a power
+            of two, so that groups begin at the same samples after samples were added.
 
         Raises
         ------
         SourceError
-            If a source cannot be asked for its state.
+            If the state of a source cannot be determined.
         """
         return [State(0, self.source, "")]
 
     def begun(self, first: int = 0) -> int:
-        """Return how many of the first samples have at least begun to be written; the `first` are known to have."""
+        """Return the number of leading samples whose writing has begun; for the first `first` this is known."""
         return self.n_samples
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Return how many of the first samples are complete, while others are being written behind them.
+        """Return the number of leading samples that are complete, while others are being written behind them.
 
         Parameters
         ----------
         seconds : float
-            A sample is complete where what it is read from has not changed for so long, or further samples follow.
+            A sample is complete if its file or chunk has not changed for this time, or further samples follow.
         first : int
-            Samples known to be complete, which are not looked at again.
+            Number of samples known to be complete, which are not looked at again.
         before : int
-            Samples that had begun to be written that long ago, by the value of `begun` then.
+            Number of samples whose writing had begun that long ago: the value of `begun` at that time.
 
         Returns
         -------
         int or None
-            None where nobody can tell.
+            None if it cannot be determined.
         """
         return None
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
-        """Return the states that a collection of the first n samples alone would have; None where nobody can tell.
+        """Return the states that a collection of the first n samples alone would have; None if they are not known.
 
-        So a source to which samples were appended is compared with itself before. Samples of a last chunk that was not
-        full then are in a group of their own, as it is written anew when more are added.
+        They serve to compare a source with its state before samples were appended. Samples of a last chunk that was not
+        full then form a group of their own, as the chunk is rewritten when samples are added.
         """
         return None
 
@@ -435,7 +434,7 @@ class Collection(abc.ABC):
 
 
 class Filled(Collection):
-    """A collection whose reads fill arrays: `read` is `read_into` of a new one."""
+    """A collection whose reads fill arrays: `read` calls `read_into` with a new array."""
 
     @property
     def fills(self) -> bool:
@@ -455,25 +454,26 @@ class Filled(Collection):
 
 
 def file_and_key(source: str) -> tuple[str, str | None]:
-    """Split what a collection calls its source: ``a.h5, dataset 'x'`` where a file holds several arrays."""
+    """Split a collection's source into file and key: ``a.h5, dataset 'x'`` names one of several arrays of a file."""
     part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
     return (source, None) if part is None or os.path.lexists(source) else (part[1], part[2])
 
 
 def place_of(collection: Collection) -> str | None:
-    """Return where the source of a collection is, whatever folder a process works in; None for an object in memory."""
+    """Return an absolute name for the source of a collection; None for an object in memory."""
     if collection.opened is None or collection.opened.source is None:
         return None
     path, key = file_and_key(collection.source)
-    if not os.path.exists(path) and not glob.has_magic(path) and "://" not in path:  # it says how many files there are
-        given = collection.opened.source
-        return f"list {digest(*map(os.path.abspath, [given] if isinstance(given, str) else given))}"
+    # The source of a list is a text that tells only the number of its files: the list itself identifies it.
+    if not os.path.exists(path) and not glob.has_magic(path) and "://" not in path:
+        source = collection.opened.source
+        return f"list {digest(*map(os.path.abspath, [source] if isinstance(source, str) else source))}"
     place = path if "://" in path else os.path.abspath(path)
     return place if key is None else f"{place}, {key}"
 
 
 def sample_dims(collection: Collection, taken: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the names of a sample's axes: the source's own if none is taken, else by their number and lengths."""
+    """Return the names of a sample's axes: the source's if none is in use already, else by number and lengths."""
     shape, names = collection.sample_shape, collection.axes
     if names and len(set(names)) == len(names) and not {"component", "eigenvalue", "sample", *taken} & set(names):
         return names
@@ -485,7 +485,7 @@ def sample_dims(collection: Collection, taken: Iterable[str] = ()) -> tuple[str,
 
 
 def counting_dim(collection: Collection, dims: Sequence[str]) -> str:
-    """Name the axis of samples in an output that has axes `dims` beside it: as the source does, else "sample"."""
+    """Return a name for the axis of samples in an output with further axes `dims`: the source's, else "sample"."""
     name = collection.sample_axis
     return "sample" if name is None or name in (*dims, "component", "eigenvalue", "scores", "images") else name
 
@@ -496,51 +496,51 @@ def fingerprint_of(collection: Collection, states: Sequence[State]) -> str:
 
 
 def encoded_states(states: Sequence[State]) -> str:
-    """Return states as one line of text, ``"0:1f3a... 4:90bc..."``, for `first_change` to compare others with."""
+    """Return states as one line of text, ``"0:1f3a... 4:90bc..."``, which `first_change` can compare."""
     return " ".join(f"{first}:{digest(state)}" for first, _, state in states)
 
 
 def first_change(before: str | Sequence[State], states: Sequence[State]) -> str | None:
-    """Return the name of the first group whose state differs from an earlier one; None where all are the same.
+    """Return the name of the first group whose state differs from an earlier one; None if all are the same.
 
-    Earlier states may be encoded; names are theirs where they have any, as files may be gone since.
+    Earlier states can be encoded, and have no names then; otherwise names are the earlier ones, as files can be gone.
     """
     if before == states:
         return None
-    known, text = (states, before) if isinstance(before, str) else (before, encoded_states(before))
+    named, text = (states, before) if isinstance(before, str) else (before, encoded_states(before))
     pairs = zip_longest(text.split(), encoded_states(states).split())
-    at = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+    at = next((at for at, (earlier, later) in enumerate(pairs) if earlier != later), None)
     if at is None:
         return None
-    return (known[at] if at < len(known) else states[min(at, len(states) - 1)]).what
+    return (named[at] if at < len(named) else states[min(at, len(states) - 1)]).what
 
 
 def growth_states(collection: Collection, states: Sequence[State] | None = None) -> Sequence[State]:
-    """Return the states that tell if a grown source has kept its first samples; for a file, those of its parts."""
+    """Return states by which a grown source can be found to have kept its first samples; for a file, of its parts."""
     states = collection.states() if states is None else states
     parts = collection.states_of_first(collection.n_samples) if len(states) == 1 else None
     return parts or states
 
 
 def data_difference(provenance: Mapping[str, Any], collection: Collection) -> str | None:
-    """Say what tells a collection from the data of a fit with this provenance; None where they are the same."""
-    known, states = provenance.get("states"), collection.states()
-    if known is None:
+    """Return how a collection differs from the data of the fit with this provenance; None if they are the same."""
+    recorded, states = provenance.get("states"), collection.states()
+    if recorded is None:
         return f"the model is of an earlier version, which recorded too little to tell if {collection.source} changed"
-    either = states, growth_states(collection, states)  # models that followed a file have the latter
-    if any(provenance.get("fingerprint") == fingerprint_of(collection, each) for each in either):
+    candidates = states, growth_states(collection, states)  # models that followed a file have the latter
+    if any(provenance.get("fingerprint") == fingerprint_of(collection, candidate) for candidate in candidates):
         return None
-    changed = first_change(known, states) or collection.source
+    changed = first_change(recorded, states) or collection.source
     return f"{changed} has changed since the fit, or is opened with other options (key, select, samples ...)"
 
 
 def states_by_name(states: Sequence[State]) -> dict[str, str]:
-    """Return states as entries of the identity of a run, named as its difference from another is told."""
+    """Return states as entries of a run's identity, keyed by the names that a difference is reported with."""
     return {f"state of {what}" + (f" (from sample {first})" if first else ""): state for first, what, state in states}
 
 
 def group_size(count: int) -> int:
-    """Return the smallest power of two of entries to a group that makes at most `MOST_STATES` groups of `count`."""
+    """Return the smallest power of two as group size that divides `count` entries into at most `MOST_STATES` groups."""
     return 1 << max(0, (-(-count // MOST_STATES) - 1).bit_length())
 
 
@@ -550,7 +550,7 @@ def span_of(first: str, last: str) -> str:
 
 
 def with_ends(states: Sequence[State], n: int) -> Iterator[tuple[State, int]]:
-    """Yield each state with where its group ends; states that begin at the same sample concern the same group."""
+    """Yield each state with the end of its group; states with the same first sample belong to the same group."""
     firsts = sorted({state.first for state in states})
     ends = dict(zip(firsts, [*firsts[1:], n], strict=True))
     for state in states:
@@ -559,7 +559,7 @@ def with_ends(states: Sequence[State], n: int) -> Iterator[tuple[State, int]]:
 
 @contextmanager
 def unchanged(collection: Collection, states: Sequence[State] | None = None) -> Iterator[None]:
-    """Refuse what was read of a source that changed meanwhile."""
+    """Raise ChangedError if the source changes while the context is active, also in place of an error of reading."""
     before = collection.states() if states is None else states
     try:
         yield
@@ -587,7 +587,7 @@ def digest(*parts: object) -> str:
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """Return the size in bytes and time of last change in nanoseconds, which tell states of a file apart cheaply."""
+    """Return size in bytes and time of last change in nanoseconds: a cheap way to detect changes of a file."""
     try:
         state = os.stat(path)
     except OSError as error:
@@ -596,13 +596,13 @@ def file_state(path: str) -> tuple[int, int]:
 
 
 def refuse_key(key: str | None, subject: str) -> None:
-    """Refuse a key for a source that holds one thing only: ignoring it could read something else than was meant."""
+    """Refuse a key for a source with a single array: ignoring the key could read something that was not meant."""
     if key is not None:
         raise RequestError(f"key {key!r} was given, but {subject} holds a single array; leave key out.")
 
 
 def by_key(name: str) -> str:
-    """Write the option that names an array, for the command line and for Python."""
+    """Return the option that names an array, as on the command line and in Python."""
     return f"--key {shlex.quote(name)} (key={name!r})"
 
 
@@ -619,25 +619,25 @@ def check_dtype(dtype: np.dtype[Any], subject: str) -> np.dtype[Any]:
 
 
 def with_nan(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the smallest floating dtype that holds the numbers of a dtype, and NaN."""
+    """Return the smallest floating dtype that holds the numbers of `dtype` and NaN."""
     if dtype.kind == "f":
         return dtype
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 
 def unmasked(values: Array) -> Array:
-    """Return an array of numbers with NaN where it is masked, in a floating dtype; as it is where nothing is masked."""
+    """Return an array of numbers with NaN for masked entries, in a floating dtype; unchanged if nothing is masked."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if not np.ma.is_masked(values) or values.dtype.kind not in "biuf":
         return np.asarray(values)
-    found: Array = values.data.astype(with_nan(values.dtype))
-    found[np.ma.getmaskarray(values)] = np.nan
-    return found
+    filled: Array = values.data.astype(with_nan(values.dtype))
+    filled[np.ma.getmaskarray(values)] = np.nan
+    return filled
 
 
 def check_shape(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
-    """Return `shape` if it is samples by at least one feature, else say what is missing."""
+    """Return `shape` if it has samples and at least one axis of features, else refuse it."""
     if len(shape) < 2:
         raise SourceError(f"{subject} has shape {shape}; PCA needs an axis of samples and at least one of features.")
     if 0 in shape:

@@ -23,7 +23,7 @@ from .collection import Array
 Float64 = npt.NDArray[np.float64]
 Order = npt.NDArray[np.intp]
 
-# Coordinates of more values than this are left out: they would cost more memory than what is computed from them.
+# Longer coordinates are left out: they would take more memory than the results computed from them.
 MOST_VALUES = 2**22
 MOST_TEXTS = 2**18
 
@@ -36,10 +36,10 @@ LONGITUDES = ("lon", "longitude")
 DEGREES_EAST = ("degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE")  # CF 1.11, section 4.2
 _DEGREES = (None, "", "degrees", "degree")
 _NO_DEGREES = ("rad", "radian", "radians", "m", "metre", "metres", "meter", "meters", "km")
-# Values count as equal within what writing them as float32 changes, and never beyond this share of a typical step.
+# Values count as equal within their float32 rounding, but never beyond this share of a typical step.
 _STEP_SHARE = 1 / 8
 
-# Coordinates that tell samples of one date apart: members of an ensemble, and forecasts begun at several times.
+# Coordinates that distinguish samples of one date: members of an ensemble, and start times and lead times of forecasts.
 _SERIES = frozenset(
     (
         "member", "realization", "ensemble", "ens", "number", "run", "step", "lead", "lead_time", "forecast_period",
@@ -47,7 +47,7 @@ _SERIES = frozenset(
     )
 )  # fmt: skip
 _SERIES_STANDARD = frozenset(("realization", "forecast_period", "forecast_reference_time"))
-# Attributes of whole files that say of which model, experiment and member they are: of CMIP 5 and 6, and of CORDEX.
+# Global attributes that identify model, experiment and member: of CMIP 5 and 6, and of CORDEX.
 SERIES_ATTRIBUTES = (
     "source_id", "experiment_id", "variant_label", "member_id", "model_id", "realization", "physics_version",
     "initialization_method", "driving_model_id", "driving_experiment_name", "driving_model_ensemble_member",
@@ -84,50 +84,56 @@ class Grid(NamedTuple):
 
 
 def is_checked(coordinates: str) -> bool:
-    """Return whether the option `coordinates` asks for a comparison; refuse what is neither of its values."""
+    """Return whether the option `coordinates` asks for a comparison; refuse any other value."""
     if coordinates not in (CHECK, IGNORE):
         raise RequestError(f"coordinates {coordinates!r} is not known; give {CHECK!r} or {IGNORE!r}.")
     return coordinates == CHECK
 
 
 def named_coordinates(array: Any) -> dict[str, Coordinate]:
-    """Return the coordinates of an `xarray.DataArray` as they are; of a MultiIndex its levels, marked as such."""
-    found: dict[str, Coordinate] = {}
+    """Return the coordinates of an `xarray.DataArray`; a MultiIndex is replaced by its levels, marked as such."""
+    coordinates: dict[str, Coordinate] = {}
     levels: dict[str, int] = {}
     for dim in array.dims:
         index = array.indexes.get(dim)
         if getattr(index, "nlevels", 1) > 1:
             levels |= {str(name): number for number, name in enumerate(index.names, 1)} | {str(dim): 0}
-    for name, each in array.coords.items():
-        if (each.dims or is_reference(each.attrs)) and each.size <= MOST_VALUES and levels.get(str(name)) != 0:
+    for name, coordinate in array.coords.items():
+        if (
+            (coordinate.dims or is_reference(coordinate.attrs))
+            and coordinate.size <= MOST_VALUES
+            and levels.get(str(name)) != 0
+        ):
             mark = {LEVEL: levels[str(name)]} if str(name) in levels else {}
-            found[str(name)] = Coordinate(each.values, {**each.attrs, **mark}, tuple(map(str, each.dims)))
-    return found
+            coordinates[str(name)] = Coordinate(
+                coordinate.values, {**coordinate.attrs, **mark}, tuple(map(str, coordinate.dims))
+            )
+    return coordinates
 
 
 def described_coordinates(array: Any) -> dict[str, Described]:
-    """Return the attributes of the coordinates of an `xarray.DataArray`, of dates with their units; reads a value.
+    """Return the attributes of the coordinates of an `xarray.DataArray`, with units for dates.
 
-    Levels of a MultiIndex are left out: none of them alone is what its axis counts.
+    One value of each date coordinate is read. Levels of a MultiIndex are left out: none describes its axis alone.
     """
-    found, levels = (
+    described, levels = (
         {},
         {name for index in array.indexes.values() if getattr(index, "nlevels", 1) > 1 for name in index.names},
     )
-    for name, each in array.coords.items():
+    for name, coordinate in array.coords.items():
         if name in levels:
             continue
-        about = dict(each.attrs)
-        if each.dtype.kind in "MO" and each.ndim == 1 and each.size:
-            first = plain(each[:1].values, about)
+        about = dict(coordinate.attrs)
+        if coordinate.dtype.kind in "MO" and coordinate.ndim == 1 and coordinate.size:
+            first = plain(coordinate[:1].values, about)
             about = about if first is None else dict(first.attributes)
-        if each.dims:
-            found[str(name)] = Described(about, tuple(map(str, each.dims)))
-    return found
+        if coordinate.dims:
+            described[str(name)] = Described(about, tuple(map(str, coordinate.dims)))
+    return described
 
 
 def over_axes(coordinate: Coordinate, name: str, dims: Sequence[str]) -> Coordinate | None:
-    """Return a coordinate with its axes in the order of `dims`; None if it lies along others, too."""
+    """Return a coordinate with its axes in the order of `dims`; None if it has an axis outside `dims`."""
     along = coordinate.along(name)
     if not set(along) <= set(dims):
         return None
@@ -141,37 +147,37 @@ def over_axes(coordinate: Coordinate, name: str, dims: Sequence[str]) -> Coordin
 def in_orders(
     coordinates: Mapping[str, Coordinate], dims: Sequence[str], orders: Mapping[int, Order]
 ) -> dict[str, Coordinate]:
-    """Return coordinates with the entries along some axes, by their numbers in `dims`, in other orders."""
-    found = dict(coordinates)
+    """Return coordinates reordered along axes; `orders` is keyed by an axis's number in `dims`."""
+    reordered = dict(coordinates)
     for axis, order in orders.items():
-        for name, each in found.items():
-            along = each.along(name)
+        for name, coordinate in reordered.items():
+            along = coordinate.along(name)
             if dims[axis] in along:
-                values = np.take(np.asarray(each.values), order, axis=along.index(dims[axis]))
-                found[name] = each._replace(values=values)
-    return found
+                values = np.take(np.asarray(coordinate.values), order, axis=along.index(dims[axis]))
+                reordered[name] = coordinate._replace(values=values)
+    return reordered
 
 
 # -- comparing
 
 
 def orders_between(
-    given: Grid, wanted: Grid, subject: str, other: str, error: type[StreampcaError]
+    grid: Grid, reference: Grid, subject: str, reference_source: str, error: type[StreampcaError]
 ) -> dict[int, Order]:
-    """Find the order of entries along each axis of one grid that makes it the other grid.
+    """Find the order of entries along each axis that turns `grid` into `reference`.
 
     Returns
     -------
     dict of int to ndarray of int
-        Places in `given` in the order of `wanted`, by the number of an axis; axes in the same order are absent.
+        Indices into `grid` in the order of `reference`, by the number of an axis; axes in the same order are absent.
     """
     common = CommonGrid(error)
-    common.add(wanted, other)
-    return common.add(given, subject)
+    common.add(reference, reference_source)
+    return common.add(grid, subject)
 
 
 class CommonGrid:
-    """The grid that several sources of samples share: the first one's, as far as they have coordinates."""
+    """The grid that several sources of samples share: that of the first source, where the others have coordinates."""
 
     def __init__(self, error: type[StreampcaError], *, checked: bool = True, fixed: Container[int] = ()) -> None:
         self._error, self._checked, self._fixed = error, checked, fixed
@@ -183,13 +189,13 @@ class CommonGrid:
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Coordinates that all sources have, by the first one's names of the axes; then those with other names."""
+        """Coordinates of all sources: first those of axes, by the first source's names; then those with other names."""
         dims = self._dims or ()
-        along = {dims[axis]: known for axis, (known, _) in self._known.items() if axis not in self._apart}
-        return along | {name: known for name, (known, _) in (self._others or {}).items()}
+        along = {dims[axis]: coordinate for axis, (coordinate, _) in self._known.items() if axis not in self._apart}
+        return along | {name: coordinate for name, (coordinate, _) in (self._others or {}).items()}
 
     def add(self, grid: Grid, source: str) -> dict[int, Order]:
-        """Compare another source with those before it; see `orders_between`."""
+        """Compare a source with the earlier ones and return its orders; see `orders_between`."""
         dims = grid.dims if self._dims is None else self._dims
         named = self._checked and self._known and grid.coordinates  # without coordinates, names may be made up
         if named and dims != grid.dims and sorted(dims) == sorted(grid.dims):
@@ -198,58 +204,58 @@ class CommonGrid:
                 f"open it with --sample-axes {','.join(dims)} (sample_axes={dims!r})."
             )
         orders: dict[int, Order] = {}
-        found: dict[int, tuple[Coordinate, str]] = {}
+        added: dict[int, tuple[Coordinate, str]] = {}
         apart: set[int] = set()
         for axis, name in enumerate(grid.dims[: len(dims)]):
-            given = grid.coordinates.get(name)
-            if given is None or axis not in self._known:
-                apart |= {axis} if given is None or self._dims is not None else set()
-                found |= {} if given is None else {axis: (given, source)}
+            coordinate = grid.coordinates.get(name)
+            if coordinate is None or axis not in self._known:
+                apart |= {axis} if coordinate is None or self._dims is not None else set()
+                added |= {} if coordinate is None else {axis: (coordinate, source)}
                 continue
-            wanted, other = self._known[axis]
-            order = order_of(given, wanted, name)
+            reference, reference_source = self._known[axis]
+            order = order_of(coordinate, reference, name)
             if is_straight(order):
                 continue
             if not self._checked:
                 apart.add(axis)
             elif order is None or axis in self._fixed:
                 same = "on the same grid" if order is None else "in the same order"
-                apart_at = _first_difference(given, wanted, name, other)
+                apart_at = _first_difference(coordinate, reference, name, reference_source)
                 raise self._error(f"{name} of {source} is {apart_at}; give samples {same}, or {OVERRIDE}.")
             else:
                 orders[axis] = order
         self._others = self._agreeing(in_orders(grid.coordinates, grid.dims, orders), grid.dims, source)
-        self._dims, self._first = dims, self._first or source  # nothing is kept of a source that is refused
-        self._known |= found
+        self._dims, self._first = dims, self._first or source  # only now: a refused source must leave no trace
+        self._known |= added
         self._apart |= apart
         return orders
 
     def _agreeing(
-        self, given: Mapping[str, Coordinate], dims: Sequence[str], source: str
+        self, coordinates: Mapping[str, Coordinate], dims: Sequence[str], source: str
     ) -> dict[str, tuple[Coordinate, str]]:
-        """Return the coordinates not named as an axis that agree with those of all sources before.
+        """Return the coordinates not named after an axis that agree with all earlier sources.
 
-        Latitudes, longitudes and levels of a MultiIndex say where pixels are: those that differ are refused.
+        Latitudes, longitudes and levels of a MultiIndex give the positions of pixels: a difference in them is refused.
         """
         if self._others is None:
-            return {name: (each, source) for name, each in given.items() if name not in dims}
+            return {name: (coordinate, source) for name, coordinate in coordinates.items() if name not in dims}
         agreeing = {}
-        for name, (wanted, other) in self._others.items():
-            each = given.get(name)
-            if each is not None and np.ndim(each.values) == np.ndim(wanted.values) == 0:
-                differ = reference_difference(each.attributes, wanted.attributes) if self._checked else None
+        for name, (reference, reference_source) in self._others.items():
+            coordinate = coordinates.get(name)
+            if coordinate is not None and np.ndim(coordinate.values) == np.ndim(reference.values) == 0:
+                differ = reference_difference(coordinate.attributes, reference.attributes) if self._checked else None
                 if differ is not None:
                     raise self._error(
-                        f"{name} of {source} is {differ[0]} and that of {other} {differ[1]}; give samples of one "
-                        f"place, or {OVERRIDE}."
+                        f"{name} of {source} is {differ[0]} and that of {reference_source} {differ[1]}; give samples "
+                        f"of one place, or {OVERRIDE}."
                     )
-                agreeing[name] = wanted, other
+                agreeing[name] = reference, reference_source
                 continue
-            compared = None if each is None else _comparable_places(each, wanted, name)
+            compared = None if coordinate is None else _comparable_places(coordinate, reference, name)
             if compared is not None and np.all(_agree(*compared)):
-                agreeing[name] = wanted, other
-            elif each is not None and self._checked and _is_place(name, wanted):
-                apart_at = _first_difference(each, wanted, name, other)
+                agreeing[name] = reference, reference_source
+            elif coordinate is not None and self._checked and _is_place(name, reference):
+                apart_at = _first_difference(coordinate, reference, name, reference_source)
                 raise self._error(
                     f"{name} of {source} is {apart_at}; give samples on the same grid, in the same order, or "
                     f"{OVERRIDE}."
@@ -257,30 +263,30 @@ class CommonGrid:
         return agreeing
 
 
-def order_of(given: Coordinate, wanted: Coordinate, name: str = "") -> Order | None:
-    """Return the places of `given`'s values in the order of `wanted`'s, None where they are not the same values.
+def order_of(coordinate: Coordinate, reference: Coordinate, name: str = "") -> Order | None:
+    """Return the indices that sort the values of `coordinate` into the order of `reference`, None if values differ.
 
-    Numbers are the same within the rounding of float32, times whatever their units are, longitudes modulo 360 degrees.
-    Where a value occurs twice there is no other order than the one that agrees place by place.
+    Numbers are compared within float32 rounding, times in any units, longitudes modulo 360 degrees. If a value occurs
+    twice, only the identity can be returned.
     """
-    compared = _comparable(given, wanted, name)
+    compared = _comparable(coordinate, reference, name)
     if compared is None:
         return None
-    one, other, tolerance, period = compared
-    if bool(np.all(_agree(one, other, tolerance, period))):
-        return np.arange(len(one))
-    if one.dtype.kind == "f":
-        if not (np.isfinite(one).all() and np.isfinite(other).all()):
+    values, targets, tolerance, period = compared
+    if bool(np.all(_agree(values, targets, tolerance, period))):
+        return np.arange(len(values))
+    if values.dtype.kind == "f":
+        if not (np.isfinite(values).all() and np.isfinite(targets).all()):
             return None
-        if period:  # cut between two values, so that rounding moves none past the cut
-            start = other.min() - 2 * tolerance
-            one, other = np.mod(one - start, period), np.mod(other - start, period)
-    by_one, by_other = np.argsort(one, kind="stable"), np.argsort(other, kind="stable")
-    one, other = one[by_one], other[by_other]
-    if not np.all(_agree(one, other, tolerance, period)) or _repeats(other, tolerance, period):
+        if period:  # cut the circle between two values, so that rounding moves no value past the cut
+            start = targets.min() - 2 * tolerance
+            values, targets = np.mod(values - start, period), np.mod(targets - start, period)
+    by_value, by_target = np.argsort(values, kind="stable"), np.argsort(targets, kind="stable")
+    values, targets = values[by_value], targets[by_target]
+    if not np.all(_agree(values, targets, tolerance, period)) or _repeats(targets, tolerance, period):
         return None
-    order = np.empty(len(one), np.intp)
-    order[by_other] = by_one
+    order = np.empty(len(values), np.intp)
+    order[by_target] = by_value
     return order
 
 
@@ -289,15 +295,19 @@ def is_straight(order: Order | None) -> bool:
     return order is not None and bool(np.array_equal(order, np.arange(len(order))))
 
 
-def _first_difference(given: Coordinate, wanted: Coordinate, name: str, other: str) -> str:
-    shapes = np.shape(given.values), np.shape(wanted.values)
+def _first_difference(coordinate: Coordinate, reference: Coordinate, name: str, reference_source: str) -> str:
+    shapes = np.shape(coordinate.values), np.shape(reference.values)
     if shapes[0] != shapes[1]:
         count = [" x ".join(map(str, shape)) for shape in shapes]
-        return f"{count[0]} values and that of {other} {count[1]}"
-    compared = _comparable(given, wanted, name) if len(shapes[0]) == 1 else _comparable_places(given, wanted, name)
+        return f"{count[0]} values and that of {reference_source} {count[1]}"
+    compared = (
+        _comparable(coordinate, reference, name)
+        if len(shapes[0]) == 1
+        else _comparable_places(coordinate, reference, name)
+    )
     place = 0 if compared is None else int(np.argmin(_agree(*compared)))
     numbers = ", ".join(str(number + 1) for number in np.unravel_index(place, shapes[0]))
-    return f"{_said(given, place)} in place {numbers} and that of {other} {_said(wanted, place)}"
+    return f"{_said(coordinate, place)} in place {numbers} and that of {reference_source} {_said(reference, place)}"
 
 
 def _said(coordinate: Coordinate, place: int) -> str:
@@ -309,40 +319,45 @@ def _said(coordinate: Coordinate, place: int) -> str:
     return f"{value} {units}" if units else f"{value}"
 
 
-def _comparable_places(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array, Array, float, float] | None:
-    """Return values of both, flattened, see `_comparable`; grids that are not regular have no typical step."""
-    if np.shape(given.values) != np.shape(wanted.values):
+def _comparable_places(
+    coordinate: Coordinate, reference: Coordinate, name: str
+) -> tuple[Array, Array, float, float] | None:
+    """Return the flattened values of both, see `_comparable`; irregular grids have no typical step."""
+    if np.shape(coordinate.values) != np.shape(reference.values):
         return None
-    one, other = (each._replace(values=np.ravel(each.values)) for each in (given, wanted))
-    return _comparable(one, other, name, regular=False)
+    flat, flat_reference = (values._replace(values=np.ravel(values.values)) for values in (coordinate, reference))
+    return _comparable(flat, flat_reference, name, regular=False)
 
 
 def _comparable(
-    given: Coordinate, wanted: Coordinate, name: str, *, regular: bool = True
+    coordinate: Coordinate, reference: Coordinate, name: str, *, regular: bool = True
 ) -> tuple[Array, Array, float, float] | None:
-    """Return values of both as texts, or as float64 with the rounding of their difference and the period, if any."""
-    one, other = plain(given.values, given.attributes), plain(wanted.values, wanted.attributes)
-    if one is None or other is None or len(one.values) != len(other.values):
+    """Return the values of both as texts or as float64 in one unit, then the tolerance and the period (0 for none).
+
+    None if they cannot be compared: different lengths, text against numbers, or different calendars.
+    """
+    compared, target = plain(coordinate.values, coordinate.attributes), plain(reference.values, reference.attributes)
+    if compared is None or target is None or len(compared.values) != len(target.values):
         return None
-    texts = [each.values.dtype.kind == "U" for each in (one, other)]
+    texts = [part.values.dtype.kind == "U" for part in (compared, target)]
     if any(texts):
-        return (one.values, other.values, 0.0, 0.0) if all(texts) else None
-    times = time_of(one), time_of(other)
+        return (compared.values, target.values, 0.0, 0.0) if all(texts) else None
+    times = time_of(compared), time_of(target)
     scales, offset = (1.0, 1.0), 0.0
     if times[0] is not None and times[1] is not None:
         if times[0].era != times[1].era:
             return None
         scales, offset = (float(times[0].seconds), float(times[1].seconds)), float(times[0].start - times[1].start)
-    rounding = max(rounding_of(each.values) * scale for each, scale in zip((one, other), scales, strict=True))
-    values = [each.values.astype(np.float64) * scale for each, scale in zip((one, other), scales, strict=True)]
+    rounding = max(rounding_of(part.values) * scale for part, scale in zip((compared, target), scales, strict=True))
+    values = [part.values.astype(np.float64) * scale for part, scale in zip((compared, target), scales, strict=True)]
     values[0] = values[0] + offset
-    period = 360.0 if all(is_longitude(name, each) for each in (one, other)) else 0.0
+    period = 360.0 if all(is_longitude(name, part) for part in (compared, target)) else 0.0
     step = _typical_step(values[1]) if regular else 0.0
     return values[0], values[1], min(rounding, _STEP_SHARE * step) if step else rounding, period
 
 
 def _agree(one: Array, other: Array, tolerance: float, period: float) -> npt.NDArray[np.bool_]:
-    """Return which entries are equal; NaN equals NaN."""
+    """Return a mask of the entries that are equal; NaN equals NaN."""
     if one.dtype.kind == "U":
         return np.asarray(one == other)
     apart = np.abs(one - other)
@@ -352,7 +367,7 @@ def _agree(one: Array, other: Array, tolerance: float, period: float) -> npt.NDA
 
 
 def _repeats(ordered: Array, tolerance: float, period: float) -> bool:
-    """Return whether two of some sorted values cannot be told apart."""
+    """Return whether two of the sorted values are equal within the tolerance."""
     if ordered.dtype.kind == "U":
         return bool(np.any(ordered[1:] == ordered[:-1]))
     around = bool(period) and ordered[0] + period - ordered[-1] <= 2 * tolerance
@@ -360,7 +375,7 @@ def _repeats(ordered: Array, tolerance: float, period: float) -> bool:
 
 
 def rounding_of(values: Array) -> float:
-    """Return what storing values as float32 may change; of whole numbers, computing with them as float64."""
+    """Return the error of storing the largest value as float32, or for whole numbers, of computing in float64."""
     epsilon = np.finfo(np.float64 if values.dtype.kind in "iub" else np.float32).eps
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     return float(epsilon * finite.max(initial=0))
@@ -373,12 +388,12 @@ def _typical_step(values: Float64) -> float:
 
 
 def _is_place(name: str, coordinate: Coordinate) -> bool:
-    """Return whether a coordinate says where pixels are: on the earth, or in a MultiIndex."""
+    """Return whether a coordinate gives the position of pixels: on the earth, or in a MultiIndex."""
     return LEVEL in coordinate.attributes or is_latitude(name, coordinate) or is_longitude(name, coordinate)
 
 
 def has_dates(attributes: Mapping[str, Any]) -> bool:
-    """Return whether a coordinate is of dates, by its units, such as ``days since 2000-01-01``."""
+    """Return whether a coordinate holds dates, by its units, such as ``days since 2000-01-01``."""
     units = attributes.get("units")
     return isinstance(units, str) and " since " in units.lower()
 
@@ -398,7 +413,7 @@ def is_longitude(name: str, coordinate: Coordinate) -> bool:
 
 
 def tells_series(name: str, attributes: Mapping[str, Any]) -> bool:
-    """Return whether a coordinate says of which of several series of the same dates samples are."""
+    """Return whether a coordinate identifies the series of a sample, where several series share dates."""
     return name.lower() in _SERIES or attributes.get("standard_name") in _SERIES_STANDARD
 
 
@@ -406,7 +421,7 @@ def tells_series(name: str, attributes: Mapping[str, Any]) -> bool:
 
 
 def plain(values: Any, attributes: Mapping[str, Any], axes: tuple[str, ...] = ()) -> Coordinate | None:
-    """Return a coordinate of numbers or text: times become numbers with CF units; None for other objects."""
+    """Return a coordinate with numbers or text; times become numbers with CF units; None for other objects."""
     values = np.asarray(values)
     if values.dtype.kind in "biuf":
         return Coordinate(values, attributes, axes)
@@ -442,7 +457,7 @@ def _of_objects(values: Array, attributes: Mapping[str, Any], axes: tuple[str, .
 
 
 class _Time(NamedTuple):
-    """Seconds to a unit, seconds from a fixed day of the calendar to the reference, and which calendars it shares."""
+    """Unit in seconds, reference time in seconds from a fixed day of the calendar, and the calendar's family."""
 
     seconds: Fraction
     start: Fraction
@@ -451,10 +466,10 @@ class _Time(NamedTuple):
 
 
 def one_after_another(parts: Sequence[Coordinate]) -> Coordinate | None:
-    """Put coordinates one after another in the units of the first; None where their units cannot be converted.
+    """Concatenate coordinates in the units of the first; None if their units cannot be converted.
 
-    Times that would not stay whole numbers in these units are given in the largest unit in which all of them do.
-    Attributes that are not the same in all parts are left out.
+    Whole-number times that would become fractions are given in the largest unit that keeps all of them whole.
+    Attributes that differ between parts are left out.
     """
     first = parts[0]
     texts = [part.values.dtype.kind in "UOST" for part in parts]
@@ -481,17 +496,17 @@ def _units(coordinate: Coordinate) -> tuple[Any, Any]:
 
 def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[list[Array] | None, Mapping[str, Any]]:
     times = [time_of(part) for part in parts]
-    known = [time for time in times if time is not None]
-    if len(known) < len(parts) or len({time.era for time in known}) > 1:
+    parsed = [time for time in times if time is not None]
+    if len(parsed) < len(parts) or len({time.era for time in parsed}) > 1:
         return None, units
     whole = all(part.values.dtype.kind in "iu" for part in parts)
-    first = known[0]
+    first = parsed[0]
     unit, exact = first.seconds, False
     if whole:
-        fitting = (seconds for seconds in (unit, *_SECONDS) if all(_is_whole(time, first, seconds) for time in known))
+        fitting = (seconds for seconds in (unit, *_SECONDS) if all(_is_whole(time, first, seconds) for time in parsed))
         unit, exact = next(((seconds, True) for seconds in fitting), (unit, False))
     values: list[Array] = []
-    for part, time in zip(parts, known, strict=True):
+    for part, time in zip(parts, parsed, strict=True):
         factor, offset = time.seconds / unit, (time.start - first.start) / unit
         if exact:
             values.append(part.values.astype(np.int64) * int(factor) + int(offset))
@@ -503,17 +518,17 @@ def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[l
 
 
 def _is_whole(time: _Time, first: _Time, seconds: Fraction) -> bool:
-    """Return whether whole units of one time are whole numbers of so many seconds since the first one's reference."""
+    """Return whether a time's unit, and its reference's distance from the first one's, are multiples of `seconds`."""
     return all((part / seconds).denominator == 1 for part in (time.seconds, time.start - first.start))
 
 
 def time_of(coordinate: Coordinate) -> _Time | None:
-    """Read the units and calendar of times; None for what is no time since a date."""
+    """Parse the units and calendar of times; None if they are not times since a date."""
     units, calendar = coordinate.attributes.get("units"), str(coordinate.attributes.get("calendar", "standard")).lower()
-    found = _SINCE.fullmatch(units) if isinstance(units, str) else None
-    if found is None:
+    match = _SINCE.fullmatch(units) if isinstance(units, str) else None
+    if match is None:
         return None
-    name, year, month, day, hour, minute, second, sign, hours, minutes = found.groups()
+    name, year, month, day, hour, minute, second, sign, hours, minutes = match.groups()
     seconds, days = _OF_NAME.get(name.lower()), day_number(int(year), int(month), int(day), calendar)
     if seconds is None or days is None:
         return None
@@ -523,7 +538,7 @@ def time_of(coordinate: Coordinate) -> _Time | None:
     return _Time(seconds, Fraction(start), era, re.split("since", str(units), flags=re.IGNORECASE)[1].strip())
 
 
-REAL = "real"  # the days that passed, whichever of several calendars counts them
+REAL = "real"  # calendars that count the days that really passed
 GREGORIAN = ("standard", "gregorian", "proleptic_gregorian")
 _REAL = (*GREGORIAN, "julian")
 JULIAN_DAY = 2440588  # number of the day from which numpy counts
@@ -531,9 +546,9 @@ _ALIASES = {"365_day": "noleap", "366_day": "all_leap"}
 
 
 def day_number(year: int, month: int, day: int, calendar: str) -> int | None:
-    """Count days in a calendar, from a day that is fixed for it; None for a date or a calendar that is not known.
+    """Count days in a calendar, from a fixed day of it; None for an invalid date or an unknown calendar.
 
-    Those that numpy lacks are cftime's, which whoever writes such times has.
+    Calendars that numpy lacks are counted by cftime, which is optional.
     """
     try:
         if calendar in GREGORIAN and year > 1582:

@@ -163,8 +163,8 @@ def array_files_in(source: str) -> list[str]:
             paths = [entry.path for entry in entries if not entry.name.startswith(".") and ending(entry.name) in MANY]
         paths = [path for path in paths if not _is_made(path)] or paths
     else:
-        found = remote.matching(source) if remote.is_url(source) else glob.glob(source, recursive=True)
-        paths = [path for path in found if ending(path) in MANY or holds_arrays(path)]
+        matches = remote.matching(source) if remote.is_url(source) else glob.glob(source, recursive=True)
+        paths = [path for path in matches if ending(path) in MANY or holds_arrays(path)]
     return sorted(paths, key=natural)
 
 

@@ -1,7 +1,7 @@
-"""Samples that are there twice: files that are one file, and dates that several files of one series have.
+"""Duplicate samples: files that are listed twice, and dates that occur in several files of one series.
 
-A date tells the samples of a series apart. Files of several series, such as the members of an ensemble, share dates;
-coordinates and attributes of the files say which series each is of.
+A date identifies a sample within its series. Files of several series, such as the members of an ensemble, share dates;
+coordinates and attributes of the files tell the series of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DuplicatesError, RequestError, without_secrets
-from ..storage.coordinate import Coordinate
 from ..units import counted
 from .collection import Array, Collection, digest, file_and_key
 from .coordinates import tells_series
@@ -23,7 +22,7 @@ from .dates import DAY, Dates, dates_in, dates_of
 from .image_files.listing import Listing
 from .remote import is_url
 
-LAST_DAY = 1e11  # days from 1970; numbers beyond are no dates, and milliseconds of them no 64-bit integers
+LAST_DAY = 1e11  # days from 1970; larger numbers are not dates, and their milliseconds overflow 64-bit integers
 ERROR, FIRST, ALL = "error", "first", "all"
 KEEP_FIRST = "keep the first of each with --duplicates first (duplicates='first')"
 KEEP_ALL = "keep all with --duplicates all (duplicates='all')"
@@ -33,24 +32,24 @@ _log = logging.getLogger("streampca")
 
 
 def check_duplicates(duplicates: str) -> str:
-    """Return the option `duplicates`; refuse what is none of its values."""
+    """Return the option `duplicates`; refuse any other value."""
     if duplicates not in (ERROR, FIRST, ALL):
         raise RequestError(f"duplicates {duplicates!r} is not known; give {ERROR!r}, {FIRST!r} or {ALL!r}.")
     return duplicates
 
 
 def repeats_to_leave_out(files: Listing, label: str, duplicates: str) -> dict[int, int]:
-    """Return the places of files that are an earlier one again, each with that one's, where the first is to be kept.
+    """Return the index of each file that repeats an earlier one, with the earlier file's index; none if all count.
 
     Raises
     ------
     DuplicatesError
-        If there are any, and nothing says what to do with them.
+        If files are repeated and `duplicates` is "error".
     """
     repeats = {} if duplicates == ALL else files.repeats()
     if repeats and duplicates == ERROR:
-        path, other = (files.path(at) for at in next(iter(repeats.items())))
-        same = "there twice" if path == other else f"the same file as {other}"
+        path, earlier = (files.path(at) for at in next(iter(repeats.items())))
+        same = "there twice" if path == earlier else f"the same file as {earlier}"
         raise DuplicatesError(
             f"{path} of {label} is {same}, and its samples would count twice; take one out, {KEEP_FIRST}, or "
             f"{KEEP_ALL}."
@@ -64,19 +63,21 @@ def repeats_to_leave_out(files: Listing, label: str, duplicates: str) -> dict[in
 
 
 class SampleTimes(NamedTuple):
-    """Dates of n samples of a file, and what else tells samples of the same date apart, by name, n values each."""
+    """Dates of a file's n samples, and by name the n values of whatever else distinguishes samples of one date."""
 
     dates: Dates
     series: Mapping[str, Array]
 
     @property
     def keys(self) -> npt.NDArray[np.int64]:
-        """Numbers that are equal for samples of one date of one series, whatever units dates are stored in, (n,)."""
+        """Numbers that are equal for samples of one date of one series, independent of the dates' units, (n,)."""
         keys = self.moments.astype(np.uint64) + _number(self.dates.calendar)
         for name, values in self.series.items():
-            known, places = np.unique(values, return_inverse=True)
-            numbers = [_number(name, float(each) if known.dtype.kind in "biuf" else str(each)) for each in known]
-            keys += np.array(numbers, np.uint64)[places.reshape(-1)]  # wraps around, as digests may
+            different, places = np.unique(values, return_inverse=True)
+            numbers = [
+                _number(name, float(value) if different.dtype.kind in "biuf" else str(value)) for value in different
+            ]
+            keys += np.array(numbers, np.uint64)[places.reshape(-1)]  # wraps around, which digests survive
         return keys.view(np.int64)
 
     @property
@@ -90,29 +91,31 @@ def _number(*parts: object) -> np.uint64:
 
 
 def times_of(collection: Collection) -> SampleTimes | None:
-    """Return the dates of a collection's samples; None where they have none."""
-    known = collection.sample_coordinates()
-    dates = dates_of(known, collection.sample_axis, None)
+    """Return the dates of a collection's samples; None if they have no dates."""
+    coordinates = collection.sample_coordinates()
+    dates = dates_of(coordinates, collection.sample_axis, None)
     if dates is None or not (np.abs(dates.days) < LAST_DAY).all():  # NaN compares as false
         return None
-    own = {name: each.values for name, each in known.items() if _tells_apart(name, each, collection.samples_along)}
-    whole = {name: np.full(collection.n_samples, str(value)) for name, value in collection.series.items()}
-    return SampleTimes(dates, {**whole, **own})
-
-
-def _tells_apart(name: str, coordinate: Coordinate, axes: Iterable[str]) -> bool:
-    return tells_series(name, coordinate.attributes) or (name in axes and dates_in(coordinate) is None)
+    varying = {
+        name: coordinate.values
+        for name, coordinate in coordinates.items()
+        # An axis flattened into samples that has no dates, such as members, also distinguishes samples of one date.
+        if tells_series(name, coordinate.attributes)
+        or (name in collection.samples_along and dates_in(coordinate) is None)
+    }
+    constant = {name: np.full(collection.n_samples, str(value)) for name, value in collection.series.items()}
+    return SampleTimes(dates, {**constant, **varying})
 
 
 def first_files(keys: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return for each sample of all files the number of the first file with its key, see `SampleTimes`, (n,)."""
-    numbers, every = np.repeat(np.arange(len(keys)), [len(each) for each in keys]), np.concatenate(keys)
+    """Return the number of the first file that has each sample's key, for all samples of all files, (n,)."""
+    numbers, every = np.repeat(np.arange(len(keys)), [len(of_file) for of_file in keys]), np.concatenate(keys)
     _, first, places = np.unique(every, return_index=True, return_inverse=True)
     return numbers[first[places.reshape(-1)]]
 
 
 def dates_are_shared(path: str, other: str, dates: Dates, places: Array) -> DuplicatesError:
-    """Return the refusal of a file, samples of which at some places have dates that another file has."""
+    """Return the error for a file whose samples at `places` have dates that another file has, too."""
     return DuplicatesError(
         f"{path} has {counted(len(places), 'date')} that {other} has, too, {dates.text_of(int(places[0]))} first, and "
         f"these samples would count twice; {KEEP_FIRST}, or {SERIES} {KEEP_ALL}."
@@ -120,7 +123,7 @@ def dates_are_shared(path: str, other: str, dates: Dates, places: Array) -> Dupl
 
 
 def files_of(collection: Collection) -> list[str]:
-    """Return every file and store that samples are read from; none of what lies in memory."""
+    """Return every file and store that samples are read from; none for arrays in memory."""
     while (base := getattr(collection, "base", None)) is not None:
         collection = base
     for listing in (getattr(collection, "files", None), getattr(getattr(collection, "array", None), "listing", None)):
@@ -131,15 +134,15 @@ def files_of(collection: Collection) -> list[str]:
 
 
 def log_repeats(source: str, files: Iterable[SampleTimes | None]) -> None:
-    """Say in one line how many samples have the date and series of another one of the same file; all of them count."""
+    """Log how many samples have the date and series of another sample in the same file; all of them count."""
     count, total, first = 0, 0, ""
-    for each in files:
-        if each is None:
+    for times in files:
+        if times is None:
             continue
-        keys = each.keys
+        keys = times.keys
         order = np.argsort(keys, kind="stable")
         again = order[1:][np.diff(keys[order]) == 0]
-        first = first or (each.dates.text_of(int(again.min())) if len(again) else "")
+        first = first or (times.dates.text_of(int(again.min())) if len(again) else "")
         count, total = count + len(again), total + len(order)
     if count:
         _log.warning(

@@ -190,14 +190,14 @@ def _chosen_image(source: str, key: str | None) -> tuple[ImageHDU, str]:
 
 def _images(path: str) -> dict[str, ImageHDU]:
     """Image HDUs that have values, by their names, or by their numbers where a name is missing or comes again."""
-    found: dict[str, ImageHDU] = {}
+    images: dict[str, ImageHDU] = {}
     with _opened(path) as hdus:
         for number, hdu in enumerate(hdus):
             image = _image(number, hdu)
             if image is not None:
-                name = str(hdu.name) if number and hdu.name and str(hdu.name) not in found else str(number)
-                found[name] = image
-    return found
+                name = str(hdu.name) if number and hdu.name and str(hdu.name) not in images else str(number)
+                images[name] = image
+    return images
 
 
 def _image(number: int, hdu: Any) -> ImageHDU | None:
@@ -209,9 +209,9 @@ def _image(number: int, hdu: Any) -> ImageHDU | None:
     if type(hdu).__name__ == "CompImageHDU":
         tiles = tuple(int(side) for side in getattr(hdu, "tile_shape", (*(1 for _ in shape[1:]), shape[-1])))
     names = ("BSCALE", "BZERO", "BLANK", *(f"CTYPE{axis + 1}" for axis in range(len(shape))))
-    kept = {name: header[name] for name in names if name in header}
+    cards = {name: header[name] for name in names if name in header}
     begin = int(hdu.fileinfo()["datLoc"])
-    return ImageHDU(number, shape, np.dtype(_DTYPES[int(header["BITPIX"])]), begin, tiles, kept)
+    return ImageHDU(number, shape, np.dtype(_DTYPES[int(header["BITPIX"])]), begin, tiles, cards)
 
 
 @contextmanager

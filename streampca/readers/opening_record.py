@@ -12,21 +12,21 @@ import numpy as np
 
 from ..errors import without_secrets
 
-MOST_KEPT = 1_000  # entries of a list, of paths or of places, that are kept: attributes of a model are small
-# As good as not given.
+MOST_KEPT = 1_000  # longest list of paths or indices that is kept: attributes of a model are small
+# Values that are left out, like options that were not given.
 DEFAULTS = {"on_bad_file": "error", "keep_orientation": False, "coordinates": "check", "duplicates": "error"}
-ELSEWHERE = frozenset({"listing", "allow_remote"})  # of a run, and say nothing of its samples
-COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # done one after another, each to what is there
+ELSEWHERE = frozenset({"listing", "allow_remote"})  # options of a run, which do not affect its samples
+COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # applied in sequence, each to the result so far
 
 
 class GuessedAxes(NamedTuple):
-    """Axes of an array, by name or number, that were taken for those of one sample, and of samples, by position."""
+    """Axes of an array, by name or number, that were assigned to one sample and to the samples by position alone."""
 
     sample: tuple[int | str, ...]
     samples: tuple[int | str, ...]
 
     def line(self) -> str:
-        """Say what was taken for a sample, and the option that says otherwise."""
+        """Return the line that tells the guess, and the option that overrides it."""
         along = ", ".join(f"{axis}" for axis in self.samples)
         of_one = ",".join(map(str, self.sample))
         return (
@@ -54,15 +54,15 @@ class OpeningRecord:
     not_kept: tuple[str, ...] = ()
 
     def again(self, **more: Any) -> OpeningRecord:
-        """Return the record of a collection that is opened with more options; those done twice cannot be kept."""
+        """Return the record of a collection opened with more options; an option applied twice cannot be kept."""
         twice = COMPOSED & {*self.options, *self.not_kept} if COMPOSED & more.keys() else ()
-        kept = {name: value for name, value in {**self.options, **more}.items() if name not in twice}
-        return OpeningRecord(self.source, kept, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
+        options = {name: value for name, value in {**self.options, **more}.items() if name not in twice}
+        return OpeningRecord(self.source, options, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
 
     def without(self, name: str) -> OpeningRecord:
-        """Return the record of a collection that was opened with an option, too, which cannot be kept."""
-        kept = {each: value for each, value in self.options.items() if each != name}
-        return OpeningRecord(self.source, kept, (*self.not_kept, *({name} - {*self.not_kept})))
+        """Return the record with one option moved to those that cannot be kept."""
+        options = {option: value for option, value in self.options.items() if option != name}
+        return OpeningRecord(self.source, options, (*self.not_kept, *({name} - {*self.not_kept})))
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain data."""
@@ -82,12 +82,12 @@ class OpeningRecord:
 
 
 def record_of(source: Any, options: Mapping[str, Any]) -> OpeningRecord:
-    """Make the record of a source opened with options of `open_collection`; those not given are left out."""
+    """Return the record of a source opened with options of `open_collection`; defaults are left out."""
     return OpeningRecord(_paths(source), given_of(options))
 
 
 def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, and say something of the samples."""
+    """Return the options that differ from their defaults and affect the samples."""
     return {
         name: value
         for name, value in options.items()
@@ -104,10 +104,10 @@ def _paths(source: Any) -> str | list[str] | None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return an option as JSON has it, None where it is an array or a long list of values."""
+    """Return an option as JSON data, None if it is an array or a long list of values."""
     if name == "select":
-        taken = {axis: _numbers(item) if isinstance(item, slice) else as_index(item) for axis, item in value.items()}
-        return [[axis if isinstance(axis, str) else as_index(axis), item] for axis, item in taken.items()]
+        entries = {axis: _numbers(item) if isinstance(item, slice) else as_index(item) for axis, item in value.items()}
+        return [[axis if isinstance(axis, str) else as_index(axis), item] for axis, item in entries.items()]
     if name == "sel":
         return [[axis, [item.start, item.stop] if isinstance(item, slice) else item] for axis, item in value.items()]
     if name == "samples" and isinstance(value, (slice, tuple)):
@@ -124,7 +124,7 @@ def _numbers(item: slice) -> list[int | None]:
 
 
 def _listed(value: Any) -> Any:
-    """Return a number, or a short list of numbers and text, as plain data; None for all else."""
+    """Return a number, or a short list of numbers and text, as plain data; None for anything else."""
     array = np.asarray(value)
     if array.ndim > 1 or array.size > MOST_KEPT or array.dtype.kind not in "biufU":
         return None
@@ -134,7 +134,7 @@ def _listed(value: Any) -> Any:
 
 
 def _given(name: str, value: Any) -> Any:
-    """Return an option as `open_collection` takes it."""
+    """Return an option in the form that `open_collection` accepts."""
     if name == "select":
         return {axis: slice(*item) if isinstance(item, list) else item for axis, item in value}
     if name == "sel":

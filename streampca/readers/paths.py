@@ -23,14 +23,14 @@ from .stored.files import check_kind
 from .views.columns import cells, short_lines, table_column
 
 
-def named(source: Any, *, allow_remote: bool = False) -> Any:
+def resolve_source(source: Any, *, allow_remote: bool = False) -> Any:
     """Turn paths into text, a list file into its list, a glob of one thing into that thing; refuse what is missing.
 
     URLs that a list file names are refused unless `allow_remote`: the file may be somebody else's.
     """
-    given, source = source, _spelled_out(source)
-    if isinstance(source, list) and isinstance(given, (str, os.PathLike)) and not allow_remote:
-        check_not_remote(source, f"the list {os.fspath(given)}")
+    requested, source = source, _spelled_out(source)
+    if isinstance(source, list) and isinstance(requested, (str, os.PathLike)) and not allow_remote:
+        check_not_remote(source, f"the list {os.fspath(requested)}")
     if not isinstance(source, str) or remote.is_url(source):
         return source
     if os.path.exists(source):
@@ -68,8 +68,8 @@ def paths_of(source: Any) -> list[str]:
     if isinstance(source, Collection):
         paths: list[Any] = source.paths()
     else:
-        found = _spelled_out(source)
-        paths = [*(found if isinstance(found, list) else [found]), *files_beside(source)]
+        spelled = _spelled_out(source)
+        paths = [*(spelled if isinstance(spelled, list) else [spelled]), *files_beside(source)]
     return [path for path in paths if isinstance(path, str) and not remote.is_url(path)]
 
 
@@ -83,15 +83,15 @@ def files_beside(source: Any) -> list[str]:
 
 def column_paths(*columns: Any) -> list[str]:
     """Files that columns are read from, and masks or factors by pixel; none of arrays in memory."""
-    found = []
+    paths = []
     for column in columns:
         if isinstance(column, (str, os.PathLike)):
             path = expanded(column)
             table, _, _ = path.rpartition(":")
-            found += [path] if os.path.exists(path) or not table else [table]
+            paths += [path] if os.path.exists(path) or not table else [table]
         elif column is not None:
-            found += files_behind(column)
-    return [path for path in found if os.path.exists(path)]
+            paths += files_behind(column)
+    return [path for path in paths if os.path.exists(path)]
 
 
 def fitted_on(provenance: Mapping[str, Any]) -> list[str]:
@@ -103,17 +103,17 @@ def fitted_on(provenance: Mapping[str, Any]) -> list[str]:
 
 def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the run reads") -> None:
     """Refuse outputs that would replace what is read, or become part of it."""
-    there = {known[:2]: path for path in files if (known := _known(path))}
+    outputs = {identity[:2]: path for path in files if (identity := _known(path))}
     places = {path: os.path.realpath(path) for path in files}
     folders = {os.path.join(place, ""): path for path, place in places.items() if os.path.isdir(path)}
     for source in sources:
-        known = _known(source)
-        if known and known[:2] in there:
-            raise RequestError(f"output {there[known[:2]]} is what {reader}; choose another output.")
+        identity = _known(source)
+        if identity and identity[:2] in outputs:
+            raise RequestError(f"output {outputs[identity[:2]]} is what {reader}; choose another output.")
         held = next((path for folder, path in folders.items() if os.path.realpath(source).startswith(folder)), None)
-        if known and held:
+        if identity and held:
             raise RequestError(f"output {held} holds {source}, which {reader}; choose another output.")
-        if known and not stat.S_ISDIR(known[2]):
+        if identity and not stat.S_ISDIR(identity[2]):
             continue
         store = os.path.join(os.path.realpath(source), "") if is_zarr(source) else None
         for path in files:
@@ -129,8 +129,8 @@ def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the
 def _known(path: str) -> tuple[int, int, int] | None:
     """Device, number and mode of what is at a path, which every way of writing the path has in common."""
     with suppress(OSError, ValueError):
-        found = os.stat(path)
-        return found.st_dev, found.st_ino, found.st_mode
+        state = os.stat(path)
+        return state.st_dev, state.st_ino, state.st_mode
     return None
 
 
@@ -138,7 +138,9 @@ def _finds(source: str, path: str) -> bool:
     """Return whether a source, a glob or a folder, would find an output that is written there."""
     output, place = Path(os.path.realpath(path)), os.path.realpath(source)
     if not os.path.exists(source):
-        return glob.has_magic(source) and any(_matches(place, str(each)) for each in (output, *output.parents))
+        return glob.has_magic(source) and any(
+            _matches(place, str(candidate)) for candidate in (output, *output.parents)
+        )
     kind = output.suffix.lower()
     if kind in EXTENSIONS:
         return output.is_relative_to(place)
@@ -200,8 +202,8 @@ def _parent_hint(path: str) -> str:
     while not os.path.exists(parent):
         path, parent = parent, os.path.dirname(parent)
     missing = os.path.basename(os.path.abspath(path))
-    known = os.listdir(parent)[:2000] if os.path.isdir(parent) else []
-    return f" (no {missing!r} in {parent}).{nearest(missing, known)}" if known else "."
+    entries = os.listdir(parent)[:2000] if os.path.isdir(parent) else []
+    return f" (no {missing!r} in {parent}).{nearest(missing, entries)}" if entries else "."
 
 
 def files_behind(source: Any) -> list[str]:
@@ -209,8 +211,8 @@ def files_behind(source: Any) -> list[str]:
 
     `numpy.memmap` and its views, zarr, h5py, archives of numpy's, xarray, and dictionaries of such are known.
     """
-    found = (path for path in _candidates(source) if isinstance(path, (str, os.PathLike)))
-    return [os.fspath(path) for path in found if os.path.exists(path)]
+    candidates = (path for path in _candidates(source) if isinstance(path, (str, os.PathLike)))
+    return [os.fspath(path) for path in candidates if os.path.exists(path)]
 
 
 def _candidates(source: Any) -> Iterator[Any]:
@@ -230,9 +232,9 @@ def _candidates(source: Any) -> Iterator[Any]:
     elif package == "numpy":
         yield getattr(getattr(source, "zip", None), "filename", None)
     elif isinstance(source, dict):
-        for each in source.values():
-            yield from _candidates(each)
+        for member in source.values():
+            yield from _candidates(member)
     else:
         yield getattr(source, "encoding", {}).get("source")
-        for each in getattr(source, "data_vars", {}).values():
-            yield each.encoding.get("source")
+        for member in getattr(source, "data_vars", {}).values():
+            yield member.encoding.get("source")

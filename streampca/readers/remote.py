@@ -151,9 +151,9 @@ def states(urls: Sequence[str]) -> list[tuple[int, str] | None]:
         with _asking(folder):
             fs.invalidate_cache()
             listed = fs.find(path, detail=True)
-        known = {_back(fs, name): info for name, info in listed.items()}
-        if not known.keys().isdisjoint(urls):  # else these URLs are written in another way
-            return [_state_of(known.get(url), url) for url in urls]
+        infos = {_back(fs, name): info for name, info in listed.items()}
+        if not infos.keys().isdisjoint(urls):  # else these URLs are written in another way
+            return [_state_of(infos.get(url), url) for url in urls]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda url: _state_of(_info(url), url), urls))
 
@@ -230,8 +230,8 @@ def matching(url: str) -> list[str]:
     fs, path = filesystem(url)
     with suppress(_MissingError), _asking(url):
         fs.invalidate_cache()
-        found = (fs.glob if is_pattern(path) else fs.find)(path, detail=True)
-        return sorted(_back(fs, name) for name, info in found.items() if info.get("type") != "directory")
+        infos = (fs.glob if is_pattern(path) else fs.find)(path, detail=True)
+        return sorted(_back(fs, name) for name, info in infos.items() if info.get("type") != "directory")
     return []
 
 

@@ -39,16 +39,16 @@ class SparseArray(StoredArray):
         self.dtype = np.dtype(matrix.dtype)
         self._csr = matrix if getattr(matrix, "format", None) == "csr" else None
         self._lock = threading.Lock()
-        each = self.dtype.itemsize + np.dtype(np.int64).itemsize
+        value_bytes = self.dtype.itemsize + np.dtype(np.int64).itemsize
         row = self.shape[-1] if self.shape else 0
-        self.decode_bytes = each * (min(_SLICED, int(matrix.nnz)) + row)
+        self.decode_bytes = value_bytes * (min(_SLICED, int(matrix.nnz)) + row)
         if self._csr is None:  # SciPy takes indices of 32 bits, where it can
             index = 4 if max(self.shape, default=0) < 2**31 and matrix.nnz < 2**31 else 8
             self.converted_bytes = int(matrix.nnz) * (self.dtype.itemsize + index) + index * (self.shape[0] + 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        left = {"_lock", "_csr"} if self._csr is not self._matrix else {"_lock"}
-        return {name: value for name, value in vars(self).items() if name not in left}
+        dropped = {"_lock", "_csr"} if self._csr is not self._matrix else {"_lock"}
+        return {name: value for name, value in vars(self).items() if name not in dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({"_csr": None, **state, "_lock": threading.Lock()})
@@ -82,12 +82,15 @@ class SparseArray(StoredArray):
         matrix, n = self._matrix, self.shape[0]
         if getattr(matrix, "format", None) != "csr":
             data = getattr(matrix, "data", None)
-            known = _digest(data) if isinstance(data, np.ndarray) and data.dtype != object else ""
-            return [State(0, self._source, digest(known, int(matrix.nnz)))]
+            content = _digest(data) if isinstance(data, np.ndarray) and data.dtype != object else ""
+            return [State(0, self._source, digest(content, int(matrix.nnz)))]
         groups = []
         for start in range(0, n, size := group_size(n)):
-            some = slice(matrix.indptr[start], matrix.indptr[min(start + size, n)])
-            parts = (_digest(each) for each in (matrix.data[some], matrix.indices[some], matrix.indptr[start:][:size]))
+            stored = slice(matrix.indptr[start], matrix.indptr[min(start + size, n)])
+            parts = (
+                _digest(values)
+                for values in (matrix.data[stored], matrix.indices[stored], matrix.indptr[start:][:size])
+            )
             groups.append(State(start, f"{self._source} (rows {start} to {min(start + size, n) - 1})", digest(*parts)))
         return groups
 

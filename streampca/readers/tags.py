@@ -51,10 +51,10 @@ BEFORE = TagRules(orientation=False, values=False)
 def check_reading(collection: Collection, provenance: Mapping[str, Any], model: str) -> None:
     """Refuse a collection of image files that was opened to be read otherwise than those a model was fitted on."""
     fitted = fitted_reading(provenance)
-    if fitted is None or collection.reading is None or (found := TagRules.of(collection.reading)) == fitted:
+    if fitted is None or collection.reading is None or (reading := TagRules.of(collection.reading)) == fitted:
         return
     raise ModelError(
-        f"images of {collection.source} are {found}, and those that {model} was fitted on were {fitted}; give the "
+        f"images of {collection.source} are {reading}, and those that {model} was fitted on were {fitted}; give the "
         "path of the images, or open them with like=model, and leave out --keep-orientation (keep_orientation)."
     )
 

@@ -43,10 +43,12 @@ def weights_of_batch(column: Any, collection: Collection) -> Float64 | None:
     """Return the weight of each of some samples, to which others come, shape (n,); None where there are none."""
     if column is None:
         return None
-    found = open_column(column, collection)
-    if found.dtype.kind not in "biuf":
-        raise RequestError(f"sample_weight of {collection.source} holds {found[0]!r}; give numbers of at least 0.")
-    weights: Float64 = found.astype(np.float64)
+    column_values = open_column(column, collection)
+    if column_values.dtype.kind not in "biuf":
+        raise RequestError(
+            f"sample_weight of {collection.source} holds {column_values[0]!r}; give numbers of at least 0."
+        )
+    weights: Float64 = column_values.astype(np.float64)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         raise RequestError(
