@@ -1,14 +1,14 @@
 """Readers of collections: `open_collection`, and one file per format.
 
-`registry.py` lists the formats: each row holds a question that recognizes a source (`detect.py`) and the function that
-opens it; the first row that says yes does. Third parties add rows by the entry-point group ``streampca.readers``.
-A reader returns a `Collection` (`collection.py`) with values as stored, or as the tags of image files and packed arrays
-say they are meant; converting further is left to `preprocessing`. Errors name the file.
+`registry.py` lists the formats: each row holds the function that recognizes a source (`detect.py`) and the function
+that opens it; the first row that recognizes a source opens it. Other packages add rows by the entry-point group
+``streampca.readers``. A reader returns a `Collection` (`collection.py`) with values as stored, or converted by the tags
+of image files and packed arrays; any further conversion is left to `preprocessing`. Errors name the file.
 
-A format of arrays describes them as a `StoredArray` (`stored`), of which samples are made there; image files, a sample
-each, are read by `image_files`. `views` holds collections made of collections: sources one after another, some samples,
-windows of images, another order of pixels. `weights.py` checks sample weights, `target.py` reads what supervised kinds
-of model learn from, `paths.py` keeps outputs apart from sources. Every collection passes
+A format of arrays describes them as a `StoredArray` (`stored`), from which `stored` makes samples; image files, one
+sample each, are read by `image_files`. `views` holds collections made of collections: concatenated sources, some of the
+samples, windows of images, another order of pixels. `weights.py` checks sample weights, `target.py` reads the targets
+of supervised models, `paths.py` keeps outputs apart from sources. Every collection passes
 `streampca.testing.CollectionContract`.
 """
 
@@ -110,69 +110,68 @@ def open_collection(
     source : path, glob, list of paths, or object
         A ``.npy`` or ``.npz`` file, a Zarr array or group (v2 or v3), an HDF5, NetCDF or FITS file, an IDX file (plain
         or gzipped), a TIFF file of many pages; a folder or glob of these, a list, ``@list.txt`` (one path a line, from
-        that file's folder) or ``table.csv:column`` (paths from the table's folder), one after another; the same of
-        image files, one sample a file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray), or
-        a sparse matrix. A collection is taken as it is.
+        that file's folder) or ``table.csv:column`` (paths from the table's folder), one after another; image files in
+        any of these ways, one sample per file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py,
+        xarray), or a sparse matrix. A collection is used as it is.
     key : str or sequence of str, optional
-        Name of the array, where the source holds several. Several names, or one text of them such as ``"u,v"``, make
-        one field of the variables, of the same samples, side by side along a last axis ``variable``. By default, all
-        variables of an `xarray.Dataset` that can hold images do.
+        Name of the array, if the source holds several. Several names, or one text of them such as ``"u,v"``, make one
+        field of variables with the same samples, side by side along a last axis ``variable``. The default for an
+        `xarray.Dataset` is all variables that can hold images.
     sample_axes : sequence of int or str, optional
-        The axes that make one image, wherever they lie; the others are flattened into samples in order. By default
-        those count samples that have dates, or by attributes or names are of time, members or the like, else the first
-        that is not along x, y or colours; without names, the first.
+        The axes that make one image, at any position; the others are flattened into samples in order. By default
+        samples are counted by axes that have dates, or that attributes or names assign to time, members or the like,
+        else by the first axis that is not along x, y or colours; without names, by the first axis.
     select : mapping of axis to int or slice, optional
-        Part of an axis to take, by the number of an entry: an integer drops the axis, a slice narrows it.
+        Part of an axis by the number of an entry: an integer drops the axis, a slice narrows it.
     sel : mapping of str to value or slice, optional
-        Part of an axis to take by the values of its coordinate, as xarray does: a number or text drops the axis,
-        ``{"level": 500, "c": "GFP"}``; a slice takes all values between its ends, both included,
-        ``{"lat": slice(30, 60)}``. Dates may leave out their last parts, ``{"time": slice("1990", "2000-06")}``. Of
-        files that are joined, those without a value in a range are left out.
+        Part of an axis by the values of its coordinate, as in xarray: a number or text drops the axis,
+        ``{"level": 500, "c": "GFP"}``; a slice selects all values between its ends, both included,
+        ``{"lat": slice(30, 60)}``. Dates can leave out their last parts, ``{"time": slice("1990", "2000-06")}``. Files
+        without a value in the range are left out when files are joined.
     patches : int, sequence of int or mapping, optional
         Make windows of the images the samples: their side, their sides ``(16, 16)``, or also the step between them,
-        ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. An array that is a single image will do.
+        ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. The array can be a single image.
     samples : slice, (start, stop[, step]) or sequence of int, optional
-        Take these samples only.
+        Use these samples only.
     labels : array, path or ``"folder"``, optional
-        A value a sample, see `open_column`; the collection keeps them as `labels`.
+        One value per sample, see `open_column`; the collection keeps them as `labels`.
     where : str, optional
-        Take samples by label only: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``; several conditions are joined by
-        ``and``, as in ``"label>=1 and label<3"``.
+        Select samples by their labels: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``; several conditions are joined
+        by ``and``, as in ``"label>=1 and label<3"``.
     fill_value : int, float or "none", optional
-        Stored number that stands for no value, in an array that does not declare it; read as NaN. Of NetCDF files
-        without ``_FillValue``, the default of their format is missing among floats, and refused where it is read among
+        Stored number that represents no value, in an array that does not declare it; read as NaN. In NetCDF files
+        without ``_FillValue``, the default of the format is missing among floats, and refused if it is read among
         whole numbers; with "none" it is a value like any other.
     on_bad_file : {"error", "skip"}
-        Whether to stop at a file that cannot be read or prepared, or to leave such files out; see
-        `Collection.skipped`. Images of other shapes than most are left out when a preparation is given that does not
-        make them fit, not on opening.
+        Whether a file that cannot be read or prepared is an error, or is left out; see `Collection.skipped`. Images of
+        another shape than most are not left out on opening, but by a preparation that does not make them fit.
     keep_orientation : bool, default=False
-        Leave images as they are stored, whatever their orientation tags (Exif, TIFF) say; by default they are turned.
+        Leave images as they are stored; by default they are turned by their orientation tags (Exif, TIFF).
     coordinates : {"check", "ignore"}
-        Whether the coordinates of a sample's axes (latitudes, wavelengths, labels ...) are compared by value, those of
-        files that are joined with the first file's, and later those of the collection with a model's: samples that
-        have the same coordinates in another order are put in order, samples on another grid are refused. With
-        "ignore", pixels correspond by their places.
+        Whether the coordinates of a sample's axes (latitudes, wavelengths, labels ...) are compared by value: those of
+        joined files with the first file's, and later those of the collection with a model's. Samples that have the
+        same coordinates in another order are put in order, samples on another grid are refused. With "ignore", pixels
+        correspond by position.
     duplicates : {"error", "first", "all"}
-        Whether to stop where samples are there twice, take the first of each, or all of them. A file is there twice by
-        two paths, links included; a sample, where two files have its date, unless the files say that they are of
-        several series (a coordinate ``member``, ``realization``, ``step`` ..., or CMIP's attributes). Dates that a file
-        repeats itself all count, and are told of in the log.
+        Whether duplicate samples are an error, or the first of each or all of them count. A file is a duplicate if
+        another path, or a link, leads to the same file; a sample, if another file has its date, unless the files
+        belong to several series (by a coordinate ``member``, ``realization``, ``step`` ..., or by CMIP's attributes).
+        Dates repeated within a file all count, which the log reports.
     allow_remote : bool, default=False
-        Fetch the URLs that a text file of paths or a table names. A URL that is given as the source itself, or in a
-        list, is always fetched.
+        Fetch the URLs in a text file of paths or a table. A URL given as the source itself, or in a list, is always
+        fetched.
     listing : path, optional
-        Path of the table of a folder's files, kept for the next time.
+        Path of a table in which the files of a folder are stored for the next time.
     like : PCAModel, optional
         Follow the tags of image files as when this model was fitted, see its ``provenance["reading"]``; and read the
-        variables of one field that it was fitted on, where `key` names none.
+        variables of one field that it was fitted on, if `key` names none.
     listener : callable, optional
-        Function that is told when files are checked, where that is asked for.
+        Function that receives an event while files are checked.
 
     Returns
     -------
     Collection
-        Nothing but headers and labels has been read.
+        The collection, of which only headers and labels have been read.
 
     Raises
     ------
@@ -181,7 +180,7 @@ def open_collection(
     RequestError
         If an axis or key does not exist, or an option makes no sense for this source.
     DuplicatesError
-        If samples are there twice, and `duplicates` does not say what to do with them; a RequestError.
+        If there are duplicate samples and `duplicates` is "error"; a RequestError.
 
     Examples
     --------
@@ -228,7 +227,7 @@ def open_collection(
     )
     collection = _opened(source, options) if fitted is None else _opened_as_fitted(source, options, fitted)
     if collection is not source and isinstance(collection, (ArrayCollection, Variables)) and not collection.grows:
-        with suppress(SourceError):  # coordinates that cannot be read are refused where they are needed
+        with suppress(SourceError):  # unreadable coordinates raise an error only when they are needed
             log_repeats(collection.source, [times_of(collection)])
     if not checked and collection.compares_coordinates:
         collection = copy.copy(collection)  # it may be the caller's own
@@ -237,7 +236,7 @@ def open_collection(
     if made is not source:
         before = source.opened if isinstance(source, Collection) else None
         guessed = made.guessed_axes
-        if before is None and guessed is not None:  # the same samples, whatever is taken by default another time
+        if before is None and guessed is not None:  # the record holds for any later default
             given["sample_axes"] = guessed.sample
         made.opened = record_of(source, given) if before is None else before.again(**given_of(given))
         made.beside = (*made.beside, *files_beside(source), *column_paths(labels))
@@ -245,21 +244,21 @@ def open_collection(
 
 
 def _selected(collection: Collection, sel: Mapping[str, Any]) -> Collection:
-    """Take entries of a collection's axes by their values."""
+    """Select entries of a collection's axes by the values of their coordinates."""
     if isinstance(collection, ArrayCollection):
         return collection.selected(sel)
     raise RequestError(f"{collection.source} has no values along its axes to take by with sel; leave it out.")
 
 
 def _filled(collection: Collection, number: int | float | str) -> Collection:
-    """Take a stored number of a collection for missing."""
+    """Treat a stored number of a collection as missing."""
     if isinstance(collection, ArrayCollection):
         return collection.of_array(with_fill_value(collection.array, number, collection.source))
     raise RequestError(f"{collection.source} is no array of which numbers stand for no value; leave fill_value out.")
 
 
 def _refuse_late(source: Collection, given: Opening) -> None:
-    """Refuse options that say how an array is read, for a collection that is open already."""
+    """Refuse options of reading an array for a collection that is already open."""
     late = next(
         (
             name
@@ -273,13 +272,13 @@ def _refuse_late(source: Collection, given: Opening) -> None:
 
 
 def _reading(like: Any, *, keep_orientation: bool) -> TagRules:
-    """Return which tags of image files are followed: as for a model where there is one."""
+    """Return the rules for tags of image files: those of the model if there is one."""
     reading = (None if like is None else fitted_reading(like.provenance)) or TagRules()
     return reading._replace(orientation=False) if keep_orientation else reading
 
 
 def _opened_as_fitted(source: Any, options: Mapping[str, Any], fitted: Sequence[str]) -> Collection:
-    """Open the variables of one field that a model was fitted on, where a source holds them."""
+    """Open the variables of one field that a model was fitted on, if the source holds them."""
     if isinstance(source, Collection):
         return source
     try:
@@ -294,7 +293,7 @@ def _opened_as_fitted(source: Any, options: Mapping[str, Any], fitted: Sequence[
 
 
 def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
-    """Open a source by the first row that knows it, with those of the options that it takes."""
+    """Open a source by the first format that recognizes it, with the options that the format accepts."""
     if isinstance(source, Collection):
         return source
     source = resolve_source(source, allow_remote=options["allow_remote"])
@@ -304,12 +303,12 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
             names = variables_in(options["key"])
             if options["key"] is None and is_dataset(source):
                 names = variables_of(source)
-            if len(names) > 1 and row.name != "joined":  # each of joined files has the variables itself
+            if len(names) > 1 and row.name != "joined":  # every joined file holds the variables itself
                 parts = [_opened(source, {**options, "key": name}) for name in names]
                 whole = "xarray Dataset" if is_dataset(source) else None
                 return Variables(parts, names, source=whole, checked=is_checked(options["coordinates"]))
-            names_of_options = ("key", "sample_axes", "select", *row.options)
-            collection = row.open(source, **{name: options[name] for name in names_of_options})
+            accepted = ("key", "sample_axes", "select", *row.options)
+            collection = row.open(source, **{name: options[name] for name in accepted})
             if options.get("sel") and "sel" not in row.options:
                 collection = _selected(collection, options["sel"])
             if options.get("fill_value") is not None and "fill_value" not in row.options:

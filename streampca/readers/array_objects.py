@@ -1,4 +1,4 @@
-"""Objects of the caller that hold arrays: numpy, dask, zarr, h5py and xarray, archives and dictionaries of such."""
+"""Arrays in the caller's memory: numpy, dask, zarr, h5py and xarray, archives and dictionaries of them."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
 
 
 def as_numpy(source: Any, name: str = "the array") -> Any:
-    """Return an array whose dtype numpy does not know, such as a tensor, as numpy's; any other as it is.
+    """Convert an array whose dtype numpy does not know, such as a tensor, to numpy; any other is returned as it is.
 
     Raises
     ------
     SourceError
-        If it cannot be converted: it has no such values, or is in the memory of another device.
+        If it cannot be converted: numpy has no such values, or they are in the memory of another device.
     """
     try:
         np.dtype(source.dtype)
     except TypeError:
         try:
             converted = np.asarray(source)
-        except Exception as error:  # its library raises whatever it likes
+        except Exception as error:  # third-party conversions raise any kind of error
             why = f" ({first_line(error)})"
         else:
             if converted.dtype.kind != "O" and converted.shape == tuple(source.shape):
@@ -69,12 +69,12 @@ def as_numpy(source: Any, name: str = "the array") -> Any:
 
 
 def refuse_several(arrays: Sequence[Any]) -> None:
-    """Refuse a list that holds arrays of two axes or more: each may be one sample, or a batch of samples.
+    """Refuse a list that holds arrays of two axes or more: each could be one sample, or a batch of samples.
 
     Raises
     ------
     SourceError
-        Names the calls of numpy that make one array of them; none where it holds no such arrays.
+        Names the calls of numpy that make one array of them; not raised if the list holds no such arrays.
     """
     shapes = [shape_in_list(item) for item in arrays]
     if all(len(shape) < 2 for shape in shapes):
@@ -94,8 +94,8 @@ def refuse_several(arrays: Sequence[Any]) -> None:
 
 
 def shape_in_list(item: Any) -> tuple[int, ...]:
-    """Return the shape of an item of a list: () of numbers, paths and what is no array; nothing is computed."""
-    if isinstance(item, (list, tuple)):  # of the first row only: long lists of numbers are common
+    """Return the shape of an item of a list: () for numbers, paths and anything but arrays; nothing is computed."""
+    if isinstance(item, (list, tuple)):  # only the first row is looked at: long lists of numbers are common
         return (len(item), *shape_in_list(item[0])) if item else (0,)
     if hasattr(item, "shape"):
         return tuple(item.shape)
@@ -103,7 +103,7 @@ def shape_in_list(item: Any) -> tuple[int, ...]:
 
 
 def _check_lengths(source: Any, name: str) -> None:
-    """Refuse an array of which axes have no known length."""
+    """Refuse an array with axes of unknown length."""
     if any(not isinstance(length, (int, np.integer)) for length in source.shape):
         raise SourceError(
             f"{name} has shape {tuple(source.shape)}, which is not known yet; call its compute_chunk_sizes() first."
@@ -115,7 +115,7 @@ def open_container(source: Any, *, key: str | None = None, **axes: Unpack[Sample
     package = type(source).__module__.partition(".")[0]
     name = f"{package} {type(source).__name__}" if package != "builtins" else f"a {type(source).__name__}"
     if package == "numpy" and hasattr(source, "zip"):
-        # Its members are read whole by being looked at; the file's reader looks at headers.
+        # Looking at a member of the open archive reads it whole; the reader of the file reads headers only.
         from .npy import open_npz
 
         path = source.zip.filename

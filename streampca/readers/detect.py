@@ -1,4 +1,4 @@
-"""Questions that recognize the format of a source, by its first bytes, its name and its surroundings: all cheap."""
+"""Cheap checks that recognize the format of a source by its first bytes, its name and its surroundings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .silence_decoders import quiet
 from .stored.files import check_kind
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-# Files that are opened where names do not tell what they hold.
+# Most files of a list whose first bytes are read because their names tell no format.
 _OPENED = 8
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
@@ -36,7 +36,7 @@ def is_sparse(source: Any) -> bool:
 
 
 def is_lazy_frame(source: Any) -> bool:
-    """Return whether an object is a data frame in partitions that are computed when they are read, as dask's."""
+    """Return whether an object is a data frame whose partitions are computed when they are read, like dask's."""
     return all(hasattr(source, name) for name in ("to_dask_array", "partitions", "columns", "_meta"))
 
 
@@ -79,7 +79,7 @@ def is_idx(source: Any) -> bool:
 
 
 def is_hdf5(source: Any) -> bool:
-    """Return whether a source is an HDF5 file or NetCDF-4; a user block may come first, as MATLAB writes it."""
+    """Return whether a source is an HDF5 or NetCDF-4 file, possibly after a user block, as MATLAB writes it."""
     if starts(source, _HDF5) or any(_called(source, suffix) for suffix in (".h5", ".hdf5", ".he5", ".nc4")):
         return True
     if not isinstance(source, str) or not os.path.isfile(source):
@@ -134,7 +134,7 @@ def is_animated_gif(source: Any) -> bool:
     try:
         with quiet(), open_regular(source) as file:
             return bool(GifImagePlugin.GifImageFile(file).is_animated)
-    except Exception:  # whatever is wrong with it, the reader of images says it better
+    except Exception:  # the reader of images reports the problem better
         return False
 
 
@@ -156,9 +156,12 @@ def is_array_files(source: Any) -> bool:
 
 
 def array_files_in(source: str) -> list[str]:
-    """Files and stores of arrays of a folder or glob, in natural order; of a folder not what was made of its others."""
+    """Return the files and stores of arrays of a folder or glob, in natural order.
+
+    Models and results in a folder are left out unless it holds nothing else.
+    """
     if os.path.isdir(source):
-        # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
+        # A folder is searched by names alone: other files in it can be parts of something that is not read.
         with os.scandir(source) as entries:
             paths = [entry.path for entry in entries if not entry.name.startswith(".") and ending(entry.name) in MANY]
         paths = [path for path in paths if not _is_made(path)] or paths
@@ -169,13 +172,13 @@ def array_files_in(source: str) -> list[str]:
 
 
 def _is_made(path: str) -> bool:
-    """Return whether a store is a model, or scores or images made by one; a copy of a collection is a collection."""
+    """Return whether a store is a model, or scores or images computed by one, rather than a copy of a collection."""
     kind = _attributes(path).get("streampca", {}).get("kind")
     return kind is not None and (kind not in ("scores", "images") or "model" in _attributes(os.path.join(path, kind)))
 
 
 def _attributes(path: str) -> dict[str, Any]:
-    """Attributes of a Zarr v3 group or array on this machine; none where they cannot be read."""
+    """Return the attributes of a Zarr v3 group or array on this machine; none if they cannot be read."""
     try:
         with open_regular(os.path.join(path, "zarr.json"), "r", encoding="utf-8") as file:
             return dict(json.load(file)["attributes"])
@@ -184,7 +187,7 @@ def _attributes(path: str) -> dict[str, Any]:
 
 
 def holds_arrays(path: str) -> bool:
-    """Return whether a file or store begins as one of arrays does, however it is called."""
+    """Return whether a file or store holds arrays by its first bytes, whatever its name."""
     here = not remote.is_url(path)
     return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_classic_netcdf(path)))
 
@@ -195,7 +198,7 @@ def is_paths(source: Any) -> bool:
 
 
 def starts(source: Any, *magic: bytes) -> bool:
-    """Return whether `source` is a file beginning with one of these bytes."""
+    """Return whether `source` is a file that begins with one of these byte strings."""
     if remote.is_url(source):
         return not remote.is_pattern(source) and remote.first_bytes(source, max(map(len, magic))).startswith(magic)
     if not isinstance(source, str) or not os.path.isfile(source):
@@ -208,7 +211,7 @@ def starts(source: Any, *magic: bytes) -> bool:
 
 
 def _files_of(source: Any) -> Iterable[str]:
-    """Paths of a list, or those that a glob matches."""
+    """Return the paths of a list, or those that a glob matches."""
     if isinstance(source, list):
         return (path for path in source if isinstance(path, str))
     if remote.is_url(source):

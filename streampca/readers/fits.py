@@ -1,7 +1,7 @@
 """FITS files, plain or gzipped: one image HDU, any number of axes, tile-compressed or not.
 
-Headers are astropy's (https://docs.astropy.org/en/stable/io/fits); plain values are read by position. Axes are in
-numpy's order, the last of the header first. Scaled integers are read as the values they stand for, the unsigned ones
+Headers are parsed by astropy (https://docs.astropy.org/en/stable/io/fits); plain values are read by position. Axes are
+in numpy's order, the reverse of the header's. Scaled integers are read as the values they represent, unsigned ones
 exactly (https://fits.gsfc.nasa.gov/fits_standard.html, sections 4.4.2.5 and 5.2.5); BLANK becomes NaN.
 """
 
@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
@@ -30,11 +29,11 @@ from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
-# By astropy's `section`, plain values took 1.7 times as long and 1.4 to 1.9 times the memory (200 MiB, scaled int16).
+# astropy's `section` took 1.7 times as long for plain values, and 1.4 to 1.9 times the memory (200 MiB, scaled int16).
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
-# Tiles are decoded about so much at a time; astropy keeps a few copies of each on the way.
+# Decoded bytes of a piece, about, and copies of each tile that astropy makes on the way.
 _PIECE, _COPIES = 4 * MIB, 4
-# What astropy holds of a tile's row in the table of tiles: where it lies, its scale, and copies of both.
+# Bytes that astropy holds for a row of the table of tiles: position and scale of the tile, and copies of both.
 _TABLE = 80
 
 
@@ -57,7 +56,7 @@ def open_fits(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
 
 
 def open_fits_image(path: str) -> OpenedImage:
-    """Open a FITS file that holds one image in two axes, or more of which all others have length 1."""
+    """Open a FITS file that holds one image: two axes, and any others of length 1."""
     image, label = _chosen_image(path, None)
     array = _array(path, image, label)
     if len(image.shape) < 2 or math.prod(image.shape[:-2]) != 1:
@@ -66,11 +65,12 @@ def open_fits_image(path: str) -> OpenedImage:
             "it alone to make each of its planes a sample, or leave it out."
         )
     check_size(path, array.shape, array.dtype)
-    return OpenedImage(image.shape[-2:], array.dtype.newbyteorder("="), partial(_load, array))
+    shape = image.shape[-2:]
+    return OpenedImage(shape, array.dtype.newbyteorder("="), lambda: array.read_all().reshape(shape))
 
 
 def has_planes(path: str) -> bool:
-    """Return whether a FITS file holds several images as one array; one that cannot be read will say so when it is."""
+    """Return whether a FITS file holds several images as one array; a file that cannot be read is reported later."""
     try:
         image, _ = _chosen_image(path, None)
     except SourceError:
@@ -79,16 +79,12 @@ def has_planes(path: str) -> bool:
 
 
 def read_first_image(path: str, check: Callable[[tuple[tuple[int, ...], np.dtype[Any]]], None]) -> Array | None:
-    """Read the first image of a file, None where it has none; `check` sees shape and dtype before it is read."""
+    """Read the first image of a file, None if there is none; `check` is first called with its shape and dtype."""
     for name, image in _images(path).items():
         array = _array(path, image, f"{path}, HDU {name}")
         check((array.shape, array.dtype))
         return array.read_all()
     return None
-
-
-def _load(array: StoredArray) -> Array:
-    return array.read_all().reshape(array.shape[-2:])
 
 
 class CompressedTiles(Reopening, StoredArray):
@@ -135,7 +131,7 @@ class CompressedTiles(Reopening, StoredArray):
 
 
 def packing_of(image: ImageHDU, label: str) -> Packing | None:
-    """Return the packing that BSCALE, BZERO and BLANK describe; None where stored numbers are the values."""
+    """Return the packing that BSCALE, BZERO and BLANK describe; None if stored numbers are the values."""
     stored = image.dtype if image.tiles is None else image.dtype.newbyteorder("=")
     scale, zero = (_number(image, name, default, label) for name, default in (("BSCALE", 1.0), ("BZERO", 0.0)))
     whole = stored.kind != "f"
@@ -145,6 +141,7 @@ def packing_of(image: ImageHDU, label: str) -> Packing | None:
     if (scale, zero, blank) == (1.0, 0.0, None):
         return None
     bits = 8 * stored.itemsize
+    # The standard's convention for unsigned integers (signed ones for 8 bits): an offset of half the range, exactly.
     if whole and scale == 1 and blank is None and zero == (-128 if bits == 8 else 2 ** (bits - 1)):
         values = np.dtype(f"{'i' if bits == 8 else 'u'}{stored.itemsize}")
         return Packing(stored, values, offset=values.type(int(zero)))
@@ -176,7 +173,7 @@ def _array(path: str, image: ImageHDU, label: str) -> StoredArray:
 
 
 def _chosen_image(source: str, key: str | None) -> tuple[ImageHDU, str]:
-    """The image HDU that is meant, and what messages call it."""
+    """Return the image HDU with number or name `key`, or the only one, and its name in messages."""
     remote.refuse(source, "a FITS file")
     images = _images(source)
     if not images:
@@ -189,7 +186,7 @@ def _chosen_image(source: str, key: str | None) -> tuple[ImageHDU, str]:
 
 
 def _images(path: str) -> dict[str, ImageHDU]:
-    """Image HDUs that have values, by their names, or by their numbers where a name is missing or comes again."""
+    """Return the image HDUs with values by name, or by number if the name is missing or repeated."""
     images: dict[str, ImageHDU] = {}
     with _opened(path) as hdus:
         for number, hdu in enumerate(hdus):
@@ -217,7 +214,7 @@ def _image(number: int, hdu: Any) -> ImageHDU | None:
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
     try:
-        file = open_regular(path)  # closed below; errors of opening are told apart
+        file = open_regular(path)  # closed below; only errors of opening it are caught here
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
     with file, decoding(path), _hdus(file, path) as hdus:
@@ -225,7 +222,7 @@ def _opened(path: str) -> Iterator[Any]:
 
 
 def _hdus(file: IO[bytes], path: str) -> Any:
-    """The HDUs of a file that the caller closes: astropy leaves those open that it cannot make sense of."""
+    """Return the HDUs of a file that the caller closes: astropy leaves a file open if it cannot parse it."""
     try:
         from astropy.io import fits
     except ImportError as error:
@@ -236,7 +233,7 @@ def _hdus(file: IO[bytes], path: str) -> Any:
 
 
 def _axis_names(image: ImageHDU) -> tuple[str, ...]:
-    """``y, x`` for the last two axes, and for the others what CTYPE calls them (freq, stokes ...)."""
+    """Return the names of the axes: ``y, x`` for the last two, and CTYPE's for the others (freq, stokes ...)."""
     names: list[str] = []
     for axis in range(len(image.shape) - 2):
         text = image.header.get(f"CTYPE{len(image.shape) - axis}")

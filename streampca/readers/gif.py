@@ -18,7 +18,7 @@ from .stored.array_boxes import Box
 from .stored.files import FileStates, Reopening, opened
 from .stored.layout import SampleAxes
 
-_TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
+_TAIL = 1024  # bytes at the end of the file in which GIF's trailer is looked for, as padding can follow it
 
 
 def open_gif(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
@@ -35,7 +35,7 @@ def open_gif(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
 
 
 def _check_whole(file: IO[bytes], source: str) -> None:
-    """Refuse a file without GIF's last byte: Pillow takes the frames up to where it breaks off for all there are."""
+    """Refuse a file without GIF's trailer: Pillow would treat the frames before a break as all frames."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
     if file.read().rstrip(b"\0")[-1:] != b";":
         raise SourceError(f"{source} has no end; it was cut short, copy it again.")
@@ -45,7 +45,7 @@ def _check_whole(file: IO[bytes], source: str) -> None:
 class GifFrames(Reopening, StoredArray):
     """Frames of a GIF file as an array of shape (frames, height, width, 3), uint8.
 
-    A frame is drawn over the one before it, so reading goes forward; reading back begins again at the first.
+    A frame is drawn over the one before it, so that reading an earlier frame starts again at the first.
     """
 
     encoded = True
@@ -55,7 +55,7 @@ class GifFrames(Reopening, StoredArray):
     def __init__(self, path: str, shape: tuple[int, ...]) -> None:
         self._path, self.shape, self.dtype, self._files = path, shape, np.dtype("u1"), FileStates((path,))
         self.chunk_shape = (1, *shape[1:])
-        # The frame shown, the one before it, the one being drawn, each of up to 4 bytes a pixel, and its values.
+        # The shown frame, the previous one and the one being drawn, each of up to 4 bytes a pixel, and its values.
         self.decode_bytes = 16 * math.prod(shape[1:3])
         self._forget()
 

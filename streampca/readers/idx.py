@@ -34,7 +34,7 @@ def open_idx(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
 
 
 def read_idx(path: str, check: Callable[[FlatHeader], None] | None = None) -> Array:
-    """Read a whole IDX file of any shape, such as a file of labels; `check` sees the header before that."""
+    """Read a whole IDX file of any shape, such as a file of labels; `check` is first called with the header."""
     array = _array(path)
     if check is not None:
         check(FlatHeader(array.shape, array.dtype, 0))
@@ -42,7 +42,7 @@ def read_idx(path: str, check: Callable[[FlatHeader], None] | None = None) -> Ar
 
 
 def is_idx(path: str) -> bool:
-    """Return whether a file begins as IDX does and its size agrees with its header, or it is called so."""
+    """Return whether a file has an IDX header that agrees with its size, or a name like ``idx3-ubyte``."""
     if not remote.is_url(path) and not os.path.isfile(path):
         return False
     name = os.path.basename(path).lower()

@@ -24,7 +24,7 @@ from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
-_LONGEST_HEADER = MIB  # bytes; that of an array of plain numbers has a hundred
+_LONGEST_HEADER = MIB  # bytes; an array of plain numbers has a header of about a hundred
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -66,11 +66,11 @@ def read_header(file: IO[bytes], subject: str) -> FlatHeader:
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"format version {version}")
         length = file.read(2 if version == (1, 0) else 4)
-        if (count := int.from_bytes(length, "little")) > _LONGEST_HEADER:  # numpy would read it all before it refuses
+        if (count := int.from_bytes(length, "little")) > _LONGEST_HEADER:  # numpy reads all of it before it refuses
             raise ValueError(f"{format_bytes(count)} of text")
         text = file.read(count)
         shape, fortran, dtype = read(io.BytesIO(length + text))
-    except Exception as error:  # as a literal it fails in the tokenizer, as a compressed member in zlib
+    except Exception as error:  # a broken literal fails in the tokenizer, a broken compressed member in zlib
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error
     if any(length < 0 for length in shape):
@@ -109,6 +109,6 @@ def _member_bytes(path: str, member: zipfile.ZipInfo, label: str) -> ByteSource:
 def _open_member(path: str, name: str) -> IO[bytes]:
     if not remote.is_url(path):
         check_kind(path)
-    # What an archive opened itself is closed with the last member.
+    # A file that ZipFile opened itself stays open until its last member is closed.
     with zipfile.ZipFile(opened(path) if remote.is_url(path) else path) as archive:
         return archive.open(name)

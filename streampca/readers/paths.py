@@ -1,4 +1,4 @@
-"""The paths a source names: as it is opened, and as they are kept apart from what is written."""
+"""Paths that a source names: their resolution before opening, and checks that outputs do not overwrite them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .views.columns import cells, short_lines, table_column
 
 
 def resolve_source(source: Any, *, allow_remote: bool = False) -> Any:
-    """Turn paths into text, a list file into its list, a glob of one thing into that thing; refuse what is missing.
+    """Turn paths into text, a list file into its list, a glob with one match into that; refuse missing paths.
 
-    URLs that a list file names are refused unless `allow_remote`: the file may be somebody else's.
+    URLs in a list file are refused unless `allow_remote`: the file can be somebody else's.
     """
     requested, source = source, _spelled_out(source)
     if isinstance(source, list) and isinstance(requested, (str, os.PathLike)) and not allow_remote:
@@ -45,7 +45,7 @@ def resolve_source(source: Any, *, allow_remote: bool = False) -> Any:
 
 
 def check_not_remote(paths: Any, subject: str) -> None:
-    """Refuse the URLs among paths, text or a list of texts, but those of files of this machine.
+    """Refuse URLs among paths, a text or a list of texts, except those of files of this machine.
 
     Raises
     ------
@@ -61,9 +61,9 @@ def check_not_remote(paths: Any, subject: str) -> None:
 
 
 def paths_of(source: Any) -> list[str]:
-    """Files, folders and globs of this machine that a source is read from; none of an object in memory.
+    """Return the files, folders and globs of this machine that a source is read from; none for an object in memory.
 
-    Of a list they are its items, and the file that holds it; of an array or a collection, those it knows.
+    For a list they are its items and the file that holds it; for an array or a collection, the files it knows.
     """
     if isinstance(source, Collection):
         paths: list[Any] = source.paths()
@@ -74,15 +74,17 @@ def paths_of(source: Any) -> list[str]:
 
 
 def files_beside(source: Any) -> list[str]:
-    """Files that a source is read from and a collection's own text does not name: of an array, or of a list."""
+    """Return the files of an array, or the file of a list of paths, which a collection's `source` does not name."""
     if isinstance(source, (str, os.PathLike)):
-        text = expanded(source)
-        return [_list_file(text)] if isinstance(_spelled_out(source), list) else []
+        if not isinstance(_spelled_out(source), list):
+            return []
+        text = expanded(source)  # ``@list.txt`` or ``table.csv:column``
+        return [expanded(text[1:]) if text.startswith("@") else text.rpartition(":")[0]]
     return [] if isinstance(source, (list, tuple, Collection)) else files_behind(source)
 
 
 def column_paths(*columns: Any) -> list[str]:
-    """Files that columns are read from, and masks or factors by pixel; none of arrays in memory."""
+    """Return the files of columns, and of masks or factors by pixel; none for arrays in memory."""
     paths = []
     for column in columns:
         if isinstance(column, (str, os.PathLike)):
@@ -95,19 +97,19 @@ def column_paths(*columns: Any) -> list[str]:
 
 
 def fitted_on(provenance: Mapping[str, Any]) -> list[str]:
-    """The file or store that a model was fitted on, by its provenance, if it is there."""
+    """Return the file or store that a model was fitted on, by its provenance, if it still exists."""
     source = provenance.get("source")
     path = file_and_key(source)[0] if isinstance(source, str) else ""
     return [path] if os.path.isfile(path) or is_zarr(path) else []
 
 
 def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the run reads") -> None:
-    """Refuse outputs that would replace what is read, or become part of it."""
-    outputs = {identity[:2]: path for path in files if (identity := _known(path))}
+    """Refuse outputs that would replace a source, or become part of it."""
+    outputs = {identity[:2]: path for path in files if (identity := _identity(path))}
     places = {path: os.path.realpath(path) for path in files}
     folders = {os.path.join(place, ""): path for path, place in places.items() if os.path.isdir(path)}
     for source in sources:
-        identity = _known(source)
+        identity = _identity(source)
         if identity and identity[:2] in outputs:
             raise RequestError(f"output {outputs[identity[:2]]} is what {reader}; choose another output.")
         held = next((path for folder, path in folders.items() if os.path.realpath(source).startswith(folder)), None)
@@ -126,8 +128,8 @@ def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the
                 )
 
 
-def _known(path: str) -> tuple[int, int, int] | None:
-    """Device, number and mode of what is at a path, which every way of writing the path has in common."""
+def _identity(path: str) -> tuple[int, int, int] | None:
+    """Return device, inode and mode of a path, which are the same for every spelling of it; None if it is missing."""
     with suppress(OSError, ValueError):
         state = os.stat(path)
         return state.st_dev, state.st_ino, state.st_mode
@@ -135,7 +137,7 @@ def _known(path: str) -> tuple[int, int, int] | None:
 
 
 def _finds(source: str, path: str) -> bool:
-    """Return whether a source, a glob or a folder, would find an output that is written there."""
+    """Return whether a source, a glob or a folder, would match an output that is yet to be written."""
     output, place = Path(os.path.realpath(path)), os.path.realpath(source)
     if not os.path.exists(source):
         return glob.has_magic(source) and any(
@@ -148,14 +150,14 @@ def _finds(source: str, path: str) -> bool:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Return whether a glob would give a path that is not there yet."""
-    if "**" in pattern:  # which may stand for no folder at all
+    """Return whether a glob would match a path that does not exist yet."""
+    if "**" in pattern:  # which can match no folder at all
         return fnmatch(path, pattern.replace(os.path.join("**", ""), "*"))
     return Path(path).match(pattern)
 
 
 def _spelled_out(source: Any) -> Any:
-    """Paths as text, a list file as its list; all else, globs and what is missing among it, as it is."""
+    """Return paths as text and a list file as its list; anything else, such as globs and missing paths, as it is."""
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
@@ -175,13 +177,8 @@ def _spelled_out(source: Any) -> Any:
     return [_from(os.path.dirname(table[0]), cell) for cell in cells(*table) if cell]
 
 
-def _list_file(source: str) -> str:
-    """The file of ``@list.txt`` or ``table.csv:column``."""
-    return expanded(source[1:]) if source.startswith("@") else source.rpartition(":")[0]
-
-
 def _listed(path: str) -> list[str]:
-    """Read paths, one a line; those that are not absolute start at the list's own folder."""
+    """Read paths, one per line; relative ones start at the list's own folder."""
     try:
         with open_regular(path, "r", encoding="utf-8-sig") as file:  # some editors begin UTF-8 with a byte order mark
             lines = [line.strip() for line in short_lines(file, path)]
@@ -192,12 +189,12 @@ def _listed(path: str) -> list[str]:
 
 
 def _from(folder: str, path: str) -> str:
-    """Return a path as seen from a folder; URLs and absolute ones stay as they are."""
+    """Return a path relative to a folder; URLs and absolute paths stay as they are."""
     return path if remote.is_url(path) else os.path.join(folder, expanded(path))
 
 
 def _parent_hint(path: str) -> str:
-    """Say which part of a missing path is the first that is missing, and what there is instead."""
+    """Return a hint at the first missing part of a path and the nearest existing names."""
     parent = os.path.dirname(os.path.abspath(path))
     while not os.path.exists(parent):
         path, parent = parent, os.path.dirname(parent)
@@ -207,9 +204,9 @@ def _parent_hint(path: str) -> str:
 
 
 def files_behind(source: Any) -> list[str]:
-    """Files and folders that an array or a group of arrays says it reads; none of what lies in memory.
+    """Return the files and folders behind an array or a group of arrays; none for arrays in memory.
 
-    `numpy.memmap` and its views, zarr, h5py, archives of numpy's, xarray, and dictionaries of such are known.
+    Supported are `numpy.memmap` and its views, zarr, h5py, numpy's archives, xarray, and dictionaries of these.
     """
     candidates = (path for path in _candidates(source) if isinstance(path, (str, os.PathLike)))
     return [os.fspath(path) for path in candidates if os.path.exists(path)]

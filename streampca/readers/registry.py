@@ -1,6 +1,6 @@
-"""`READERS`, the registry of formats: to add one, write its file in this folder and a row here.
+"""`READERS`, the registry of formats: a new one takes a file in this folder and a row here.
 
-A row holds the question that recognizes a source (`detect.py`) and the function that opens it. Other packages add rows
+A row holds the function that recognizes a source (`detect.py`) and the function that opens it. Other packages add rows
 by the entry-point group ``streampca.readers``: each entry is a `Format`.
 """
 
@@ -24,14 +24,14 @@ class Format:
     Attributes
     ----------
     name : str
-        What people call the format.
+        Common name of the format.
     matches : callable
-        ``matches(source) -> bool``; source is a path as text, a list of paths, or an object. Cheap; may look at a
-        file's first bytes.
+        ``matches(source) -> bool``; source is a path as text, a list of paths, or an object. It must be cheap: it can
+        read a file's first bytes.
     module, function : str
-        Where ``function(source, *, key, sample_axes, select) -> Collection`` lives; imported on first use.
+        Location of ``function(source, *, key, sample_axes, select) -> Collection``; imported on first use.
     options : tuple of str
-        Further options of `open_collection` that the function takes by name.
+        Further options of `open_collection` that the function accepts as keywords.
     """
 
     name: str
@@ -90,5 +90,5 @@ READERS: list[Format] = [
 
 @cache
 def readers() -> tuple[Format, ...]:
-    """Third parties' rows first, so that they can take over a format, then ours."""
+    """Return all rows: first those of other packages, so that they can replace a format, then ours."""
     return (*(entry.load() for entry in entry_points(group="streampca.readers")), *READERS)

@@ -1,7 +1,7 @@
-"""Files behind URLs, through fsspec (https://filesystem-spec.readthedocs.io): whatever scheme it knows, read by ranges.
+"""Files behind URLs of any scheme that fsspec knows (https://filesystem-spec.readthedocs.io), read by ranges.
 
-File systems are looked up by their URL for every call, not held: fsspec keeps one a process for each kind and set of
-options, so that collections pickle small and work in any process. Retrying is left to it; waiting is bounded.
+File systems are looked up by URL in every call and not held, so that collections pickle small and work in any process:
+fsspec caches one per process, kind and set of options. fsspec also retries; waiting is bounded here.
 """
 
 from __future__ import annotations
@@ -18,60 +18,60 @@ from typing import Any
 from ..errors import SourceError
 from ..units import MIB, format_bytes
 
-# Seconds until a server must have taken a connection, and between any two pieces it sends: it may be slow, not silent.
+# Seconds until a server must accept a connection, and between two pieces it sends: slow servers pass, silent ones fail.
 _CONNECT, _SILENT = 20.0, 60.0
-# Bytes asked for at once: what fsspec hands out is a copy, and this bounds it.
+# Bytes per request, which bounds the copy that fsspec returns.
 PIECE = 4 * MIB
-# Files whose state is asked for at a time: servers take long to answer, whatever they are asked.
+# Concurrent requests for the states of files: the latency of a server dominates.
 _AT_ONCE = 16
-# Longer files are not images to be fetched whole.
+# Longest file that is fetched whole: larger ones are not images.
 _MOST_FETCHED = 256 * MIB
-# Blocks of an opened file that are kept, and their bytes: headers and indices are read here and there.
+# Bytes of a block of an opened file, and blocks that are cached: headers and indices are read at scattered positions.
 _BLOCK, _BLOCKS = MIB, 4
-# What an opened file holds, with the copy it hands out.
+# Bytes of memory of an opened file: its cached blocks, and the copies that it hands out.
 OPENED_BYTES = (_BLOCKS + 2) * _BLOCK
-# A scheme has two letters or more: one is a Windows drive. Chains of file systems are fsspec's ("simplecache::s3://").
+# A scheme has two letters or more: one is a Windows drive. fsspec chains file systems ("simplecache::s3://").
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://")
 _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Schemes of object stores, whose paths begin with a bucket.
 _STORES = frozenset(("s3", "gs", "abfs", "az"))
-# What file systems call the state of a file, beside its size.
+# Keys under which file systems return the state of a file, besides its size.
 _STATES = ("etag", "last-modified", "lastmodified", "mtime", "updated", "generation", "created", "content-md5")
 
 
 def is_url(source: Any) -> bool:
-    """Return whether it is text that begins with a scheme."""
+    """Return whether a source is a text that begins with a scheme."""
     return isinstance(source, str) and _URL.match(source) is not None
 
 
 def without_query(source: str) -> str:
-    """Return a URL up to its query, which may sign it and hides how the file is called; a path as it is."""
+    """Return a URL up to its query, which would hide the extension of the file; a path as it is."""
     return source.partition("?")[0] if "://" in source and is_url(source) else source
 
 
 def refuse(source: str, kind: str) -> None:
-    """Refuse a URL of a kind of file that is read from disks only."""
+    """Refuse a URL of a format that is read from local files only."""
     if is_url(source):
         raise SourceError(f"{source} is {kind}, which is not read through URLs; download it and give the file.")
 
 
 def is_pattern(url: str) -> bool:
-    """Return whether it stands for what it matches; a question mark does not: it begins the query of a web address."""
+    """Return whether a URL is a glob; a question mark is not one, as it begins the query of a web address."""
     return "*" in url or "[" in url
 
 
 def is_local(url: str) -> bool:
-    """Return whether a URL stands for a file of this machine."""
+    """Return whether a URL names a file of this machine."""
     return url.partition("://")[0].lower() in ("file", "local")
 
 
 def local_path(url: str) -> str:
-    """Return the path that a ``file://`` URL stands for, and any other URL or path as it is."""
+    """Return the path of a ``file://`` URL, and any other URL or path as it is."""
     return str(filesystem(url)[1]) if is_local(url) else url
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system a URL belongs to and its path there."""
+    """Return the fsspec file system of a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
@@ -90,34 +90,34 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return what fsspec's file system for HTTP is told: bounds on waiting, and no compression, which hides lengths."""
+    """Return the options of fsspec's HTTP file system: timeouts, and no compression, which would hide lengths."""
     schemes = [scheme for scheme in ("http", "https") if re.search(rf"(^|:){scheme}://", url)]
     if not schemes:
         return {}
     try:
         from aiohttp import ClientTimeout
     except ImportError:
-        return {}  # fsspec says so itself
+        return {}  # fsspec reports the missing package itself
     timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENT)
     options = {"client_kwargs": {"timeout": timeout}, "headers": {"Accept-Encoding": "identity"}}
     return dict.fromkeys(schemes, options)
 
 
 def first_bytes(url: str, count: int) -> bytes:
-    """Return how a file begins; nothing where there is no file (a folder, a glob)."""
+    """Return the first bytes of a file; nothing if there is no file (a folder, a glob)."""
     fs, path = filesystem(url)
     with suppress(_MissingError), _asking(url):
         if _speaks_http(fs):
             with fs.open(path, block_size=count, cache_type="none", size=count) as file:
                 return bytes(file.read(count))
-        # An object store does not answer that a whole bucket is no file.
+        # An object store raises no error of a missing file for a whole bucket.
         if "/" in path or _STORES.isdisjoint(_protocols(fs)):
             return bytes(fs.cat_file(path, start=0, end=count))
     return b""
 
 
 def exists(url: str) -> bool:
-    """Return whether there is a file, as far as its server says."""
+    """Return whether a file exists, by its server's answer."""
     return _info(url) is not None
 
 
@@ -132,7 +132,7 @@ def _info(url: str) -> dict[str, Any] | None:
 
 
 def file_state(url: str) -> tuple[int, str]:
-    """Size in bytes, and entity tag or time of last change: what tells one state of a file from another, cheaply."""
+    """Return size in bytes, and entity tag or time of last change: a cheap way to detect changes of a file."""
     state = _state_of(_info(url), url)
     if state is None:
         raise _missing(url)
@@ -140,10 +140,10 @@ def file_state(url: str) -> tuple[int, str]:
 
 
 def states(urls: Sequence[str]) -> list[tuple[int, str] | None]:
-    """Return `file_state` of many files, None for those that are not there.
+    """Return `file_state` of many files, None for missing ones.
 
-    From a listing of their folder where its server has one, else 16 at a time. Listings and answers for one file may
-    differ in what they tell: states are compared with others got as they were.
+    They come from a listing of the folder if its server has one, else from 16 requests at a time. A listing and an
+    answer for one file can differ in detail, so only states obtained in the same way are compared.
     """
     folder = common_folder(urls)
     if len(urls) > 1 and folder and is_listed(folder):
@@ -152,7 +152,7 @@ def states(urls: Sequence[str]) -> list[tuple[int, str] | None]:
             fs.invalidate_cache()
             listed = fs.find(path, detail=True)
         infos = {_back(fs, name): info for name, info in listed.items()}
-        if not infos.keys().isdisjoint(urls):  # else these URLs are written in another way
+        if not infos.keys().isdisjoint(urls):  # otherwise the listing spells these URLs differently
             return [_state_of(infos.get(url), url) for url in urls]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda url: _state_of(_info(url), url), urls))
@@ -168,7 +168,7 @@ def _state_of(info: Mapping[str, Any] | None, url: str) -> tuple[int, str] | Non
 
 
 def is_listed(source: str) -> bool:
-    """Return whether listings below a path or URL are complete: those of plain web servers need not be."""
+    """Return whether listings below a path or URL are complete, which plain web servers do not guarantee."""
     return not is_url(source) or not _speaks_http(filesystem(source)[0])
 
 
@@ -189,7 +189,7 @@ def read_into(url: str, start: int, view: memoryview) -> None:
 
 
 def _check_ranges(url: str, size: int) -> None:
-    """Refuse a server that sends whole files when asked for a part: each part would cost all of the file's memory."""
+    """Refuse a server that ignores ranges and sends whole files: each part would need the memory of the whole file."""
     fs, path = filesystem(url)
     if not _speaks_http(fs) or size < 2:
         return
@@ -198,7 +198,7 @@ def _check_ranges(url: str, size: int) -> None:
             file.seek(size - 1)
             file.read(1)
     except SourceError as error:
-        if not isinstance(error.__cause__, ValueError):  # how fsspec says that the answer was not a part
+        if not isinstance(error.__cause__, ValueError):  # fsspec's error for an answer that is not a part
             raise
         raise SourceError(
             f"{url} lies on a server that does not send parts of files (no range requests); download it and give the "
@@ -223,9 +223,9 @@ def fetch(url: str) -> bytes:
 
 
 def matching(url: str) -> list[str]:
-    """URLs of the files that a glob matches or that lie below a folder, sorted; none where there are none.
+    """Return the sorted URLs of the files that a glob matches or that lie below a folder.
 
-    Plain web servers list their folders only where they show pages of links.
+    Plain web servers list a folder only if they show a page of links.
     """
     fs, path = filesystem(url)
     with suppress(_MissingError), _asking(url):
@@ -236,20 +236,20 @@ def matching(url: str) -> list[str]:
 
 
 def _back(fs: Any, path: str) -> str:
-    """Return the URL of a file system's path."""
+    """Return the URL of a path in a file system."""
     url = path if is_url(path) else str(fs.unstrip_protocol(path))
     return url.replace("memory:///", "memory://", 1)
 
 
 def common_folder(urls: Sequence[str]) -> str:
-    """Return the folder that all of these lie in, nothing where they have none in common."""
-    # Not commonpath, which takes one of the two slashes of a scheme away.
+    """Return the deepest folder that contains all URLs, an empty text if there is none."""
+    # commonpath would drop one of the two slashes of a scheme.
     shared = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in urls]).rpartition("/")[0]  # noqa: RUF071
     return shared if is_url(shared) and shared.partition("://")[2] else ""
 
 
 def state_numbers(urls: Sequence[str]) -> list[tuple[int, int]]:
-    """Return sizes in bytes and numbers of the rest of `states`, (-1, -1) for a file that is not there."""
+    """Return `states` as pairs of integers: size in bytes and a digest of the rest; (-1, -1) for a missing file."""
     return [
         (-1, -1) if state is None else (state[0], int.from_bytes(hashlib.sha256(state[1].encode()).digest()[:7], "big"))
         for state in states(urls)
@@ -257,14 +257,14 @@ def state_numbers(urls: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def open_file(url: str) -> io.BufferedReader:
-    """Open a file for reading here and there; blocks of it are fetched and a few of them kept (4 MiB)."""
+    """Open a file for random access; blocks are fetched as needed, and the latest 4 MiB of them cached."""
     from fsspec.spec import AbstractBufferedFile
 
     fs, path = filesystem(url)
     size = file_state(url)[0]
     _check_ranges(url, size)
 
-    # Not `fs.open`: the file of ``memory://`` is one for all who open it, position included.
+    # `fs.open` is avoided: all users of a file of ``memory://`` would share one object and its position.
     class Ranges(AbstractBufferedFile):  # type: ignore[misc]
         def _fetch_range(self, start: int, end: int) -> bytes:
             data = bytearray(min(end, size) - start)
@@ -281,7 +281,7 @@ class _MissingError(SourceError):
 
 @contextmanager
 def _asking(url: str) -> Iterator[None]:
-    """Turn what a file system raises, which is what its libraries do, into one line that names the URL."""
+    """Turn errors of a file system, which can be any of its libraries', into a SourceError that names the URL."""
     try:
         yield
     except SourceError:
@@ -291,9 +291,9 @@ def _asking(url: str) -> Iterator[None]:
 
 
 def _is_missing(error: BaseException) -> bool:
-    """Return whether an error means that there is nothing at a URL, rather than that its server cannot be asked."""
+    """Return whether an error means that nothing exists at a URL, rather than that its server failed."""
     root = _root(error)
-    if hasattr(root, "status"):  # aiohttp's, which fsspec hides behind a FileNotFoundError whatever it says
+    if hasattr(root, "status"):  # aiohttp's error, which fsspec turns into a FileNotFoundError for every status
         return root.status in (404, 410)
     if isinstance(root, (OSError, TimeoutError)):
         return isinstance(root, _MISSING)
@@ -301,7 +301,7 @@ def _is_missing(error: BaseException) -> bool:
 
 
 def failure(url: str, error: BaseException) -> SourceError:
-    """Return the error that says in one line why a URL cannot be read."""
+    """Return the error that tells in one line why a URL cannot be read."""
     if isinstance(error, SourceError):
         return error
     if _is_missing(error):

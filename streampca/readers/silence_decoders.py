@@ -1,7 +1,7 @@
-"""Silences decoding libraries, which would talk over our own one-line errors.
+"""Silencing of decoding libraries, whose messages would bury our own one-line errors.
 
-Pillow warns and tifffile logs a line for every odd tag of a broken file, over a hundred for some; Zarr warns of files
-in a group that are not Zarr's. What matters of it reaches the user as a `SourceError` naming the file.
+Pillow warns and tifffile logs a line for every odd tag of a broken file, over a hundred for some; Zarr warns of foreign
+files in a group. A problem that matters reaches the user as a `SourceError` that names the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Warnings given at these modules only; everyone else's pass.
+# Modules whose warnings are dropped.
 _MODULES = (r"PIL\.", r"tifffile\.", r"zarr\.core\.group", r"astropy\.")
 _LOGGERS = ("tifffile", "PIL")
 
@@ -27,10 +27,10 @@ def _drop(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence those libraries until the last thread inside has left.
+    """Silence the decoding libraries until the last thread leaves the context.
 
-    Counted, not nested: warning filters are one list for all threads, and two threads that restored it in the wrong
-    order would leave it changed for good.
+    Users are counted: warning filters are one list for all threads, and two threads that restored it in the wrong order
+    would leave it changed for good.
     """
     global _users, _caught
     with _lock:

@@ -1,7 +1,7 @@
-"""Sparse matrices and arrays of `scipy.sparse`, of which rows are made dense as they are read.
+"""Sparse matrices and arrays of `scipy.sparse`, whose rows are made dense as they are read.
 
-CSR is read as it is. Every other format is converted to CSR when it is first read, and what that takes is taken off the
-budget: CSC has no rows to slice, and the values of a block of rows would be sought in all of it.
+CSR is read as it is. Every other format is converted to CSR on the first read, which the budget accounts for: CSC has
+no rows to slice, and finding the values of a block of rows would search the whole matrix.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
 from .stored.layout import SampleAxes
 
-_SLICED = 2**18  # values stored in the rows that are sliced at a time: 4 MiB, next to the indices
-_DIGESTED = 2**20  # values that states are made of: 12 MiB, a few milliseconds
+_SLICED = 2**18  # stored values in the rows sliced at a time: 4 MiB with their indices
+_DIGESTED = 2**20  # stored values that states digest: 12 MiB, a few milliseconds
 
 
 def open_sparse(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
@@ -28,7 +28,7 @@ def open_sparse(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxe
 
 
 class SparseArray(StoredArray):
-    """A sparse matrix of the caller's, read as dense boxes; values that are not stored are 0."""
+    """A sparse matrix in the caller's memory, read as dense boxes; values that are not stored are 0."""
 
     chunk_shape = ()
     counts_first = True
@@ -42,7 +42,7 @@ class SparseArray(StoredArray):
         value_bytes = self.dtype.itemsize + np.dtype(np.int64).itemsize
         row = self.shape[-1] if self.shape else 0
         self.decode_bytes = value_bytes * (min(_SLICED, int(matrix.nnz)) + row)
-        if self._csr is None:  # SciPy takes indices of 32 bits, where it can
+        if self._csr is None:  # SciPy uses 32-bit indices where they suffice
             index = 4 if max(self.shape, default=0) < 2**31 and matrix.nnz < 2**31 else 8
             self.converted_bytes = int(matrix.nnz) * (self.dtype.itemsize + index) + index * (self.shape[0] + 1)
 
@@ -54,7 +54,7 @@ class SparseArray(StoredArray):
         self.__dict__.update({"_csr": None, **state, "_lock": threading.Lock()})
 
     def read_into(self, box: Box, out: Array) -> None:
-        """Make rows dense, so many at a time that little of them is copied."""
+        """Make rows dense, as many at a time as hold about `_SLICED` stored values."""
         matrix, (rows, columns) = self._rows(), box
         if columns != slice(0, self.shape[1]):
             matrix = matrix[rows.start : rows.stop, columns]
@@ -78,7 +78,7 @@ class SparseArray(StoredArray):
             return self._csr
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return digests of some of the stored values, by groups of rows; of other formats than CSR of all of it."""
+        """Return digests of some stored values: by groups of rows for CSR, of the whole matrix for other formats."""
         matrix, n = self._matrix, self.shape[0]
         if getattr(matrix, "format", None) != "csr":
             data = getattr(matrix, "data", None)
@@ -96,6 +96,6 @@ class SparseArray(StoredArray):
 
 
 def _digest(values: Array) -> str:
-    """Hash values of a sequence, evenly apart where there are many."""
+    """Hash a sequence of values, or of many values some at equal distances."""
     step = max(1, len(values) // (_DIGESTED // MOST_STATES))
     return digest(np.ascontiguousarray(values[::step]).tobytes())

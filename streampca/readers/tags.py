@@ -18,10 +18,10 @@ class TagRules(NamedTuple):
     Attributes
     ----------
     orientation : bool
-        Whether an image is turned as its orientation tag says (Exif, TIFF).
+        Whether an image is turned by its orientation tag (Exif, TIFF).
     values : bool
-        Whether the values of a TIFF page are those its tags give the stored numbers: black is the lowest even if stored
-        as the highest, less than 8 bits are scaled to 8, and numbers that stand for no value are NaN.
+        Whether the stored numbers of a TIFF page are converted by its tags: black becomes the lowest value even if it
+        is stored as the highest, less than 8 bits are scaled to 8, and numbers that represent no value become NaN.
     """
 
     orientation: bool = True
@@ -44,12 +44,12 @@ class TagRules(NamedTuple):
         return f"{turned}, values {self.record()['values']}"
 
 
-# What versions did that recorded nothing.
+# Rules of versions that recorded none.
 BEFORE = TagRules(orientation=False, values=False)
 
 
 def check_reading(collection: Collection, provenance: Mapping[str, Any], model: str) -> None:
-    """Refuse a collection of image files that was opened to be read otherwise than those a model was fitted on."""
+    """Refuse a collection of image files that follows other tags than the files a model was fitted on."""
     fitted = fitted_reading(provenance)
     if fitted is None or collection.reading is None or (reading := TagRules.of(collection.reading)) == fitted:
         return
@@ -60,7 +60,7 @@ def check_reading(collection: Collection, provenance: Mapping[str, Any], model: 
 
 
 def fitted_reading(provenance: Mapping[str, Any]) -> TagRules | None:
-    """Return how the image files that a model was fitted on were read; None where there were none, or nobody knows."""
+    """Return the rules by which the image files of a fit were read; None if there were none, or it is unknown."""
     if "streampca" not in provenance:
         return None
     record = provenance.get("reading", BEFORE.record())

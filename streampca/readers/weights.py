@@ -15,16 +15,16 @@ Float64 = npt.NDArray[np.float64]
 
 
 def weights_of(column: Any, collection: Collection, half_life: float | None = None) -> Float64 | None:
-    """Return the weight of each sample of a whole collection, shape (n,); None where there are none.
+    """Return the weight of each sample of a whole collection, shape (n,); None for equal weights.
 
     Parameters
     ----------
     column
-        Weights, as `open_column` takes them; None where all samples count once.
+        Weights in any form that `open_column` accepts; None if all samples count once.
     collection : Collection
         The samples.
     half_life : float, optional
-        Samples after which a sample counts half as much.
+        Number of samples after which a sample counts half as much.
     """
     weights = faded(weights_of_batch(column, collection), collection.n_samples, half_life)
     if weights is None:
@@ -40,7 +40,10 @@ def weights_of(column: Any, collection: Collection, half_life: float | None = No
 
 
 def weights_of_batch(column: Any, collection: Collection) -> Float64 | None:
-    """Return the weight of each of some samples, to which others come, shape (n,); None where there are none."""
+    """Return the weight of each sample of one batch among others, shape (n,); None for equal weights.
+
+    A batch alone can have weights that are all zero.
+    """
     if column is None:
         return None
     column_values = open_column(column, collection)
@@ -58,7 +61,7 @@ def weights_of_batch(column: Any, collection: Collection) -> Float64 | None:
 
 
 def faded(weights: Float64 | None, n: int, half_life: float | None) -> Float64 | None:
-    """Return the weights of n samples, each times 2^(-m / half_life) for the m samples that come after it."""
+    """Return the weights of n samples, each multiplied by 2^(-m / half_life) for the m samples after it."""
     if half_life is None:
         return weights
     after = np.exp2(-np.arange(n - 1, -1, -1) / half_life)
@@ -66,10 +69,10 @@ def faded(weights: Float64 | None, n: int, half_life: float | None) -> Float64 |
 
 
 def total_of(weights: Float64 | None) -> float | None:
-    """Return the sum of the weights, None where there are none."""
+    """Return the sum of the weights, None without weights."""
     return None if weights is None else float(weights.sum())
 
 
 def weights_digest(weights: Float64 | None) -> str | None:
-    """Return a short digest of the weights, None where there are none."""
+    """Return a short digest of the weights, None without weights."""
     return None if weights is None else digest(weights.tobytes())
