@@ -1,9 +1,9 @@
-"""Whole chunks of gzip HDF5, decoded outside HDF5's lock: on several cores, and by libdeflate.
+"""Decoding of whole chunks of gzip HDF5 outside HDF5's lock: on several cores, and by libdeflate.
 
-HDF5 decodes one chunk at a time in one process. Here it only hands out the stored bytes; what it did to them in
-writing, shuffling, deflating and adding a checksum, is undone by imagecodecs and numpy, which let other threads run
-meanwhile. 16 x 64 x 64 uint16 a chunk, HDF5 against one and two threads: 0.045, 0.019 and 0.011 s for 16 MiB, shuffled;
-0.101, 0.042 and 0.023 s, not shuffled.
+HDF5 decodes one chunk at a time in one process. Here it only returns the stored bytes; shuffling, deflating and the
+checksum are undone by imagecodecs and numpy, which let other threads run meanwhile. With chunks of 16 x 64 x 64 uint16,
+HDF5, one thread and two threads took 0.045, 0.019 and 0.011 s for 16 MiB, shuffled; 0.101, 0.042 and 0.023 s, not
+shuffled.
 
 The filters are those of https://support.hdfgroup.org/documentation/hdf5/latest/_f_i_l_t_e_r.html.
 """
@@ -28,29 +28,29 @@ from .collection import Array
 from .hdf5_content import holds_plain_numbers
 from .stored.array_boxes import Box
 
-# It takes any buffers, and its annotations name few.
+# imagecodecs accepts any buffer, but its annotations name few types.
 _codecs: Any = imagecodecs
 _DEFLATE, _SHUFFLE, _FLETCHER32 = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
 _OURS = frozenset((_DEFLATE, _SHUFFLE, _FLETCHER32))
-_CHECKSUM = 4  # bytes, after what they are of
-# Of smaller chunks HDF5 decodes several in the time that Python needs to see to one.
+_CHECKSUM = 4  # bytes, after the bytes that it covers
+# Smallest chunk in bytes that is decoded here: HDF5 decodes several smaller ones in the time Python takes for one.
 _LEAST = 8192
-# Most bytes that deflate packs into one (https://zlib.net/zlib_tech.html); growth that needs no look; bytes at a time.
+# Largest ratio of deflate (https://zlib.net/zlib_tech.html); growth that is not checked; bytes inflated at a time.
 _MOST_DEFLATED, _HARMLESS, _AT_ONCE = 1032, 8 * MIB, 2**16
 
 
 @dataclass(frozen=True)
 class ChunkDecoder:
-    """Undoes the filters of chunks.
+    """Decoder that undoes the filters of chunks.
 
     Attributes
     ----------
     shape : tuple of int
-        Of a chunk.
+        Shape of a chunk.
     dtype : numpy.dtype
-        Of its values, in the byte order of the file.
+        Dtype of its values, in the byte order of the file.
     filters : tuple of int
-        HDF5's numbers of what was done in writing, in that order.
+        HDF5's numbers of the filters, in the order of writing.
     """
 
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class ChunkDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """Most bytes that one thread holds: a chunk before and after a filter, none of which lengthens it."""
+        """Most bytes that one thread holds: a chunk before and after a filter, as no filter lengthens it."""
         return 2 * (self.chunk_bytes + _CHECKSUM)
 
     def read(self, dataset: Any, at: tuple[int, ...]) -> Array | None:
@@ -73,13 +73,13 @@ class ChunkDecoder:
         Returns
         -------
         ndarray or None
-            None for a chunk that was never written, is damaged, or is not what the dataset's filters say: HDF5 has to
-            say what there is.
+            None for a chunk that was never written, is damaged, or disagrees with the dataset's filters: HDF5 then
+            reads or reports it.
         """
         try:
             skipped, stored = dataset.id.read_direct_chunk(at)
             held = [stored]
-            del stored  # so that `decoded` can let go of it once it is inflated
+            del stored  # so that `decoded` can free it once it is inflated
             return self.decoded(held, skipped)
         except (ValueError, RuntimeError, OSError):  # the codecs' errors are RuntimeErrors
             self._check_size(dataset, at)
@@ -91,7 +91,7 @@ class ChunkDecoder:
         HDF5 would inflate all of it, up to 1032 times its stored bytes.
         """
         if self.filters[-1] != _DEFLATE:
-            return  # a checksum after it, which HDF5 will find wrong, or bytes in their order
+            return  # a checksum at the end, which HDF5 checks itself, or shuffled bytes
         with contextlib.suppress(RuntimeError, OSError, zlib.error):
             skipped, stored = dataset.id.read_direct_chunk(at)
             inflated = b"" if skipped else zlib.decompressobj().decompress(stored, self.chunk_bytes + _CHECKSUM + 1)
@@ -99,7 +99,7 @@ class ChunkDecoder:
                 raise too_large(dataset, at, self.chunk_bytes)
 
     def decoded(self, stored: list[bytes], skipped: int) -> Array:
-        """Undo the filters of one chunk, taken out of a list, those left out whose bits are set in `skipped`."""
+        """Undo the filters of one chunk, which is removed from the list; bits of `skipped` mark filters not applied."""
         data = np.frombuffer(stored.pop(), np.uint8)
         for position, number in reversed(list(enumerate(self.filters))):
             if skipped >> position & 1:
@@ -117,7 +117,7 @@ class ChunkDecoder:
 
 
 class ChunkSizes:
-    """Check of the chunks that HDF5 decodes: it would read a chunk of any size, and inflate it to any size.
+    """Check of the chunks that HDF5 decodes: HDF5 itself reads chunks of any size, and inflates them to any size.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class ChunkSizes:
         self._checked: set[tuple[int, ...]] = set()
 
     def check(self, dataset: Any, box: Box) -> None:
-        """Refuse the chunks of a box that are stored as, or inflate to, many more bytes than their values take.
+        """Refuse chunks of a box that are stored as, or inflate to, many more bytes than their values have.
 
         A chunk is inflated here only if it could grow by more than `_HARMLESS` bytes, and only once.
 
@@ -161,7 +161,7 @@ class ChunkSizes:
         for number in reversed(self._filters[position + 1 :]):
             if number == _SHUFFLE:
                 stored = _unshuffled(np.frombuffer(stored, np.uint8), self._itemsize).tobytes()
-            elif number != _FLETCHER32:  # whose sum follows, and is left over here
+            elif number != _FLETCHER32:  # its sum at the end is ignored by the inflation
                 return False
         return _inflated_size(stored, 2 * self._values + _HARMLESS) > 2 * self._values + _HARMLESS
 
@@ -175,21 +175,21 @@ def too_large(dataset: Any, at: tuple[int, ...], values: int) -> SourceError:
 
 
 def _inflated_size(stored: bytes, most: int) -> int:
-    """Return the bytes that deflated ones inflate to, or some number above `most`; holds little of them at a time."""
+    """Return the inflated size of deflated bytes, or a number above `most`; holds `_AT_ONCE` bytes at a time."""
     decoder, size = zlib.decompressobj(), 0
     try:
         for start in range(0, len(stored), _AT_ONCE):
-            left = stored[start : start + _AT_ONCE]
-            while left and size <= most and not decoder.eof:
-                size += len(decoder.decompress(left, _AT_ONCE))
-                left = decoder.unconsumed_tail
+            rest = stored[start : start + _AT_ONCE]
+            while rest and size <= most and not decoder.eof:
+                size += len(decoder.decompress(rest, _AT_ONCE))
+                rest = decoder.unconsumed_tail
     except zlib.error:
-        pass  # HDF5 will find it, too
+        pass  # HDF5 reports it when it decodes the chunk
     return size
 
 
 def chunk_decoder(dataset: Any, dtype: np.dtype[Any]) -> ChunkDecoder | None:
-    """Return what decodes the chunks of a dataset; None where HDF5 has to, or is as fast."""
+    """Return the decoder for the chunks of a dataset; None where HDF5 has to decode them, or is as fast."""
     plist = dataset.id.get_create_plist()
     if plist.get_layout() != h5py.h5d.CHUNKED or not holds_plain_numbers(dataset, dtype):
         return None
@@ -199,7 +199,7 @@ def chunk_decoder(dataset: Any, dtype: np.dtype[Any]) -> ChunkDecoder | None:
         return None
     if any(number == _SHUFFLE and options != (dtype.itemsize,) for number, _, options, _ in filters):
         return None
-    # Builds of imagecodecs may lack some.
+    # Some builds of imagecodecs lack codecs.
     if not _codecs.DEFLATE.available or (_FLETCHER32 in numbers and not _codecs.H5CHECKSUM.available):
         return None
     decoder = ChunkDecoder(tuple(dataset.chunks), dtype, numbers)
@@ -207,14 +207,14 @@ def chunk_decoder(dataset: Any, dtype: np.dtype[Any]) -> ChunkDecoder | None:
 
 
 def whole_chunks(box: Box, chunks: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[tuple[Box, bool]]:
-    """Cut a box of an array of `shape` into slabs that hold parts of chunks, and what holds whole ones.
+    """Cut a box of an array of `shape` into slabs of partial chunks and one box of whole chunks.
 
     Yields
     ------
     part : tuple of slice
-        Where it lies in the array; no chunk is in two parts.
+        Box in the array; no chunk is in two parts.
     whole : bool
-        Whether it begins at the edge of a chunk, and ends at one or at the array's end, on every axis.
+        Whether the part begins at the edge of a chunk, and ends at one or at the array's end, along every axis.
     """
     inner = []
     for part, side, length in zip(box, chunks, shape, strict=True):
@@ -231,7 +231,7 @@ def whole_chunks(box: Box, chunks: tuple[int, ...], shape: tuple[int, ...]) -> I
 
 
 def _checked(data: Array) -> Array:
-    """Bytes without the checksum that follows them."""
+    """Return the bytes without the checksum at their end; refuse a wrong one."""
     values = data[:-_CHECKSUM]
     if _codecs.h5checksum_fletcher32(values) != int(data[-_CHECKSUM:].view("<u4")[0]):
         raise ValueError("the checksum is wrong")
@@ -239,10 +239,10 @@ def _checked(data: Array) -> Array:
 
 
 def _unshuffled(data: Array, size: int) -> Array:
-    """Bytes of values in their order; what is left over of the last value was not shuffled."""
+    """Return shuffled bytes in the order of values; the bytes of an incomplete last value are not shuffled."""
     count = data.size // size
     values = np.empty_like(data)
-    # Each byte of the values as a field of its own: twice as fast as transposing.
+    # Each byte of a value as a field of its own: twice as fast as transposing.
     fields = values[: count * size].view([(str(byte), np.uint8) for byte in range(size)])
     for byte, plane in enumerate(data[: count * size].reshape(size, count)):
         fields[str(byte)] = plane

@@ -1,6 +1,6 @@
-"""HDF5 datasets that grow: number of their entries that are written, and states of their first entries.
+"""HDF5 datasets that grow: the number of written entries, and the states of the first entries.
 
-A writer that keeps a file in SWMR mode (single writer, multiple readers) lets others read it meanwhile:
+A writer that keeps a file in SWMR mode (single writer, multiple readers) lets others read it at the same time:
 https://support.hdfgroup.org/documentation/hdf5/latest/_s_w_m_r___u_g.html. Flags in the first bytes of a file
 tell the mode: https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html.
 """
@@ -20,16 +20,16 @@ from .collection import Array, State, digest, group_size
 from .stored.value_digests import named_rows, spread_rows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_PLACES = (0, 512, 1024, 2048, 4096, 8192)  # offsets of the signature, as a file may begin with a user block
+_PLACES = (0, 512, 1024, 2048, 4096, 8192)  # offsets of the signature, as a file can begin with a user block
 _WRITING, _SWMR = 1, 4  # bits of the flags
 _LEAST_VERSION = 3  # of the superblock; files of earlier versions have no flags
-# Bytes of stored chunks that are digested, which takes 10 ms, as with arrays in memory; and the least number of chunks.
+# Bytes of stored chunks that are digested, which takes 10 ms, as for arrays in memory; and the least number of chunks.
 _BYTES, _CHUNKS = 16 * MIB, 16
-_ROWS = 16  # entries digested of a last chunk that is not full
+_ROWS = 16  # digested entries of a last chunk that is not full
 
 
 class Mode(NamedTuple):
-    """Flags of a file: if it can grow while it is read, if it is open for writing, and if that is in SWMR mode."""
+    """Flags of a file: it can grow while it is read, it is open for writing, and it is open in SWMR mode."""
 
     can_grow: bool = False
     is_written: bool = False
@@ -37,7 +37,7 @@ class Mode(NamedTuple):
 
 
 def mode_of(path: str) -> Mode:
-    """Read the mode of a file from its first bytes: HDF5 would lock it, and its writer could not open it then."""
+    """Read the mode of a file from its first bytes: HDF5 would lock it, so that its writer could not open it."""
     try:
         with open_regular(path) as file:
             for place in _PLACES:
@@ -54,8 +54,8 @@ def mode_of(path: str) -> Mode:
 def ways_to_open(mode: Mode) -> list[dict[str, Any]]:
     """Return options of `h5py.File` to try in order.
 
-    A file that can grow is not locked, so that its writer can open it at any time. All handles of one process must have
-    been opened in the same way: others are tried for those that are open already.
+    A file that can grow is not locked, so that its writer can open it at any time. All handles of one process must be
+    opened with the same options: the later ones match handles that are open already.
     """
     growing, still = {"swmr": True, "locking": False}, {"locking": False}
     if not mode.can_grow:
@@ -64,24 +64,24 @@ def ways_to_open(mode: Mode) -> list[dict[str, Any]]:
 
 
 def stored_chunks(dataset: Any) -> Array:
-    """Return the stored chunks in the order of their corners: corner, place in the file, bytes, filters left out.
+    """Return the stored chunks in the order of their corners: corner, offset in the file, bytes, filter mask.
 
-    One pass over the index, 2 to 15 us a chunk, where asking for each takes time that grows with their number.
+    One pass over the index takes 2 to 15 us a chunk; a query for one chunk takes time that grows with their number.
     """
-    found, axes = array("q"), len(dataset.shape)
+    numbers, axes = array("q"), len(dataset.shape)
 
     def add(chunk: Any) -> None:
-        found.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size, chunk.filter_mask))
+        numbers.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size, chunk.filter_mask))
 
     dataset.id.chunk_iter(add)
-    chunks = np.array(found, np.int64).reshape(-1, axes + 3)
+    chunks = np.array(numbers, np.int64).reshape(-1, axes + 3)
     return chunks[np.lexsort(chunks[:, axes - 1 :: -1].T)] if len(chunks) else chunks
 
 
 def written_entries(dataset: Any, first: int) -> int:
-    """Return how many entries along axis 0 have at least begun to be written; the `first` are known to have.
+    """Return the number of leading entries along axis 0 whose writing has begun; for the first `first` it is known.
 
-    Entries count up to the first row of chunks of which one is not stored, without last ones that hold the fill value.
+    Entries count up to the first row of chunks with a missing one, without trailing entries that hold the fill value.
     """
     shape, sides = dataset.shape, dataset.chunks
     count, *others = (-(-length // side) for length, side in zip(shape, sides, strict=True))
@@ -94,17 +94,17 @@ def written_entries(dataset: Any, first: int) -> int:
 
 
 def growing_states(dataset: Any, length: int, label: str) -> list[State]:
-    """Return states of runs of chunks along axis 0 in which the first `length` entries lie.
+    """Return states of runs of chunks along axis 0 that hold the first `length` entries.
 
-    A state covers place and size of every chunk and the bytes of some. A last chunk that is not full is written anew
-    when entries are added, so its state covers some of the values.
+    A state covers offset and size of every chunk and the bytes of some. A last chunk that is not full is rewritten when
+    entries are added, so its state covers some of its values instead.
     """
     side, chunks = dataset.chunks[0], stored_chunks(dataset)
     full, axes = length // side, len(dataset.shape)
     chunks = chunks[: np.searchsorted(chunks[:, 0], full * side)]
     mean = max(1, int(chunks[:, axes + 1].mean())) if len(chunks) else 1
     read = set(spread_rows(len(chunks), max(_CHUNKS, _BYTES // mean)).tolist()) if len(chunks) else set()
-    found, size = [], group_size(-(-length // side))
+    states, size = [], group_size(-(-length // side))
     for start in range(0, full, size):
         stop = min(start + size, full)
         begin, end = np.searchsorted(chunks[:, 0], (start * side, stop * side)).tolist()
@@ -112,15 +112,15 @@ def growing_states(dataset: Any, length: int, label: str) -> list[State]:
         for at in range(begin, end):
             if at in read:
                 values.update(dataset.id.read_direct_chunk(tuple(chunks[at, :axes].tolist()))[1])
-        found.append(State(start * side, named_rows(start * side, stop * side, label), values.hexdigest()))
+        states.append(State(start * side, named_rows(start * side, stop * side, label), values.hexdigest()))
     if length > full * side:
-        some = spread_rows(length - full * side, _ROWS) + full * side
-        digests = [hashlib.sha256(dataset[int(row)].tobytes()).hexdigest() for row in some]
-        found.append(State(full * side, named_rows(full * side, length, label), digest(digests)))
-    return found
+        digested = spread_rows(length - full * side, _ROWS) + full * side
+        digests = [hashlib.sha256(dataset[int(row)].tobytes()).hexdigest() for row in digested]
+        states.append(State(full * side, named_rows(full * side, length, label), digest(digests)))
+    return states
 
 
 def _is_fill(values: Array, fill: Any) -> bool:
-    """Return whether all values are the fill value, which may be NaN."""
+    """Return whether all values are the fill value, which can be NaN."""
     same = np.isnan(values) if np.isnan(fill) else values == fill
     return bool(np.all(same))

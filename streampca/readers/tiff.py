@@ -40,11 +40,11 @@ from .tags import TagRules
 from .threads import for_each
 from .tiff_axes import check_place, coordinates_of
 
-# Pages looked at on opening; the others are checked when they are decoded.
+# Pages checked on opening; the others are checked when they are decoded.
 _LOOKED_AT = 64
-# What tifffile keeps of a page that it has passed: its offset in the file, as one of Python's numbers in a list.
+# Bytes that tifffile keeps of every page it has passed: the offset in the file, as a Python number in a list.
 _PAGE_INDEX = 48
-# Tags that say of which kind a page is, bits of the first, and the types a whole number may have.
+# Tags that give the kind of a page, bits of the first, and the TIFF types of whole numbers.
 _NEW_SUBFILE_TYPE, _SUBFILE_TYPE = 254, 255
 _REDUCED, _MASK = 1, 4
 _BESIDE = _REDUCED | _MASK
@@ -72,7 +72,7 @@ def open_tiff(
         first = _picture(page, source, reading)
         place = first.place
         if not is_checked(coordinates):
-            first = first._replace(place=None)  # with which that of other pages is compared
+            first = first._replace(place=None)  # so that the places of other pages are not compared
         array: StoredArray
         flat = _flat(tiff, first, leading, source, reading) if order is None else None
         if flat is None:
@@ -83,33 +83,33 @@ def open_tiff(
         else:
             array = flat
         dims = (*names, "y", "x", "channel" if place is None else BAND)[: len(names) + len(first.shape)]
-        known = coordinates_of(tiff, dims, array.shape)
+        positions = coordinates_of(tiff, dims, array.shape)
         if place is not None:
-            known |= place.coordinates(*first.shape[:2])
-    collection = TiffCollection(array, known, source=source, dims=dims, **axes)
+            positions |= place.coordinates(*first.shape[:2])
+    collection = TiffCollection(array, positions, source=source, dims=dims, **axes)
     collection.reading = reading.record()
     return collection
 
 
 class _Seen(SampleAxes, total=False):
-    """Names of the axes of an array, and how it is seen as samples."""
+    """Options of `ArrayCollection`: names of an array's axes, and its layout as samples."""
 
     dims: Sequence[str] | None
 
 
 class TiffCollection(ArrayCollection):
-    """The pages of a TIFF file as samples, with the positions of pixels that ImageJ and OME keep in it."""
+    """The pages of a TIFF file as samples, with the positions of pixels from metadata of ImageJ and OME."""
 
     def __init__(
-        self, array: StoredArray, known: Mapping[str, Coordinate], *, source: str, **about: Unpack[_Seen]
+        self, array: StoredArray, positions: Mapping[str, Coordinate], *, source: str, **about: Unpack[_Seen]
     ) -> None:
-        self._known, self._pages = known, array
+        self._positions, self._pages = positions, array
         super().__init__(array, source=source, **about)
 
     def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
-        """Lay out pages as samples; bands, which count none, belong to them."""
+        """Lay out pages as samples; bands do not count samples but belong to them."""
         if BAND in self.dims and axes.get("sample_axes") is None:
-            dropped = {axis for axis, taken in (axes.get("select") or {}).items() if not isinstance(taken, slice)}
+            dropped = {axis for axis, entry in (axes.get("select") or {}).items() if not isinstance(entry, slice)}
             numbers = {axis % len(shape) if isinstance(axis, int) else axis for axis in dropped}
             sides = [name for at, name in enumerate(self.dims) if name in (*SIDES, BAND) and not {at, name} & numbers]
             axes = {**axes, "sample_axes": sides}
@@ -118,10 +118,10 @@ class TiffCollection(ArrayCollection):
     @property
     def stored_coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates along the axes of the pages, by name."""
-        return self._known
+        return self._positions
 
-    def _default_axes(self, kept: Sequence[int]) -> DefaultAxes:
-        return page_axes(kept, self.dims)
+    def _default_axes(self, axes: Sequence[int]) -> DefaultAxes:
+        return page_axes(axes, self.dims)
 
     def where(self, index: int) -> str:
         """Name the page, counted from 1 as viewers do."""
@@ -129,7 +129,7 @@ class TiffCollection(ArrayCollection):
         leading = array.shape[: self.dims.index("y")]
         place: dict[int, Any] = dict(enumerate(self.layout.index)) | self.layout.place(index)
         if any(isinstance(place[axis], slice) for axis in range(len(leading))):
-            return super().where(index)  # some axis that counts pages is part of the sample
+            return super().where(index)  # the sample spans several pages
         at = tuple(place[axis] for axis in range(len(leading)))
         page = array.page_at(at) if isinstance(array, TiffPages) else _number(at, leading)
         return f"{self.source}, page {page + 1}"
@@ -138,7 +138,7 @@ class TiffCollection(ArrayCollection):
 class TiffPages(Reopening, StoredArray):
     r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels])."""
 
-    encoded = True  # plain pages too: tifffile copies each several times, at a decoder's speed
+    encoded = True  # also plain pages: tifffile copies each several times, at the speed of a decoder
     _tiff: Any  # opened on first use
     _lock: threading.Lock
 
@@ -154,16 +154,16 @@ class TiffPages(Reopening, StoredArray):
     ) -> None:
         self._path, self._leading, self._order, self._reading, self._no_data = path, leading, order, reading, no_data
         self._files = FileStates((path,))
-        self._page, self.dtype = page._replace(load=_nothing), page.dtype
+        self._page, self.dtype = page._replace(load=_no_decoder), page.dtype
         self.shape = (*leading, *page.shape)
         self.chunk_shape = (*(1 for _ in leading), *page.shape)
-        # Each thread: the page as stored, decoded, and converted, its tags and the decoder's buffers.
+        # Every thread holds a page as stored, decoded and converted, its tags and the decoder's buffers.
         self.decode_bytes = machine.cores() * (3 * math.prod(page.shape) * page.dtype.itemsize + MIB)
         self.decode_bytes += _PAGE_INDEX * pages + (remote.OPENED_BYTES if remote.is_url(path) else 0)
         self._forget()
 
     def read_into(self, box: Box, out: Array) -> None:
-        """Decode each page of the box, some at a time."""
+        """Decode each page of the box, several at a time."""
         places = list(product(*(range(part.start, part.stop) for part in box[: len(self._leading)])))
         starts = [part.start for part in box[: len(self._leading)]]
 
@@ -176,14 +176,14 @@ class TiffPages(Reopening, StoredArray):
             for_each(read_one, len(places), math.prod(self._page.shape) * self.dtype.itemsize)
 
     def page_at(self, place: tuple[int, ...]) -> int:
-        """Return the number, from 0, of the page at a place on the axes that count pages."""
+        """Return the number, from 0, of the page at an index along the axes that count pages."""
         number = _number(place, self._leading)
         return number if self._order is None else int(self._order[number])
 
     def _decode(self, number: int) -> Array:
         with decoding(f"{self._path}, page {number + 1}"):
             tiff = self._open()
-            with tiff.filehandle.lock:  # decoding threads read under it too: they all move one file position
+            with tiff.filehandle.lock:  # decoding threads use it too, as all share one file position
                 picture = _picture(tiff.pages[number], self._path, self._reading, self._no_data)
             _check_alike(picture, self._page, self._path, number)
             return picture.load()
@@ -196,9 +196,9 @@ class TiffPages(Reopening, StoredArray):
             return self._tiff
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the state of the file, with which of its tags are followed."""
+        """Return the state of the file, combined with the rules for its tags."""
         followed = tuple(self._reading)
-        return [each._replace(state=digest(each.state, followed)) for each in self._files.states(now=now)]
+        return [state._replace(state=digest(state.state, followed)) for state in self._files.states(now=now)]
 
     def _forget(self) -> None:
         self._tiff, self._lock = None, threading.Lock()
@@ -222,7 +222,7 @@ def opened_page(path: str, reading: TagRules) -> Iterator[OpenedImage]:
 
 
 def has_pages(path: str) -> bool:
-    """Return whether a TIFF file holds several images; one that cannot be read will say so when it is."""
+    """Return whether a TIFF file holds several images; a file that cannot be read is reported when it is read."""
     try:
         with _opened(path) as tiff:
             return _images(tiff, path) > 1
@@ -231,7 +231,7 @@ def has_pages(path: str) -> bool:
 
 
 def _images(tiff: Any, path: str) -> int:
-    # One plane of a series that is spread over files, as microscopes write, is one image too.
+    # A file with one plane of a series that spans files, as microscopes write, is one image, too.
     alone = len(_full_pages(tiff)) == 1 and len(_ome_files(tiff)) > 1
     return 1 if alone else math.prod(_stack(tiff, path).leading)
 
@@ -245,7 +245,7 @@ def _tiff_file(path: str) -> Any:
 
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
-    tiff: Any  # tifffile's own types say None for what is set once pages are counted
+    tiff: Any  # tifffile's types allow None for attributes that are set once pages are counted
     with decoding(path), _tiff_file(path) as tiff:
         if len(tiff.pages) == 0:
             raise SourceError(f"{path} is a TIFF file without a readable page; it is damaged, copy it again.")
@@ -259,35 +259,35 @@ def _opened(path: str) -> Iterator[Any]:
 
 
 class _Stack(NamedTuple):
-    """Lengths and names of the axes that count pages, and the number of the page at each place if not in order."""
+    """Lengths and names of the axes that count pages, and the page number at each index if pages are not in order."""
 
     leading: tuple[int, ...]
     names: tuple[str, ...]
     order: Array | None = None
 
     def page(self, place: int) -> int:
-        """Return the number of the page at a place, counted in C order."""
+        """Return the number of the page at a flat index in C order."""
         return place if self.order is None else int(self.order[place])
 
 
 def _stack(tiff: Any, path: str) -> _Stack:
-    """Say how pages are counted, as the file's own metadata do where they can be followed."""
+    """Return the axes that count pages, by the file's metadata if the pages agree with them."""
     full = _full_pages(tiff)
     pages, among_others = len(full), full if len(full) < len(tiff.pages) else None
     if not (tiff.is_imagej or tiff.is_ome or tiff.is_shaped):
         return _Stack((pages,), ("page",), among_others)
     files = _ome_files(tiff)
     if len(files) > 1:
-        some = ", ".join(files[:3]) + ", ..." * (len(files) > 3)
+        examples = ", ".join(files[:3]) + ", ..." * (len(files) > 3)
         raise SourceError(
-            f"{path} is one of {len(files)} files of an OME series ({some}); "
+            f"{path} is one of {len(files)} files of an OME series ({examples}); "
             "save the series as one file, as by Bio-Formats' bfconvert."
         )
     for name in files:
         check_kind(os.path.join(os.path.dirname(path), name))  # opened to find the series
     series = tiff.series[0]
-    own = len(tiff.pages[int(full[0])].shape)
-    leading, letters = tuple(series.shape[:-own]), series.axes[:-own]
+    image_axes = len(tiff.pages[int(full[0])].shape)
+    leading, letters = tuple(series.shape[:-image_axes]), series.axes[:-image_axes]
     announced = max(math.prod(leading), int((tiff.imagej_metadata or {}).get("images", 0)) if tiff.is_imagej else 0)
     if announced > pages and (series.dataoffset is None or announced > math.prod(leading)):
         raise SourceError(
@@ -296,17 +296,17 @@ def _stack(tiff: Any, path: str) -> _Stack:
         )
     if among_others is not None and not tiff.is_ome and math.prod(leading) != pages:
         return _Stack((pages,), ("page",), among_others)
-    known = all(letter in _NAMES for letter in letters)
-    if leading and len(tiff.series) == 1 and known and series.axes[-own:] == tiff.pages[0].axes:
+    named_axes = all(letter in _NAMES for letter in letters)
+    if leading and len(tiff.series) == 1 and named_axes and series.axes[-image_axes:] == tiff.pages[0].axes:
         order = _ome_order(series, path) if tiff.is_ome else among_others
         return _Stack(leading, tuple(_NAMES[letter] for letter in letters), order)
     return _Stack((max(pages, math.prod(leading)),), ("page",), among_others)
 
 
 def _full_pages(tiff: Any) -> Array:
-    """Return the numbers of the pages that are images, in order: not those of another's reduced copies or masks.
+    """Return the numbers of the pages that are images, in order, without reduced copies and masks of other pages.
 
-    Where every page says that it is one of these, which some writers do, all are returned.
+    Some writers mark every page as one of these; then all are returned.
     """
     count = len(tiff.pages)
     if count == 1:
@@ -316,7 +316,7 @@ def _full_pages(tiff: Any) -> Array:
 
 
 def _subfile_types(tiff: Any) -> Iterator[int]:
-    """Read each page's subfile type (tag 254, or the older 255); parsing all of its tags would take 20 times longer."""
+    """Yield each page's subfile type (tag 254, or the older 255); parsing all its tags would take 20 times longer."""
     format_, file = tiff.tiff, tiff.filehandle
     entry = struct.Struct(format_.tagformat1 + format_.offsetformat[1:])  # code, type, count
     offset = tiff.pages.first.offset
@@ -324,24 +324,24 @@ def _subfile_types(tiff: Any) -> Iterator[int]:
         file.seek(offset)
         (tags,) = struct.unpack(format_.tagnoformat, file.read(format_.tagnosize))
         table = file.read(tags * format_.tagsize + format_.offsetsize)
-        found = {}
+        types = {}
         for at in range(tags):
             start = at * format_.tagsize
             code, kind, _ = entry.unpack_from(table, start)
             if code in (_NEW_SUBFILE_TYPE, _SUBFILE_TYPE) and kind in _WHOLE:
-                found[code] = struct.unpack_from(format_.byteorder + _WHOLE[kind], table, start + entry.size)[0]
-        yield found.get(_NEW_SUBFILE_TYPE) or (_REDUCED if found.get(_SUBFILE_TYPE) == 2 else 0)
+                types[code] = struct.unpack_from(format_.byteorder + _WHOLE[kind], table, start + entry.size)[0]
+        yield types.get(_NEW_SUBFILE_TYPE) or (_REDUCED if types.get(_SUBFILE_TYPE) == 2 else 0)
         (offset,) = struct.unpack(format_.offsetformat, table[-format_.offsetsize :])
 
 
 def _ome_files(tiff: Any) -> list[str]:
-    """Names of the files that an OME file says its images are in, where it names them."""
-    found = re.findall(r"""FileName\s*=\s*(?:"([^"]*)"|'([^']*)')""", tiff.ome_metadata or "") if tiff.is_ome else []
-    return sorted({html.unescape("".join(name)) for name in found})
+    """Return the names of the files that an OME file's metadata assign its images to."""
+    matches = re.findall(r"""FileName\s*=\s*(?:"([^"]*)"|'([^']*)')""", tiff.ome_metadata or "") if tiff.is_ome else []
+    return sorted({html.unescape("".join(name)) for name in matches})
 
 
 def _ome_order(series: Any, path: str) -> Array | None:
-    """Return the number of the page at each place of an OME series; None where that is the order of the file."""
+    """Return the page number at each index of an OME series; None if pages are in the order of the file."""
     order = np.array([-1 if page is None else page.index for page in series.pages], np.int64)
     if (order < 0).any():
         place = np.unravel_index(
@@ -356,7 +356,7 @@ def _ome_order(series: Any, path: str) -> Array | None:
 
 
 def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, reading: TagRules) -> StoredArray | None:
-    """Return the whole file as one run of plain values, where it is one."""
+    """Return the whole file as one array of plain values, None if it is not stored as one run of them."""
     page = tiff.pages[0]
     series = tiff.series[0] if tiff.is_imagej or tiff.is_shaped else None
     if series is None or series.dataoffset is None or series.size != math.prod((*leading, *first.shape)):
@@ -378,13 +378,13 @@ def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, re
     return flat if packing is None else Unpacked(flat, packing)
 
 
-# Shape and dtype of a page's image, and the conversion of its stored values to those.
+# Shape and dtype of a page's image, and the function that converts stored values to them.
 _Shown = tuple[tuple[int, ...], "np.dtype[Any]", Callable[[Array], Array]]
 
 
 def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> OpenedImage:
-    """Describe a page, turned as its tag says where that is followed; `no_data` is its NODATA tag if it has none."""
-    page = page.aspage()  # tifffile has a short form of pages that should be like the first
+    """Describe a page, turned by its orientation tag if rules say so; `no_data` replaces a missing NODATA tag."""
+    page = page.aspage()  # expand tifffile's short form of pages that should be like the first
     colour, compression = getattr(page.photometric, "name", page.photometric), getattr(page.compression, "name", "")
     if colour not in _COLOURS and not (colour == "YCBCR" and "JPEG" in compression):
         raise SourceError(f"{path} has colours stored as {colour}, not grey or RGB; convert it to RGB.")
@@ -411,17 +411,17 @@ def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> Open
         return pixels
 
     turned = page.tags.valueof(TAG, default=1) if reading.orientation else 1
-    place = georeference_of(page.tags.valueof) if turned == 1 else None  # of pixels as they are stored
+    place = georeference_of(page.tags.valueof) if turned == 1 else None  # it locates pixels as they are stored
     return upright(OpenedImage(shape, shown, load, turned, place))
 
 
 def _no_data_tag(page: Any) -> str:
-    """Return the number, as text, that stands for no value by GDAL's tag; nothing where there is no tag."""
+    """Return the text of GDAL's tag of the number that represents no value; empty without a tag."""
     return str(page.tags.valueof(_NO_DATA, default="")).strip("\0 ")
 
 
 def _no_data(text: str, stored: np.dtype[Any], path: str) -> Packing | None:
-    """Say which stored number stands for no value by the NODATA tag, None where none that there can be does."""
+    """Return the packing with the missing number of a NODATA tag, None if no stored number can equal it."""
     if not text:
         return None
     try:
@@ -432,22 +432,22 @@ def _no_data(text: str, stored: np.dtype[Any], path: str) -> Packing | None:
             "-a_nodata) or take it off."
         ) from None
     packing = packing_of({"_FillValue": number}, stored, path)
-    # Of whole numbers, one beyond their range is no value that a pixel has.
+    # A number beyond the range of the stored whole numbers cannot occur in a pixel.
     return packing if packing is not None and np.asarray(packing.missing[0]).dtype.kind == stored.kind else None
 
 
 class _Greys(NamedTuple):
-    """Intensities that the stored numbers of a page stand for.
+    """Intensities that the stored numbers of a page represent.
 
     Attributes
     ----------
     inverted : bool
-        Whether 0 is white. As in every format here, black comes out as 0; of floats and signed numbers nothing says
-        what black is, and they stay as they are.
+        Whether 0 is white, so that numbers are inverted: black is 0 in every format here. Floats and signed numbers
+        have no defined black, and stay as they are.
     largest : int
         The largest number that fits the bits of a sample, white or black; 0 for floats and signed numbers.
     scaled : bool
-        Whether samples are of less than 8 bits, and are brought to 0 ... 255, as those of PNG files are.
+        Whether samples have less than 8 bits, and are scaled to 0 ... 255, like those of PNG files.
     """
 
     inverted: bool
@@ -463,11 +463,11 @@ class _Greys(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """True where stored numbers are not the values."""
+        """True if stored numbers are not the values."""
         return self.inverted or self.scaled
 
     def convert(self, values: Array) -> Array:
-        """Return the values that stored numbers stand for; in a pixel of several, the first is inverted, not alpha."""
+        """Return the values that stored numbers represent; of a pixel's several numbers, only the first is inverted."""
         most = self.largest
         if self.scaled:
             scale = (np.arange(most + 1) * 255 + most // 2) // most
@@ -483,14 +483,16 @@ def _valued(page: Any, greys: _Greys, reading: TagRules) -> _Shown:
     """Describe a page of values."""
     shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
     native = np.dtype("u1") if page.dtype.kind == "b" else page.dtype.newbyteorder("=")
-    if greys.changes and (reading.values or page.dtype.kind == "b"):  # bits never came as they are stored
+    if greys.changes and (reading.values or page.dtype.kind == "b"):  # every version has converted bits
         return shape, native, lambda values: greys.convert(values).astype(native, copy=False)
     return shape, native, lambda values: values.astype(native, copy=False)
 
 
 def _paletted(page: Any) -> _Shown:
-    """Describe a page of palette entries, perhaps with the opacity of each pixel beside."""
-    table = _palette(page.colormap)
+    """Describe a page of palette entries, which can have an opacity besides."""
+    # TIFF stores 16 bits of each colour; a palette of greys alone gives pixels of one value.
+    table = (np.asarray(page.colormap).T >> 8).astype("u1")
+    table = np.ascontiguousarray(table[:, 0] if (table[:, :1] == table).all() else table)
     sides = page.shape[1:] if page.axes == "SYX" else page.shape[:2]
     if len(page.shape) == 2:
         return (*sides, *table.shape[1:]), table.dtype, lambda values: table[values.astype(np.intp)]
@@ -507,18 +509,12 @@ def _paletted(page: Any) -> _Shown:
 
 
 def _number(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
-    """Return the place on the axes that count pages as one number, in C order."""
+    """Return an index along the axes that count pages as one flat index, in C order."""
     return int(np.ravel_multi_index(place, leading))
 
 
-def _palette(colormap: Array) -> Array:
-    """Return a table of 8-bit colours, (entries,) where all are grey, else (entries, 3); TIFF keeps 16 bits of each."""
-    table = (np.asarray(colormap).T >> 8).astype("u1")
-    return np.ascontiguousarray(table[:, 0] if (table[:, :1] == table).all() else table)
-
-
-def _nothing() -> Array:
-    raise NotImplementedError  # stands for the decoder where only shape and dtype of a page are kept
+def _no_decoder() -> Array:
+    raise NotImplementedError  # in place of the decoder where only shape and dtype of a page are needed
 
 
 def _check_alike(page: OpenedImage, first: OpenedImage, path: str, number: int) -> None:

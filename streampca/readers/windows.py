@@ -1,7 +1,7 @@
-"""Windows of images: where they lie, and how pictures are put back from them, each pixel the mean of its windows.
+"""Windows of images: their positions, and the reassembly of pictures, in which a pixel is the mean of its windows.
 
-Pictures are put back line by line, so that no more than a band of them is in memory beside the windows. The mean is
-kept as such, and not as a sum: where windows agree, it is their value to the last bit.
+Pictures are reassembled line by line, so that memory holds only a band of them besides the windows. Running means are
+kept rather than sums: where windows agree, the mean is their value to the last bit.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..units import MIB, format_shape, parse_bytes
 
 Array = npt.NDArray[Any]
 
-BAND = 4 * MIB  # of lines that are put back together, about
-COPIES = 4  # of patches: as given, and what is made of them
+BAND = 4 * MIB  # bytes of lines that are finished together, about
+COPIES = 4  # copies of the patches in memory: the patches themselves, and intermediate arrays
 
 
 @dataclass(frozen=True)
 class Windows:
     """Windows of an image, row by row.
 
-    What is left at the far edges, where no whole window fits, is in no window.
+    Pixels at the far edges, where no whole window fits, are in no window.
 
     Attributes
     ----------
@@ -51,57 +51,57 @@ class Windows:
 
     @cached_property
     def grid(self) -> tuple[int, ...]:
-        """Windows along each axis that is cut."""
+        """Number of windows along each axis that is cut."""
         sides = zip(self.image, self.size, self.step, strict=False)
         return tuple((length - side) // step + 1 for length, side, step in sides)
 
     @property
     def per_image(self) -> int:
-        """Windows to an image."""
+        """Number of windows of an image."""
         return math.prod(self.grid)
 
     @property
     def line_values(self) -> int:
-        """Values of an image at one place of its first axis."""
+        """Number of values in a line: those of an image at one index of its first axis."""
         return math.prod(self.image[1:])
 
     @property
     def band_rows(self) -> int:
-        """Rows of windows whose lines are put back together."""
+        """Number of rows of windows whose lines are finished together."""
         return min(self.grid[0], max(1, BAND // (8 * self.line_values * self.step[0])))
 
     @property
     def band_lines(self) -> int:
-        """Lines that are put back together, but for the last."""
+        """Number of lines that are finished together, except for the last band."""
         return self.band_rows * self.step[0]
 
     @property
     def open_lines(self) -> int:
-        """Lines that are open while windows are put back."""
+        """Number of lines that later windows can still reach."""
         return max(self.band_lines, (self.band_rows - 1) * self.step[0] + self.size[0])
 
     @property
     def open_bytes(self) -> int:
-        """Bytes in memory while windows are put back: means and counts of open lines, and those that are done."""
+        """Bytes in memory during reassembly: means and counts of the open lines, and the finished lines."""
         last = self.image[0] - (self.grid[0] - self.band_rows) * self.step[0]
         return (8 + 4) * (2 * self.open_lines + max(last, 0)) * self.line_values
 
 
 def size_and_step(patches: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sides of a window and steps between windows, as `open_collection` takes them."""
-    given = patches if isinstance(patches, Mapping) else {"size": patches}
-    if not {"size"} <= set(given) <= {"size", "step"}:
+    """Return the sides of a window and the steps between windows from the option `patches` of `open_collection`."""
+    options = patches if isinstance(patches, Mapping) else {"size": patches}
+    if not {"size"} <= set(options) <= {"size", "step"}:
         raise RequestError(f"patches {patches!r} must have a size and may have a step; give such as 16 or (16, 16).")
-    size = _sides(given["size"], patches, 2)
-    step = size if given.get("step") is None else _sides(given["step"], patches, len(size))
+    size = _sides(options["size"], patches, 2)
+    step = size if options.get("step") is None else _sides(options["step"], patches, len(size))
     if len(step) != len(size):
         raise RequestError(f"patches has {len(size)} sides and {len(step)} steps; give one step a side.")
     return size, step
 
 
-def _sides(given: Any, patches: Any, count: int) -> tuple[int, ...]:
+def _sides(size: Any, patches: Any, count: int) -> tuple[int, ...]:
     try:
-        sides = tuple(map(as_index, given)) if isinstance(given, Sequence | np.ndarray) else (as_index(given),) * count
+        sides = tuple(map(as_index, size)) if isinstance(size, Sequence | np.ndarray) else (as_index(size),) * count
     except TypeError:
         sides = ()
     if not sides or min(sides) < 1:
@@ -110,7 +110,7 @@ def _sides(given: Any, patches: Any, count: int) -> tuple[int, ...]:
 
 
 class Lines(NamedTuple):
-    """Lines of a picture that are done: of which image, from which line on, and float64 values (lines, ...)."""
+    """Finished lines of a picture: number of the image, first line, and float64 values (lines, ...)."""
 
     image: int
     start: int
@@ -118,7 +118,7 @@ class Lines(NamedTuple):
 
 
 class Mosaic:
-    """Puts windows back into their images as they come, in order."""
+    """Reassembly of images from windows that arrive in order."""
 
     def __init__(self, windows: Windows, state: Mapping[str, Array] | None = None) -> None:
         self._windows = windows
@@ -127,11 +127,11 @@ class Mosaic:
         self._count = np.zeros(shape, np.int32) if state is None else np.array(state["count"])
 
     def state(self) -> dict[str, Array]:
-        """Return the means and counts of the lines that later windows may still reach."""
+        """Return the means and counts of the lines that later windows can still reach."""
         return {"mean": self._mean, "count": self._count}
 
     def add(self, start: int, values: Array) -> Iterator[Lines]:
-        """Put windows back, from the number `start` on, counted through all images; gives lines as they are done."""
+        """Add windows, numbered from `start` on through all images; yield lines as they are finished."""
         windows = self._windows
         inner = windows.per_image // windows.grid[0]
         values = values.reshape(len(values), *windows.shape)
@@ -149,56 +149,57 @@ class Mosaic:
                 yield self._band(image, row)
 
     def _put(self, row: int, first: int, values: Array) -> None:
-        """Put back windows of one row, whose flattened places along the other axes begin at `first`."""
+        """Add windows of one row, whose flattened indices along the other axes begin at `first`."""
         windows = self._windows
         top = (row % windows.band_rows) * windows.step[0]
-        mean, count = (each[top : top + windows.size[0]] for each in (self._mean, self._count))
+        mean, count = (array[top : top + windows.size[0]] for array in (self._mean, self._count))
         places = np.unravel_index(np.arange(first, first + len(values)), windows.grid[1:] or (1,))
         starts = [place * step for place, step in zip(places, windows.step[1:], strict=False)]
         pixels = np.moveaxis(values, 1, 0)  # (height, windows, ...)
-        # Pixel by pixel of the window: at each, windows of a row lie in different places.
+        # One pixel of all windows at a time: windows of a row overlap, but one pixel of each lies at a distinct place,
+        # so that assignment by index adds every window.
         for pixel in product(*(range(side) for side in windows.size[1:])):
             across = tuple(begin + offset for begin, offset in zip(starts, pixel, strict=True))
             at = (slice(None), *(across or (None,)))
             inside: tuple[Any, ...] = (slice(None), slice(None), *pixel)
-            own = pixels[inside]
-            known = ~np.isnan(own) if own.dtype.kind == "f" else np.ones(own.shape, bool)
-            count[at] += known
+            new = pixels[inside]
+            present = ~np.isnan(new) if new.dtype.kind == "f" else np.ones(new.shape, bool)
+            count[at] += present
             before = mean[at]
             with np.errstate(invalid="ignore"):
-                # An infinite mean stays, unless the other infinity comes, with which there is none.
-                moves = known & (np.isfinite(before) | (own == -before))
-                mean[at] = before + np.where(moves, own - before, 0) / np.maximum(count[at], 1)
+                # An infinite mean stays, unless it meets the opposite infinity: then the mean is NaN.
+                moves = present & (np.isfinite(before) | (new == -before))
+                mean[at] = before + np.where(moves, new - before, 0) / np.maximum(count[at], 1)
 
     def _band(self, image: int, row: int) -> Lines:
-        """The lines that no later window holds; the rest moves up."""
+        """Return the lines that no later window reaches, and move the others up."""
         windows = self._windows
         done = windows.band_lines
-        values = self._known(done)
-        for each in (self._mean, self._count):
-            each[: len(each) - done] = each[done:].copy()
-            each[len(each) - done :] = 0
+        values = self._means(done)
+        for array in (self._mean, self._count):
+            array[: len(array) - done] = array[done:].copy()
+            array[len(array) - done :] = 0
         return Lines(image, (row + 1 - windows.band_rows) * windows.step[0], values)
 
     def _finished(self, image: int, row: int) -> Lines:
-        """All lines that are left of an image, NaN in those of no window."""
+        """Return all remaining lines of an image, with NaN where there is no window."""
         windows = self._windows
         start = row // windows.band_rows * windows.band_lines
         lines = windows.image[0] - start
         values = np.full((lines, *windows.image[1:]), np.nan)
-        known = self._known(min(lines, windows.open_lines))
-        values[: len(known)] = known
+        means = self._means(min(lines, windows.open_lines))
+        values[: len(means)] = means
         self._mean[:], self._count[:] = 0, 0
         return Lines(image, start, values)
 
-    def _known(self, lines: int) -> Array:
+    def _means(self, lines: int) -> Array:
         return np.where(self._count[:lines] > 0, self._mean[:lines], np.nan)
 
 
 def from_patches(
     patches: Any, shape: Sequence[int], size: Any, step: Any = None, *, out: Any = None, memory: int | str = "64 MiB"
 ) -> Any:
-    """Put a picture back from its patches, each pixel the mean of the patches that hold it.
+    """Reassemble a picture from its patches, each pixel the mean of the patches that contain it.
 
     The inverse of cutting with ``open_collection(..., patches={"size": size, "step": step})``: exact to the last bit
     where patches agree.
@@ -206,21 +207,22 @@ def from_patches(
     Parameters
     ----------
     patches : array of shape (n, *patch) or (n, p)
-        Of one image or of several in order, row by row: numpy, dask or anything that can be sliced, a run of which
-        is in memory at a time. NaN leaves a pixel to the other patches.
+        Patches of one image or of several in order, row by row: numpy, dask or anything that can be sliced; one run of
+        them is in memory at a time. NaN leaves a pixel to the other patches.
     shape : sequence of int
-        Of the image: (height, width), with a last axis of colours, or of as many axes as a patch has sides.
+        Shape of the image: (height, width), with a last axis of colours, or of as many axes as a patch has sides.
     size, step : int or sequence of int
         Sides of a patch, and steps between patches, by default the size.
     out : array, optional
-        Takes the picture by assignment to slices, such as a Zarr array or `numpy.memmap`, for one larger than memory.
+        Array that receives the picture by assignment to slices, such as a Zarr array or `numpy.memmap`, for a picture
+        larger than memory.
     memory : int or str, default="64 MiB"
-        Bytes that patches take at a time, about; of dask's, a chunk.
+        Approximate bytes of the patches in memory at a time; a dask array is read by its chunks.
 
     Returns
     -------
     ndarray of float64, shape (*shape) or (images, *shape), or `out`
-        Without the axis of images where there is one; NaN in what no patch covers.
+        The picture or pictures; a single image has no axis of images. Pixels that no patch covers are NaN.
 
     Raises
     ------
@@ -261,10 +263,10 @@ def from_patches(
 
 
 def _runs(patches: Any, most: int) -> Iterator[tuple[int, int]]:
-    """Runs of patches to take at once: dask's own chunks, which it would compute again for every part of them."""
+    """Return ranges of patches to read at once: dask's own chunks, as parts of one would compute it repeatedly."""
     chunks = getattr(patches, "chunks", None)
-    own = chunks[0] if chunks and isinstance(chunks[0], tuple) else ()
-    stops = np.cumsum(own).tolist() if own else [*range(most, len(patches), most), len(patches)]
+    lengths = chunks[0] if chunks and isinstance(chunks[0], tuple) else ()
+    stops = np.cumsum(lengths).tolist() if lengths else [*range(most, len(patches), most), len(patches)]
     return zip([0, *stops[:-1]], stops, strict=True)
 
 
