@@ -1,4 +1,4 @@
-"""`Beginning`: the first samples of a collection that may grow behind them."""
+"""`Beginning`: the first samples of a collection that can grow after them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .view import View
 
 
 class Beginning(View):
-    """The first n samples of a collection, whatever is added after them."""
+    """The first n samples of a collection, unaffected by samples added after them."""
 
     def __init__(self, base: Collection, n: int) -> None:
         super().__init__(base)
@@ -27,7 +27,7 @@ class Beginning(View):
 
     @property
     def fills(self) -> bool:
-        """Return that of the base."""
+        """Delegate to the base."""
         return self.base.fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
@@ -35,16 +35,19 @@ class Beginning(View):
         self.base.read_into(rows, features, out)
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
-        """Give the images of the base."""
+        """Call the function for the images of the base."""
         self.base.each(rows, function)
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the first samples."""
-        found = self.base.sample_coordinates()
-        return {name: each._replace(values=each.values[: self.n_samples]) for name, each in found.items()}
+        coordinates = self.base.sample_coordinates()
+        return {
+            name: coordinate._replace(values=coordinate.values[: self.n_samples])
+            for name, coordinate in coordinates.items()
+        }
 
     def sample_keys(self) -> npt.NDArray[np.int64] | None:
-        """Return those of the first samples."""
+        """Return the keys of the first samples."""
         keys = self.base.sample_keys()
         return None if keys is None else keys[: self.n_samples]
 
@@ -54,11 +57,11 @@ class Beginning(View):
         return None if names is None else names[: self.n_samples]
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
-        """Return those of the base."""
+        """Return the states that the base has for its first samples."""
         return self.base.states_of_first(n, now=now)
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return those that the base has of its first samples alone."""
+        """Return the states of the first samples alone, which do not change as the base grows."""
         states = self.base.states_of_first(self.n_samples, now=now)
         if states is None:
             raise RequestError(

@@ -1,4 +1,4 @@
-"""`Chosen`: some samples of another collection, by a range with a step or by a list of places, in any order."""
+"""`Chosen`: some samples of another collection, by a range with a step or by a list of indices, in any order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .view import View
 
 Places = range | Array
 
-# Bytes that are read sooner than their parts are asked for: steps of 2 through MNIST took 0.56 s, and 0.05 together.
+# Bytes that are faster to read whole than in parts: every second sample of MNIST took 0.56 s one by one, 0.05 s so.
 _CLOSE = 2**16
 
 
 class Chosen(View):
-    """Samples of another collection, each once, in its order or another."""
+    """Samples of another collection, each at most once, in any order."""
 
     def __init__(self, base: Collection, places: Places) -> None:
         super().__init__(base.base if isinstance(base, Chosen) else base)
@@ -38,38 +38,41 @@ class Chosen(View):
 
     @property
     def n_features(self) -> int:
-        """Features of the base, which need not be all of its pixels."""
+        """Features of the base, which can be fewer than its pixels."""
         return self.base.n_features
 
     def as_images(self, rows: Array) -> Array:
-        """Return rows in the shape of samples, as the base does."""
+        """Reshape rows to samples, as the base does."""
         return self.base.as_images(rows)
 
     @property
     def chunks(self) -> Chunks:
-        """Chunks of the base, counted in chosen samples: the mean number of them in a chunk."""
+        """Chunks of the base, with the mean number of chosen samples in a chunk."""
         samples, features = self.base.chunks
         return Chunks(max(1, min(self.n_samples, samples * self.n_samples // self.base.n_samples)), features)
 
     @property
     def decode_bytes(self) -> int:
-        """Bytes that the base holds, and a piece of it if samples between others are left out; two to order them."""
+        """Bytes that the base holds, and a piece of it if samples in between are skipped; two pieces to reorder."""
         apart = len(self.places) > 1 and self.places[-1] - self.places[0] >= len(self.places)
         pieces = (1 if apart else 0) if self._ascends else 2
         return self.base.decode_bytes + pieces * piece_bytes(self.base)
 
     @property
     def keeps(self) -> bool:
-        """True where the base keeps chunks, and is read in order."""
+        """True if the base keeps chunks, and is read in order."""
         return self._ascends and self.base.keeps
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the chosen samples."""
         key = _key(self.places)
-        return {name: each._replace(values=each.values[key]) for name, each in self.base.sample_coordinates().items()}
+        return {
+            name: coordinate._replace(values=coordinate.values[key])
+            for name, coordinate in self.base.sample_coordinates().items()
+        }
 
     def sample_keys(self) -> npt.NDArray[np.int64] | None:
-        """Return those of the chosen samples."""
+        """Return the keys of the chosen samples."""
         keys = self.base.sample_keys()
         return None if keys is None else keys[_key(self.places)]
 
@@ -83,18 +86,18 @@ class Chosen(View):
         out = np.empty((len(places), width), self.dtype)
         order = None if self._ascends else np.argsort(places)
         places = places if order is None else places[order]
-        for part in _runs(places, _together(self.base), piece_rows(self.base, features)):
+        for part in _runs(places, _read_together(self.base), piece_rows(self.base, features)):
             first, last = int(places[part.start]), int(places[part.stop - 1])
             block = self.base.read(slice(first, last + 1), features)
             if order is None:
-                # Any mode but the default writes to `out` without a buffer of its size; none is out of range.
+                # The default mode would buffer `out`; "clip" does not, and no index is out of range.
                 np.take(block, places[part] - first, axis=0, out=out[part], mode="clip")
             else:
                 out[order[part]] = block[places[part] - first]
         return out
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
-        """Give the images of the base, run by run; see `Collection.each`."""
+        """Call the function for images of the base, run by run; see `Collection.each`."""
         places = np.asarray(self.places[rows.start : rows.stop], np.int64)
         order = np.argsort(places)
         places = places[order]
@@ -107,33 +110,33 @@ class Chosen(View):
             self.base.each(slice(first, first + part.stop - part.start), numbered)
 
     def where(self, index: int) -> str:
-        """Place of the sample in the base."""
+        """Return the origin of the sample in the base."""
         return self.base.where(int(self.places[index]))
 
     def named(self, index: int) -> str:
-        """Place of the sample in the base, and its number there."""
+        """Return the origin of the sample in the base, and its number there."""
         return self.base.named(int(self.places[index]))
 
     def sample_names(self) -> Sequence[str] | None:
-        """Names of the samples chosen."""
+        """Return the names of the chosen samples."""
         names = self.base.sample_names()
         chosen = None if names is None else [names[int(place)] for place in self.places]
         return FileNames(chosen) if chosen is not None and isinstance(names, FileNames) else chosen
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return those of the base that hold chosen samples, with which of theirs these are."""
-        places, found = np.sort(np.asarray(self.places, np.int64)), []
+        """Return the states of the base's groups that have chosen samples, each combined with the choice."""
+        places, states = np.sort(np.asarray(self.places, np.int64)), []
         turned = () if self._ascends else (hashlib.sha256(np.asarray(self.places, np.int64).tobytes()).hexdigest(),)
         for (first, what, state), end in with_ends(self.base.states(now=now), self.base.n_samples):
             start, stop = np.searchsorted(places, (first, end)).tolist()
             if stop > start:
-                some = hashlib.sha256((places[start:stop] - first).tobytes()).hexdigest()
-                found.append(State(start, what, digest(state, some, *turned)))
-        return found
+                chosen = hashlib.sha256((places[start:stop] - first).tobytes()).hexdigest()
+                states.append(State(start, what, digest(state, chosen, *turned)))
+        return states
 
 
 def places_of(samples: Any, n: int, source: str) -> Places:
-    """Read a choice among n samples.
+    """Resolve a choice among n samples.
 
     Returns
     -------
@@ -142,14 +145,14 @@ def places_of(samples: Any, n: int, source: str) -> Places:
     """
     if isinstance(samples, tuple):
         samples = slice(*samples) if len(samples) in (2, 3) else samples
-    found = _range(samples, n, source) if isinstance(samples, slice) else _listed(samples, n, source)
-    if not len(found):
+    places = _range(samples, n, source) if isinstance(samples, slice) else _listed(samples, n, source)
+    if not len(places):
         raise RequestError(f"samples {_say(samples)} takes none of the {n} samples of {source}; give some of them.")
-    return found
+    return places
 
 
 def compact(places: Array, n: int) -> Places:
-    """Ascending places as a range where they are evenly spaced, else in as few bytes as n samples allow."""
+    """Return ascending indices as a range if they are evenly spaced, else in the smallest dtype that n needs."""
     steps = np.diff(places)
     if len(places) and (len(places) == 1 or (steps == steps[0]).all()):
         step = int(steps[0]) if len(steps) else 1
@@ -171,20 +174,20 @@ def _range(samples: slice, n: int, source: str) -> range:
 
 def _listed(samples: Any, n: int, source: str) -> Places:
     try:
-        listed = np.asarray(samples)
+        numbers = np.asarray(samples)
     except ValueError:
-        listed = np.empty((), object)
-    if listed.dtype == np.bool_ and listed.shape == (n,):
-        return compact(np.flatnonzero(listed), n)
-    if listed.ndim != 1 or (listed.size and listed.dtype.kind not in "iu"):
+        numbers = np.empty((), object)
+    if numbers.dtype == np.bool_ and numbers.shape == (n,):
+        return compact(np.flatnonzero(numbers), n)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise RequestError(
-            f"samples has {listed.dtype} values of shape {listed.shape}; give a slice, (start, stop, step), whole "
+            f"samples has {numbers.dtype} values of shape {numbers.shape}; give a slice, (start, stop, step), whole "
             f"numbers in one axis, or {n} bools."
         )
-    if listed.size and not 0 <= listed.min() <= listed.max() < n:
-        wrong = int(listed.min() if listed.min() < 0 else listed.max())
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < n:
+        wrong = int(numbers.min() if numbers.min() < 0 else numbers.max())
         raise RequestError(f"samples names sample {wrong} of {source}; it has {n}, numbered 0 to {n - 1}.")
-    ordered = np.sort(listed)
+    ordered = np.sort(numbers)
     twice = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(twice):
         raise RequestError(
@@ -194,22 +197,22 @@ def _listed(samples: Any, n: int, source: str) -> Places:
     return compact(ordered, n)
 
 
-def _together(base: Collection) -> int:
-    """Samples that are read at once for any of them: a storage chunk, or of plain bytes what lies close together."""
+def _read_together(base: Collection) -> int:
+    """Return the number of samples to read for any of them: a storage chunk, or nearby samples of plain bytes."""
     plain = isinstance(base, ArrayCollection) and isinstance(base.array, FlatArray)
     return max(base.chunks.samples, _CLOSE // base.row_bytes if plain else 1)
 
 
 def _through(outer: Places, inner: Places) -> Places:
-    """Places in a collection of the places `inner` among those chosen from it, `outer`."""
+    """Compose two choices: indices `inner` among the samples that `outer` chose from a collection."""
     if isinstance(outer, range) and not isinstance(inner, range):
         return inner.astype(np.int64) * outer.step + outer.start
-    found: Places = outer[_key(inner)]
-    return found
+    composed: Places = outer[_key(inner)]
+    return composed
 
 
 def _runs(places: Array, chunk: int, rows: int) -> Iterator[slice]:
-    """Cut ascending places where a storage chunk ends and the next sample does not follow, or a piece is full."""
+    """Cut ascending indices between storage chunks where samples are skipped, and where a piece is full."""
     apart = (np.diff(places) > 1) & (np.diff(places // chunk) > 0)
     full = np.diff(places // max(1, rows)) > 0
     edges = [0, *(np.flatnonzero(apart | full) + 1).tolist(), len(places)]

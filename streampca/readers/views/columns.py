@@ -1,4 +1,4 @@
-"""Columns beside the samples, one value each: labels and weights, and samples taken by their labels."""
+"""Columns with one value per sample: labels and weights, and the choice of samples by their labels."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .chosen import Chosen
 from .patches import Patches
 
 _TABLES = (".csv", ".tsv")
-LONGEST_LINE = 2**20  # characters of a list or table
-_WIDEST = 2**16  # bytes of the values of one sample: text, or several numbers
-_LISTED = 10  # values an error names
+LONGEST_LINE = 2**20  # characters of a line of a list or table
+_WIDEST = 2**16  # bytes of one sample's value: text, or several numbers
+_LISTED = 10  # values that an error names
 _CONDITION = re.compile(r"\s*labels?\s*(==|!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
-_AND = re.compile(r"\sand\s+(?=labels?\s*[=!<>])")  # not that of a text, such as "cats and dogs"
+_AND = re.compile(r"\sand\s+(?=labels?\s*[=!<>])")  # not the word within a text, such as "cats and dogs"
 _DIGITS = re.compile(r"[+-]?[0-9]+")
 _TRUTH = {"true": 1, "false": 0}
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -47,13 +47,13 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
     ----------
     source : array-like, path or ``"folder"``
         An array or list of n values; a ``.npy`` file, ``file.npz:array``, an IDX file, plain or gzipped;
-        ``table.csv:column`` (or ``.tsv``, with tabs), a row a sample in order, numbers where all are; or ``"folder"``,
-        the name of the folder each sample's file lies in.
+        ``table.csv:column`` (or ``.tsv``, with tabs), one row per sample in order, numbers if all cells are; or
+        ``"folder"``, the name of the folder of each sample's file.
     collection : Collection
-        Collection of these samples. A column with a value for all samples that it was chosen from will do, or, where
-        its samples are windows, one for each image.
+        Collection of these samples. The column can also have a value for every sample that they were chosen from, or
+        if they are windows, for every image.
     wide : bool, default=False
-        If True, a sample may have several numbers, in an array of two axes.
+        If True, a sample can have several numbers, in an array of two axes.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
 
 
 def matching(condition: str, collection: Collection) -> Array:
-    """Return the places of the samples whose labels meet a condition, or several joined by ``and``, ascending."""
-    parts = [_CONDITION.fullmatch(each) for each in _AND.split(condition)] if isinstance(condition, str) else [None]
+    """Return the ascending indices of the samples whose labels meet a condition, or several joined by ``and``."""
+    parts = [_CONDITION.fullmatch(part) for part in _AND.split(condition)] if isinstance(condition, str) else [None]
     if None in parts:
         raise RequestError(
             f"where {condition!r} is not a condition; give such as 'label=3', 'label!=0,1' or 'label>=5 and label<9'."
@@ -106,11 +106,11 @@ def matching(condition: str, collection: Collection) -> Array:
     met = np.ones(collection.n_samples, np.bool_)
     for part in filter(None, parts):
         sign, text = part.groups()
-        wanted = _wanted(text, sign, condition, collection.labels)
+        operands = _wanted(text, sign, condition, collection.labels)
         if sign in _ORDERS:
-            met &= _ORDERS[sign](collection.labels, wanted[0])
+            met &= _ORDERS[sign](collection.labels, operands[0])
         else:
-            met &= np.isin(collection.labels, wanted, invert=sign == "!=")
+            met &= np.isin(collection.labels, operands, invert=sign == "!=")
     places = np.flatnonzero(met)
     if not len(places):
         raise RequestError(
@@ -120,13 +120,13 @@ def matching(condition: str, collection: Collection) -> Array:
 
 
 def table_column(source: str) -> tuple[str, str] | None:
-    """Return the path of a table and the name of a column, where `source` is ``table.csv:column``."""
+    """Return the path of a table and the name of a column if `source` is ``table.csv:column``, else None."""
     path, _, column = source.rpartition(":")
     return (path, column) if path.lower().endswith(_TABLES) and not os.path.exists(source) else None
 
 
 def short_lines(file: Iterable[str], path: str) -> Iterator[str]:
-    """Yield the lines of a text file; one that is too long for a path or a row is not read to its end."""
+    """Yield the lines of a text file; a line that is too long for a path or a row is refused before its end."""
     read: Callable[[int], str] = file.readline  # type: ignore[attr-defined]
     while line := read(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
@@ -135,7 +135,7 @@ def short_lines(file: Iterable[str], path: str) -> Iterator[str]:
 
 
 def cells(path: str, column: str) -> Iterator[str]:
-    """Return the texts of a column; rows are read one at a time."""
+    """Yield the texts of a column; rows are read one at a time."""
     try:
         with open_regular(path, "r", encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(short_lines(file, path), delimiter="\t" if path.lower().endswith(".tsv") else ",")
@@ -181,7 +181,7 @@ def _read(source: str, most: int) -> Array:
 
 
 def _loaded(path: str, member: str, most: int) -> Array:
-    """Return an array that numpy saved, alone or in an archive, unless its header says it has more values than that."""
+    """Return an array saved by numpy, alone or in an archive; refuse one whose header announces too many values."""
     try:
         if not member:
             with open_regular(path) as file:
@@ -198,7 +198,7 @@ def _loaded(path: str, member: str, most: int) -> Array:
                 return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
     except (RequestError, SourceError):
         raise
-    except Exception as error:  # numpy and zipfile raise whatever a damaged file leads them to
+    except Exception as error:  # numpy and zipfile raise many kinds of errors for a damaged file
         if isinstance(error, FileNotFoundError):
             raise SourceError(f"column {path} does not exist; check the path.") from None
         raise SourceError(f"{path} cannot be read ({first_line(error)}); save the column again by numpy.") from error
@@ -209,7 +209,7 @@ def _check_count(file: IO[bytes], subject: str, most: int) -> None:
 
 
 def _check_header(header: FlatHeader, subject: str, most: int) -> None:
-    """Refuse a column of more values than there are samples, or of too large ones, before it is read."""
+    """Refuse a column of more values than samples, or of too large values, before it is read."""
     row = math.prod(header.shape[1:]) * header.dtype.itemsize
     if row > _WIDEST:
         raise SourceError(
@@ -223,14 +223,14 @@ def _check_header(header: FlatHeader, subject: str, most: int) -> None:
 
 
 def _most_values(collection: Collection) -> int:
-    """Return the number of samples, or of those that they were taken from, of files that are left out, too."""
-    base, kept = _base(collection), () if collection.kept is None else collection.kept
-    return max(collection.n_samples, len(kept), 0 if base is None else _most_values(base[0]))
+    """Return the most values a column can have: one for every sample before any choice, skipped files included."""
+    base, mask = _base(collection), () if collection.kept is None else collection.kept
+    return max(collection.n_samples, len(mask), 0 if base is None else _most_values(base[0]))
 
 
-def _array(given: Any, subject: str) -> Array:
+def _array(column: Any, subject: str) -> Array:
     try:
-        values = np.asarray(unmasked(given))
+        values = np.asarray(unmasked(column))
     except ValueError as error:
         raise SourceError(f"{subject} is not an array ({first_line(error)}); give one value for each sample.") from None
     texts = values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat)  # as pandas has them
@@ -238,10 +238,10 @@ def _array(given: Any, subject: str) -> Array:
 
 
 def _numbers_or_text(path: str, column: str, most: int) -> Array:
-    """Return a column of a table: whole numbers, else numbers, where all its cells are, else text."""
+    """Return a column of a table as whole numbers or numbers if all its cells are, else as text."""
 
     def texts() -> Iterator[str]:
-        """Yield no more cells than show that there are too many."""
+        """Return the cells, at most one more than allowed."""
         return islice(cells(path, column), most + 1)
 
     numbers = _numbers(texts)
@@ -254,7 +254,7 @@ def _numbers_or_text(path: str, column: str, most: int) -> Array:
 
 
 def _numbers(texts: Callable[[], Iterator[str]]) -> Array:
-    """Return texts as whole numbers, else as numbers, where all are; else as they are."""
+    """Return texts as whole numbers or numbers if all of them are, else as they are."""
     try:
         numbers = np.fromiter(map(_number, texts()), np.float64)
     except (SourceError, RequestError):
@@ -265,7 +265,7 @@ def _numbers(texts: Callable[[], Iterator[str]]) -> Array:
     is_large = np.abs(numbers) >= 2**53
     if not is_large.any():
         return numbers.astype(np.int64) if is_whole else numbers
-    # Large whole numbers are names as a rule, and floating point may round several of them to one.
+    # Large whole numbers are usually identifiers, and floating point could round several of them to one.
     exact = {number for text in texts() if isinstance(number := _number(text), int) and abs(number) >= 2**53}
     if is_whole and exact:
         with suppress(OverflowError):
@@ -274,21 +274,21 @@ def _numbers(texts: Callable[[], Iterator[str]]) -> Array:
 
 
 def _number(text: str) -> int | float:
-    """Read a number as tables have it: Python's may hold underscores, as names do."""
+    """Parse a number of a table: Python would also accept underscores, which occur in names."""
     if "_" in text:
         raise ValueError(f"{text} is no number")
     return int(text) if _DIGITS.fullmatch(text) else float(text)
 
 
 def _coded(texts: Iterable[str]) -> Array:
-    """Return texts as an array, holding each different one once on the way."""
+    """Return texts as an array, with each distinct text in memory only once until then."""
     codes: dict[str, int] = {}
     numbers = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int32)
     return np.array(list(codes), np.str_)[numbers] if codes else np.empty(0, np.str_)
 
 
 def _base(collection: Collection) -> tuple[Collection, Array] | None:
-    """Return what samples were taken from, and the place there of each; None where they are all there is."""
+    """Return the base collection and the index of each sample in it; None for a collection without a base."""
     if isinstance(collection, Chosen):
         return collection.base, np.asarray(collection.places)
     if isinstance(collection, Patches):
@@ -297,7 +297,7 @@ def _base(collection: Collection) -> tuple[Collection, Array] | None:
 
 
 def _folders(collection: Collection) -> Array:
-    """Name of the folder of each sample's file."""
+    """Return the name of the folder of each sample's file."""
     if (base := _base(collection)) is not None:
         return np.asarray(_folders(base[0])[base[1]])
     names = collection.sample_names()
@@ -315,7 +315,7 @@ def _folders(collection: Collection) -> Array:
 
 
 def _fitted(values: Array, collection: Collection) -> Array | None:
-    """Return the values of the samples that are left, from a column for these or for all they were taken from."""
+    """Return the values of the samples, from a column for them or for all samples they were chosen from."""
     if len(values) == collection.n_samples:
         return values
     if (base := _base(collection)) is not None:
@@ -335,7 +335,7 @@ def _counts(collection: Collection) -> str:
 
 
 def _wanted(text: str, sign: str, condition: str, labels: Array) -> Array:
-    """Return the values that a condition compares labels with: numbers for numbers, else text."""
+    """Return the values that a condition compares labels with, as numbers if the labels are, else as text."""
     texts = [text] if sign in _ORDERS else [part.strip() for part in text.split(",")]
     if labels.dtype.kind == "U":
         return np.array(texts, np.str_)

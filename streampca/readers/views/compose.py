@@ -1,4 +1,4 @@
-"""Puts together what was opened and what was asked of it: windows of its images, labels, some samples only."""
+"""Composition of an opened collection with the options on it: windows of images, labels, and a choice of samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def composed(
     labels: Any,
     where: str | None,
 ) -> Collection:
-    """Cut a collection's images into windows, then take samples by their places, then by their labels."""
+    """Cut a collection's images into windows, then choose samples by their indices, then by their labels."""
     if patches is None:
         _refuse_single_image(collection, sample_axes)
     else:
@@ -45,26 +45,26 @@ def composed(
 
 
 def choose(collection: Collection, places: Places) -> Collection:
-    """Take some samples of a collection: where each is a file, those files, which are then decoded side by side."""
-    kept = np.zeros(collection.n_samples, np.bool_)
-    kept[np.asarray(places)] = True
+    """Choose samples of a collection; of image files, the files are chosen, so that several are decoded at a time."""
+    mask = np.zeros(collection.n_samples, np.bool_)
+    mask[np.asarray(places)] = True
     take = getattr(collection, "taken", None)
-    found: Collection | None = None if take is None else take(kept)
-    if found is None:
-        found = Chosen(collection, places)
-        found.opened = collection.opened
-        return found
-    found.opened, found.reading, found.beside = collection.opened, collection.reading, collection.beside
-    found.labels = None if collection.labels is None else collection.labels[kept]
-    found.kept = kept
+    chosen: Collection | None = None if take is None else take(mask)
+    if chosen is None:
+        chosen = Chosen(collection, places)
+        chosen.opened = collection.opened
+        return chosen
+    chosen.opened, chosen.reading, chosen.beside = collection.opened, collection.reading, collection.beside
+    chosen.labels = None if collection.labels is None else collection.labels[mask]
+    chosen.kept = mask
     if collection.kept is not None:
-        found.kept = collection.kept.copy()
-        found.kept[collection.kept] = kept
-    return found
+        chosen.kept = collection.kept.copy()
+        chosen.kept[collection.kept] = mask
+    return chosen
 
 
 def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches: Any) -> Collection:
-    """Let all axes of an array make one image, where windows have as many sides and the caller named no axes."""
+    """Treat an array as a single image if windows have as many sides and the caller named no axes."""
     if isinstance(collection, Variables):
         return collection.of_parts(lambda part: _images(part, sample_axes, patches))
     if not isinstance(collection, ArrayCollection) or sample_axes is not None:

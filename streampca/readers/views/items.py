@@ -1,4 +1,4 @@
-"""Items of collections taken for arrays: samples by number, views of some samples, and values of some pixels."""
+"""Indexing of collections like arrays: samples by number, views of some samples, and values of some pixels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def item_of(collection: Collection, key: Any) -> Any:
         image = sample_of(collection, _within(number, collection.n_samples, collection.source))
         return np.array(image[tuple(pixels)]) if pixels else image
     places = _places(first, collection.n_samples, collection.source)
-    # All samples in their order are themselves: slicing by all of it is how arrays are taken whole.
+    # Slicing by all samples, the usual way to take an array whole, returns the collection itself.
     is_all = isinstance(places, range) and places == range(collection.n_samples)
     view = collection if is_all else view_of(collection, places)
     lengths = zip(pixels, collection.sample_shape, strict=False)
@@ -37,17 +37,17 @@ def item_of(collection: Collection, key: Any) -> Any:
 
 
 def sample_of(collection: Collection, number: int) -> Array:
-    """Return one sample, an array of its own shape that is the caller's."""
+    """Return one sample as a new array of its own shape."""
     if not collection.mixed:
         image: Array = values_of(collection, slice(number, number + 1))[0]
         return image
-    found: list[Array] = []
-    collection.each(slice(number, number + 1), lambda _, image: found.append(np.array(image)))
-    return found[0]
+    images: list[Array] = []
+    collection.each(slice(number, number + 1), lambda _, image: images.append(np.array(image)))
+    return images[0]
 
 
 def values_of(collection: Collection, rows: slice) -> Array:
-    """Return samples as an array (rows, *sample_shape) that is the caller's, read a piece at a time."""
+    """Return samples as a new array (rows, *sample_shape), read a piece at a time."""
     values = np.empty((rows.stop - rows.start, collection.n_features), collection.dtype)
     if collection.fills:
         collection.read_into(rows, None, values)
@@ -57,7 +57,7 @@ def values_of(collection: Collection, rows: slice) -> Array:
 
 
 def samples_of(collection: Collection) -> Iterator[Array]:
-    """Yield the samples in order, each the caller's own; what storage keeps together is read at once."""
+    """Yield the samples in order, each a new array; samples of one storage chunk are read at once."""
     rows = 1 if collection.mixed else piece_rows(collection, None)
     for span in blocks_of(Span(0, collection.n_samples), rows):
         if collection.mixed:
@@ -70,14 +70,17 @@ def view_of(collection: Collection, places: Places) -> Collection:
     """Return some samples of a collection, in the order of their places."""
     ordered = isinstance(places, range) or bool((np.diff(places) > 0).all())
     ascending = places if isinstance(places, range) else compact(np.sort(places), collection.n_samples)
-    found = choose(collection, ascending)
-    # Files are taken before they are put in order, so that they are decoded side by side.
-    found = found if ordered else Chosen(found, _ranks(places))
+    # Files are chosen first and put in order afterwards, so that several can be decoded at a time.
+    view = choose(collection, ascending)
+    if not ordered:
+        ranks = np.empty(len(places), np.int64)
+        ranks[np.argsort(places)] = np.arange(len(places))
+        view = Chosen(view, ranks)
     if collection.opened is not None:
-        some = slice(places.start, places.stop, places.step) if isinstance(places, range) else places
-        record = collection.opened.again(samples=some)
-        found.opened = record if ordered else record.without("samples")
-    return found
+        samples = slice(places.start, places.stop, places.step) if isinstance(places, range) else places
+        record = collection.opened.again(samples=samples)
+        view.opened = record if ordered else record.without("samples")
+    return view
 
 
 def whole_array(collection: Collection, dtype: Any) -> Array:
@@ -86,7 +89,7 @@ def whole_array(collection: Collection, dtype: Any) -> Array:
     Raises
     ------
     BudgetError
-        If that takes more than the memory allowed.
+        If the array would exceed the memory limit.
     RequestError
         If images are of several sizes.
     """
@@ -99,7 +102,7 @@ def whole_array(collection: Collection, dtype: Any) -> Array:
 
 
 def _spelled_out(collection: Collection, key: tuple[Any, ...]) -> list[Any]:
-    """Return one item for the samples and one for each axis of pixels that are named, for all where there are dots."""
+    """Return one item for the samples and one for each indexed axis of pixels; an ellipsis is expanded to all axes."""
     axes, dots = len(collection.shape), [at for at, item in enumerate(key) if item is Ellipsis]
     named = len(key) - len(dots)
     if len(dots) > 1 or named > axes or any(item is None for item in key):
@@ -114,7 +117,7 @@ def _spelled_out(collection: Collection, key: tuple[Any, ...]) -> list[Any]:
 
 
 def _number(item: Any) -> int | None:
-    """Return a whole number as an int; None for all else."""
+    """Return a whole number as an int; None for anything else."""
     if isinstance(item, (bool, np.bool_)):
         return None
     try:
@@ -124,37 +127,37 @@ def _number(item: Any) -> int | None:
 
 
 def _within(number: int, n: int, source: str) -> int:
-    """Return the place of a sample, counted from the end where it is negative."""
+    """Return the index of a sample; a negative number counts from the end."""
     if not -n <= number < n:
         raise IndexingError(f"sample {number} of {source} is not there: it has {n}, numbered 0 to {n - 1}.")
     return number % n
 
 
 def _places(item: Any, n: int, source: str) -> Places:
-    """Return the places of samples that a slice, a list of numbers or a list of bools takes, in its order."""
+    """Return the indices of the samples that a slice, a list of numbers or a list of bools selects, in its order."""
     if isinstance(item, slice):
         run = range(n)[item]
-        found: Places = run if run.step > 0 else np.asarray(run)
+        places: Places = run if run.step > 0 else np.asarray(run)
     else:
-        found = _listed(item, n, source)
-    if not len(found):
+        places = _listed(item, n, source)
+    if not len(places):
         raise IndexingError(f"{_said(item)} takes none of the {n} samples of {source}; give some of them.")
-    return found
+    return places
 
 
 def _listed(item: Any, n: int, source: str) -> Array:
     try:
-        listed = np.asarray(item)
+        numbers = np.asarray(item)
     except ValueError:
-        listed = np.empty((), object)
-    if listed.dtype == np.bool_ and listed.shape == (n,):
-        return np.flatnonzero(listed)
-    if listed.ndim != 1 or (listed.size and listed.dtype.kind not in "iu"):
+        numbers = np.empty((), object)
+    if numbers.dtype == np.bool_ and numbers.shape == (n,):
+        return np.flatnonzero(numbers)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise IndexingError(
-            f"samples of {source} cannot be taken by {listed.dtype} values of shape {listed.shape}; give a whole "
+            f"samples of {source} cannot be taken by {numbers.dtype} values of shape {numbers.shape}; give a whole "
             f"number, a slice, a list of whole numbers, or {n} bools."
         )
-    numbers = listed.astype(np.int64)
+    numbers = numbers.astype(np.int64)
     for wrong in numbers[(numbers < -n) | (numbers >= n)][:1].tolist():
         _within(wrong, n, source)
     numbers %= n
@@ -169,20 +172,13 @@ def _listed(item: Any, n: int, source: str) -> Array:
 
 
 def _said(item: Any) -> str:
-    """Write what a collection was indexed by in one line."""
+    """Return the index of a collection as one line of text for messages."""
     text = " ".join(repr(item).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _ranks(places: Places) -> Array:
-    """Return the place of each among all of them in ascending order."""
-    ranks = np.empty(len(places), np.int64)
-    ranks[np.argsort(places)] = np.arange(len(places))
-    return ranks
-
-
 def _pixels(view: Collection, pixels: list[Any]) -> Array:
-    """Return values of some pixels of samples, of which no more features are read than lie between the outermost."""
+    """Return values of some pixels of samples; only the features between the outermost pixels are read."""
     _check_one_size(view)
     shape = view.sample_shape
     if view.n_features != math.prod(shape):
@@ -190,14 +186,14 @@ def _pixels(view: Collection, pixels: list[Any]) -> Array:
             f"{view.source} is masked, and its pixels cannot be indexed; take samples first, as an array: "
             "numpy.asarray(collection[:10])."
         )
-    taken = [*pixels, *[slice(None)] * (len(shape) - len(pixels))]
-    if not all(isinstance(item, slice) or _number(item) is not None for item in taken):
+    items = [*pixels, *[slice(None)] * (len(shape) - len(pixels))]
+    if not all(isinstance(item, slice) or _number(item) is not None for item in items):
         raise IndexingError(
             f"pixels of {view.source} are taken by whole numbers and slices; take samples first, as an array: "
             "numpy.asarray(collection[:10])."
         )
     places = []
-    for item, length in zip(taken, shape, strict=True):
+    for item, length in zip(items, shape, strict=True):
         whole = np.arange(length)
         if isinstance(item, slice):
             places.append(whole[item])
@@ -208,16 +204,16 @@ def _pixels(view: Collection, pixels: list[Any]) -> Array:
                     f"pixel {number} of {view.source} is not there: its samples are {format_shape(shape)}."
                 )
             places.append(whole[[number]])
-    lengths = [len(each) for each, item in zip(places, taken, strict=True) if isinstance(item, slice)]
-    wanted = np.ravel_multi_index(np.ix_(*places), shape).ravel()
-    _check_fits(view, view.n_samples, view.dtype.itemsize, len(wanted))
-    found = np.empty((view.n_samples, len(wanted)), view.dtype)
-    if len(wanted):
-        first, last = int(wanted.min()), int(wanted.max())
-        features = slice(first, last + 1)
-        for span in blocks_of(Span(0, view.n_samples), piece_rows(view, features)):
-            found[slice(*span)] = view.read(slice(*span), features)[:, wanted - first]
-    return found.reshape(view.n_samples, *lengths)
+    lengths = [len(indices) for indices, item in zip(places, items, strict=True) if isinstance(item, slice)]
+    features = np.ravel_multi_index(np.ix_(*places), shape).ravel()
+    _check_fits(view, view.n_samples, view.dtype.itemsize, len(features))
+    values = np.empty((view.n_samples, len(features)), view.dtype)
+    if len(features):
+        first, last = int(features.min()), int(features.max())
+        run = slice(first, last + 1)
+        for span in blocks_of(Span(0, view.n_samples), piece_rows(view, run)):
+            values[slice(*span)] = view.read(slice(*span), run)[:, features - first]
+    return values.reshape(view.n_samples, *lengths)
 
 
 def _check_one_size(collection: Collection) -> None:
@@ -229,7 +225,7 @@ def _check_one_size(collection: Collection) -> None:
 
 
 def _check_fits(collection: Collection, samples: int, itemsize: int, features: int | None = None) -> None:
-    """Refuse an array of samples that takes more than the memory allowed."""
+    """Refuse an array of samples that would exceed the memory limit."""
     budget, source = Machine(machine.cores(), *machine.memory_limit()).budget(None)
     row = (collection.n_features if features is None else features) * itemsize
     beside = collection.decode_bytes + (0 if collection.fills and features is None else piece_bytes(collection))
@@ -237,8 +233,8 @@ def _check_fits(collection: Collection, samples: int, itemsize: int, features: i
     if needed <= budget:
         return
     most = (budget - beside) // row
-    some = f"take some samples at a time, such as collection[:{most}], or " if most > 0 else ""
+    advice = f"take some samples at a time, such as collection[:{most}], or " if most > 0 else ""
     raise BudgetError(
         f"{counted(samples, 'sample')} of {collection.source} as an array need {format_bytes(needed)} and memory "
-        f"allows {format_bytes(budget)} ({source}); {some}use collection.to_dask(), a lazy array."
+        f"allows {format_bytes(budget)} ({source}); {advice}use collection.to_dask(), a lazy array."
     )

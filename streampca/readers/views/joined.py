@@ -1,6 +1,6 @@
-"""`Joined`: sources one after another as one collection: lists, globs and folders of files that hold many samples.
+"""`Joined`: concatenated sources as one collection: lists, globs and folders of files with many samples each.
 
-Files of images, a sample each, are a collection by themselves (`images.py`).
+Image files with one sample each are another kind of collection (`images.py`).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ T = TypeVar("T")
 
 _log = logging.getLogger("streampca")
 
-# Parts kept open, each with a file or two and what it decoded last (HDF5 keeps chunks): as many as hold this together.
+# Most parts that stay open, each with a file or two and its cache of decoded chunks, and most bytes of them together.
 _OPEN, _HELD = 32, 8 * MIB
-# Headers read at a time: disks and networks answer many questions together.
+# Headers read concurrently: disks and networks have latency.
 _AT_ONCE = 16
 
 
@@ -81,7 +81,7 @@ def open_joined(
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
     **axes: Unpack[SampleAxes],
 ) -> Collection:
-    """Open every file of a list, glob or folder and put them one after another."""
+    """Open every file of a list, glob or folder and concatenate them."""
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
     filled = {} if fill_value is None else {"fill_value": fill_value}
@@ -102,11 +102,11 @@ def joined(
     checked: bool,
     duplicates: str,
 ) -> Joined:
-    """Open every file of a listing, by `opened` with `options`, and put them one after another; see `open_joined`."""
+    """Open every file of a listing by `opened` with `options`, and concatenate them; see `open_joined`."""
     if not len(files):
         raise SourceError(f"{label} holds no files; give at least one.")
     how = repr((options, tuple(reading)))
-    # A part that is one image file has nothing to list, to leave out or to tell a listener of.
+    # These options concern many files, and have no use for a part that is one image file.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
     further |= {"coordinates": CHECK if checked else IGNORE, "duplicates": duplicates, "allow_remote": False}
     opener = partial(opened, options={"sample_axes": None, "select": None, "fill_value": None, **options, **further})
@@ -118,11 +118,11 @@ _Kind = tuple[tuple[int, ...], "np.dtype[Any]", tuple[str, ...] | None]
 
 
 class _Part(NamedTuple):
-    """Header of a file; `state` digests its state, or those of the `several` files that it is."""
+    """Header of a file; `state` is a digest of its state, or of the states of its files if it has `several`."""
 
     n_samples: int
     kind: _Kind
-    sizes: tuple[int, ...]  # samples and features of a chunk, bytes of decoding and of a piece
+    sizes: tuple[int, ...]  # samples and features of a chunk, bytes of decoding, bytes of a piece
     state: int
     several: bool
     reading: Mapping[str, str] | None
@@ -134,12 +134,12 @@ class _Part(NamedTuple):
 
 
 class _Group:
-    """Files that can be put one after another: of one kind, on one grid.
+    """Files that can be concatenated: of one kind, on one grid.
 
     Attributes
     ----------
     error : SourceError or None
-        How the first of them differs from the first file of the same kind on another grid.
+        Difference of the first of them from the first file of the same kind on another grid.
     """
 
     def __init__(self, part: _Part, checked: bool) -> None:
@@ -149,7 +149,7 @@ class _Group:
         self.error: SourceError | None = None
 
     def add(self, path: str, part: _Part) -> dict[int, Order]:
-        """Take a file in and return the orders that put it on the grid, by axis; refuse one on another grid."""
+        """Add a file and return the orders that put it on the grid, by axis; refuse a file on another grid."""
         orders = self.grid.add(Grid(part.kind[2] or (), part.coordinates), path)
         if part.sample_axis != self.sample_axis:
             self.sample_axis = None
@@ -159,7 +159,7 @@ class _Group:
 
 
 def _grouped(groups: list[_Group], path: str, part: _Part, checked: bool) -> tuple[int, dict[int, Order]]:
-    """Return the number of the first group that a file can be put in, which may be a new one, and its orders."""
+    """Add a file to the first group that accepts it, else to a new one; return the group's number and its orders."""
     error = None
     for number, group in enumerate(groups):
         if group.kind == part.kind:
@@ -173,11 +173,11 @@ def _grouped(groups: list[_Group], path: str, part: _Part, checked: bool) -> tup
 
 
 class Joined(Reopening, Filled):
-    """Collections in files, one after another; each is opened again when it is read, some are kept open."""
+    """Concatenated collections in files; each is opened again when it is read, some are kept open."""
 
     _open: OrderedDict[int, Collection]
     _lock: threading.Lock
-    _taken: dict[int, tuple[int, Places]]
+    _chosen_places: dict[int, tuple[int, Places]]
 
     def __init__(
         self,
@@ -199,52 +199,53 @@ class Joined(Reopening, Filled):
         outside: EmptySelectionError | None = None
         times: dict[int, SampleTimes] = {}
         repeats = repeats_to_leave_out(files, source, duplicates)
-        for at, found in enumerate(_each(len(files), partial(_described, files, opener, repeats))):
-            if found is None:
+        for at, described in enumerate(_each(len(files), partial(_described, files, opener, repeats))):
+            if described is None:
                 counts[at] = counts[repeats[at]]
                 continue
-            if isinstance(found, EmptySelectionError):
-                outside = outside or found
+            if isinstance(described, EmptySelectionError):
+                outside = outside or described
                 continue
-            if isinstance(found, StreampcaError):
-                if not skip or isinstance(found, DuplicatesError):
-                    raise found
-                problems[at] = found
+            if isinstance(described, StreampcaError):
+                if not skip or isinstance(described, DuplicatesError):
+                    raise described
+                problems[at] = described
                 continue
             path = files.path(at)
-            numbers[at], orders[at] = _grouped(groups, path, found, checked)
+            numbers[at], orders[at] = _grouped(groups, path, described, checked)
             if numbers[at] and not skip:
-                unlike = groups[-1].error or with_remedy(_unlike(path, found.kind, groups[0].kind, source), files)
+                unlike = groups[-1].error or with_remedy(_unlike(path, described.kind, groups[0].kind, source), files)
                 raise unlike
-            counts[at], states[at], several[at] = found.n_samples, found.state, found.several
-            if found.times is not None:
-                times[at] = found.times
-            self.reading = self.reading or found.reading
+            counts[at], states[at], several[at] = described.n_samples, described.state, described.several
+            if described.times is not None:
+                times[at] = described.times
+            self.reading = self.reading or described.reading
             if not orders[at]:
                 del orders[at]
         if not groups and outside is not None:
             raise outside
         if not groups:
             raise SourceError(f"{source} has no file that can be read; the first one: {problems[0]}")
+        # The largest group is the collection; files of other groups are skipped, with how they differ from it.
         most = int(np.bincount(numbers[numbers >= 0]).argmax())
         common, kept = groups[most], numbers == most
         for at in np.flatnonzero(~kept & (numbers >= 0)).tolist():
-            path, its = files.path(at), groups[numbers[at]]
+            path, group = files.path(at), groups[numbers[at]]
             problems[at] = (
-                _unlike(path, its.kind, common.kind, source)
-                if its.kind != common.kind
+                _unlike(path, group.kind, common.kind, source)
+                if group.kind != common.kind
                 else SourceError(
                     f"{path} lies on another grid than most files of {source}: {groups[max(numbers[at], most)].error}"
                 )
             )
         self.skipped = tuple(Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems))
         log_skipped(self.skipped, len(files), source)
-        times = {at: each for at, each in times.items() if kept[at]}
+        times = {at: dates for at, dates in times.items() if kept[at]}
         log_repeats(source, times.values())
         first = {} if duplicates == ALL else _of_first_files(files, times, source, refused=duplicates == ERROR)
         if (repeats or first) and not problems and outside is None:
             self.kept = np.concatenate([first.get(at, np.full(counts[at], kept[at])) for at in range(len(files))])
-        dated = [each.keys[first.get(at, slice(None))] for at, each in times.items()]
+        dated = [dates.keys[first.get(at, slice(None))] for at, dates in times.items()]
         counts_of_parts = counts.copy()
         for at, mask in first.items():
             counts[at] = np.count_nonzero(mask)
@@ -258,16 +259,16 @@ class Joined(Reopening, Filled):
         self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
         self._samples_along, self._guessed_axes = common.samples_along, common.guessed_axes
         places = np.cumsum(kept) - 1
-        self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
-        self._taken = {
+        self._orders = {int(places[at]): order for at, order in orders.items() if kept[at]}
+        self._chosen_places = {
             int(places[at]): (int(counts_of_parts[at]), compact(np.flatnonzero(mask), len(mask)))
             for at, mask in first.items()
             if kept[at]
         }
-        for number in self._orders.keys() | self._taken.keys():
+        for number in self._orders.keys() | self._chosen_places.keys():
             self._states[number] = self._as_read(number, int(self._states[number]))
         samples, features, decode, piece = map(int, common.sizes)
-        decode += piece if self._taken else 0
+        decode += piece if self._chosen_places else 0
         self._chunks = Chunks(samples, features)
         self._most_open = max(1, min(_OPEN, _HELD // decode, len(self.files)))
         self._decode_bytes = self._most_open * decode + (piece if len(self.files) > 1 else 0)
@@ -275,17 +276,17 @@ class Joined(Reopening, Filled):
 
     @property
     def chunks(self) -> Chunks:
-        """The largest of the parts'."""
+        """Largest chunk of the parts."""
         return self._chunks
 
     @property
     def decode_bytes(self) -> int:
-        """The most that the parts kept open hold, and a piece of one."""
+        """Most bytes that the open parts hold, and a piece of one."""
         return self._decode_bytes
 
     @property
     def encoded(self) -> bool:
-        """True where reading the first part decodes."""
+        """True if reading the first part decodes."""
         return self.part(0).encoded
 
     @property
@@ -300,24 +301,24 @@ class Joined(Reopening, Filled):
 
     @property
     def sample_axis(self) -> str | None:
-        """The one that all parts have."""
+        """Name of the axis that counts samples, if it is the same in all parts."""
         return self._sample_axis
 
     @property
     def samples_along(self) -> tuple[str, ...]:
-        """Those of the first part."""
+        """Names of the axes in the first part."""
         return self._samples_along
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:
-        """That of the first part."""
+        """Guess for the first part."""
         return self._guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates that all parts have, concatenated, in the units of the first part."""
         if self.n_samples > MOST_VALUES:
             return {}
-        # Parts are asked one by one only where the first has any.
+        # Parts are opened one by one, and only if the first has coordinates at all.
         shared = self.part(0).sample_coordinates().keys()
         parts = [self.part(number).sample_coordinates() for number in range(len(self.files))] if shared else []
         names = [name for name in shared if all(name in part for part in parts)]
@@ -331,38 +332,38 @@ class Joined(Reopening, Filled):
         return {name: whole for name, whole in joined.items() if whole is not None}
 
     def sample_keys(self) -> npt.NDArray[np.int64] | None:
-        """Return those of all parts; None where one has none."""
+        """Return the keys of all parts; None if a part has none."""
         return self._keys
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read part by part; see `Collection.read`."""
         pieces = list(self._pieces(rows))
         if len(pieces) == 1:
-            number, some = pieces[0]
-            return self.part(number).read(some, features)
+            number, within = pieces[0]
+            return self.part(number).read(within, features)
         return super().read(rows, features)
 
     @property
     def fills(self) -> bool:
-        """True where the first part fills; another that does not holds a piece of itself beside, as it does anyway."""
+        """True if the first part fills; a part that does not is read piece by piece, which `decode_bytes` covers."""
         return self.part(0).fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill part by part; see `Collection.read_into`."""
         done = 0
-        for number, some in self._pieces(rows):
-            part, count = self.part(number), some.stop - some.start
+        for number, within in self._pieces(rows):
+            part, count = self.part(number), within.stop - within.start
             into = part.read_into if part.fills else partial(fill, part)
-            into(some, features, out[done : done + count])
+            into(within, features, out[done : done + count])
             done += count
 
     def where(self, index: int) -> str:
-        """Name the sample by its place in its file."""
+        """Name the sample by its file and position there."""
         number, within = self._place(index)
         return self.part(number).where(within)
 
     def named(self, index: int) -> str:
-        """Name the sample by its place in its file, and its number among all."""
+        """Name the sample by its file and position there, and its number among all."""
         return f"{self.where(index)} (sample {index})"
 
     def paths(self) -> list[str]:
@@ -370,7 +371,7 @@ class Joined(Reopening, Filled):
         return [*super().paths(), *self.files.unnamed(self.source)]
 
     def sample_names(self) -> Sequence[str] | None:
-        """Return the paths of the files below their common folder, where each holds one sample."""
+        """Return the paths of the files below their common folder, if each holds one sample."""
         return self.files.names if len(self.files) == self.n_samples else None
 
     def part(self, number: int) -> Collection:
@@ -380,7 +381,7 @@ class Joined(Reopening, Filled):
                 self._open.move_to_end(number)
                 return self._open[number]
         path = self.files.path(number)
-        count, taken = self._taken.get(number, (int(self._ends[number + 1] - self._ends[number]), None))
+        count, places = self._chosen_places.get(number, (int(self._ends[number + 1] - self._ends[number]), None))
         part = self._opener(path)
         if part.shape != (count, *self.sample_shape) or part.dtype != self.dtype:
             raise SourceError(
@@ -389,8 +390,8 @@ class Joined(Reopening, Filled):
             )
         if number in self._orders:
             part = Reordered(part, self._orders[number])
-        if taken is not None:
-            part = Chosen(part, taken)
+        if places is not None:
+            part = Chosen(part, places)
         with self._lock:
             self._open[number] = part
             while len(self._open) > self._most_open:
@@ -398,35 +399,35 @@ class Joined(Reopening, Filled):
         return part
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return states of runs of parts; of parts that are one file each, none is opened for it."""
+        """Return states of runs of parts; parts that are one file each are not opened for it."""
         files, states = (self.files, self._states) if not now else self._now()
         return self._grouped_states(files, states, group_size(len(self.files)))
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Count the samples of all parts, but for the last one while it is young; None where parts are folders."""
+        """Count the samples of all parts except a last one that is too young; None if parts are folders."""
         return None if self._several.any() else int(self._ends[self.files.settled(seconds)])
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
-        """Return states of runs of the parts that hold the first samples; None where these end within a part."""
+        """Return states of runs of the parts that hold the first n samples; None if these end within a part."""
         count = int(np.searchsorted(self._ends, n))
         if self._ends[count] != n or (now and self._several[:count].any()):
             return None
         files, states = self.files.first(count), self._states[:count]
         if now:
-            found = ((at, _number(state_of(files.path(at)))) for at in range(count))
-            states = np.array([self._as_read(at, own) for at, own in found], np.uint64)
+            file_states = ((at, _number(state_of(files.path(at)))) for at in range(count))
+            states = np.array([self._as_read(at, state) for at, state in file_states], np.uint64)
         return self._grouped_states(files, states, group_size(count))
 
     def _grouped_states(self, files: Listing, states: Array, size: int) -> list[State]:
-        found = []
+        grouped = []
         for start in range(0, len(files), size):
             stop = min(start + size, len(files))
             what, first = span_of(files.path(start), files.path(stop - 1)), self._ends[min(start, len(self.files))]
-            found.append(State(int(first), what, digest(self._how, states[start:stop].tobytes())))
-        return found
+            grouped.append(State(int(first), what, digest(self._how, states[start:stop].tobytes())))
+        return grouped
 
     def _now(self) -> tuple[Listing, Array]:
-        """Return the files that there are now, and their states; any text for a file that was not in its place."""
+        """Return the current files and their states; a file that was not at its place has a state equal to no other."""
         files = self.files.current()
 
         def state_of_part(at: int) -> int:
@@ -434,25 +435,25 @@ class Joined(Reopening, Filled):
             if at >= len(self.files) or path != self.files.path(at):
                 return _number(path)
             several = self._several[at]
-            own = encoded_states(self._opener(path).states(now=True)) if several else state_of(path)
-            return self._as_read(at, _number(own))
+            state = encoded_states(self._opener(path).states(now=True)) if several else state_of(path)
+            return self._as_read(at, _number(state))
 
         return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
 
     def _as_read(self, number: int, state: int) -> int:
-        """Return the state of a part, with the order in which it is read, and which of its samples are."""
+        """Return the state of a part, combined with its reordering and the choice of its samples."""
         orders = self._orders.get(number, {})
-        own: list[Any] = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
-        if number in self._taken:
-            own.append(digest(np.asarray(self._taken[number][1]).tobytes()))
-        return _number((state, own)) if own else state
+        changes: list[Any] = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
+        if number in self._chosen_places:
+            changes.append(digest(np.asarray(self._chosen_places[number][1]).tobytes()))
+        return _number((state, changes)) if changes else state
 
     def _place(self, index: int) -> tuple[int, int]:
         number = int(np.searchsorted(self._ends, index, "right")) - 1
         return number, index - int(self._ends[number])
 
     def _pieces(self, rows: slice) -> Iterator[tuple[int, slice]]:
-        """Return the parts that samples lie in, and which of each; an empty range of the first for an empty range."""
+        """Yield the parts that hold samples, with the range in each; an empty range yields one of the first part."""
         if rows.stop == rows.start:
             yield 0, slice(0, 0)
         start = rows.start
@@ -469,7 +470,7 @@ class Joined(Reopening, Filled):
 def _described(
     files: Listing, opener: Callable[[str], Collection], left_out: Container[int], at: int
 ) -> _Part | StreampcaError | None:
-    """Open a file, unless it is left out, and keep what its header says, or what is wrong with it."""
+    """Open a file, unless it is left out, and return its header, or the error of opening it."""
     if at in left_out:
         return None
     path = files.path(at)
@@ -482,36 +483,36 @@ def _described(
     several = before is None or len(states) > 1
     kind = part.sample_shape, part.dtype, part.axes
     sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
-    own = _number(encoded_states(states) if several else before)
+    state = _number(encoded_states(states) if several else before)
     axes = part.sample_axis, part.samples_along, part.guessed_axes
-    return _Part(part.n_samples, kind, sizes, own, several, part.reading, *axes, part.coordinates, times)
+    return _Part(part.n_samples, kind, sizes, state, several, part.reading, *axes, part.coordinates, times)
 
 
 def _of_first_files(
     files: Listing, times: Mapping[int, SampleTimes], source: str, *, refused: bool
 ) -> dict[int, npt.NDArray[np.bool_]]:
-    """Return which samples of files have dates that no earlier file has, by the places of files where some do not.
+    """Return masks of the samples whose dates no earlier file has, by the index of each file with repeated dates.
 
     Raises
     ------
     DuplicatesError
-        If there are such files, and they are `refused`.
+        If there are such files and `refused` is True.
     """
     if len(times) < 2:
         return {}
-    known, masks = list(times), {}
+    files_with_dates, masks = list(times), {}
     owners, ends = (
-        first_files([each.keys for each in times.values()]),
-        np.cumsum([len(each.dates.days) for each in times.values()]),
+        first_files([dated.keys for dated in times.values()]),
+        np.cumsum([len(dated.dates.days) for dated in times.values()]),
     )
-    for number, own in enumerate(np.split(owners, ends[:-1])):
-        again = np.flatnonzero(own < number)
+    for number, owner in enumerate(np.split(owners, ends[:-1])):
+        again = np.flatnonzero(owner < number)
         if not len(again):
             continue
-        path, at = files.path(known[number]), known[number]
+        path, at = files.path(files_with_dates[number]), files_with_dates[number]
         if refused:
-            raise dates_are_shared(path, files.path(known[own[again[0]]]), times[at].dates, again)
-        masks[at] = own == number
+            raise dates_are_shared(path, files.path(files_with_dates[owner[again[0]]]), times[at].dates, again)
+        masks[at] = owner == number
     if masks:
         count = sum(int(np.count_nonzero(~mask)) for mask in masks.values())
         _log.warning(
@@ -522,41 +523,41 @@ def _of_first_files(
 
 
 def _number(state: object) -> int:
-    """Return a digest as a number of 64 bits, as one is held for each of many parts."""
+    """Return a digest as a 64-bit number, of which arrays hold many."""
     return int(digest(state), 16)
 
 
 def _each(count: int, function: Callable[[int], T]) -> Iterator[T]:
     """Yield ``function(0)`` to ``function(count - 1)`` in order; several run at a time."""
     threads = max(_AT_ONCE, machine.cores())
-    # Not all results at once: they hold the coordinates of every file.
+    # Results in advance are bounded: each holds the coordinates of a file.
     return ordered_in_threads(function, range(count), threads, taken=4 * threads)
 
 
-def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
-    """Say what keeps a part from being put beside others of another kind."""
-    ways: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+def _unlike(path: str, kind: _Kind, common_kind: _Kind, source: str) -> SourceError:
+    """Return the error for a part of another kind than most, with the first property that differs."""
+    descriptions: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
         ("images of", "bring all to one size", format_shape),
-        ("values of dtype", f"convert it to {theirs[1]}", str),
+        ("values of dtype", f"convert it to {common_kind[1]}", str),
         ("axes", "give all the same axes", lambda axes: "without names" if axes is None else ", ".join(axes)),
     )
-    each = zip(ways, its, theirs, strict=True)
-    (what, remedy, say), one, other = next(entry for entry in each if entry[1] != entry[2])
+    properties = zip(descriptions, kind, common_kind, strict=True)
+    (what, remedy, say), value, common = next(entry for entry in properties if entry[1] != entry[2])
     return SourceError(
-        f"{path} has {what} {say(one)}, unlike other files of {source} ({say(other)}); {remedy}, or leave it out."
+        f"{path} has {what} {say(value)}, unlike other files of {source} ({say(common)}); {remedy}, or leave it out."
     )
 
 
 def _listing(source: str | Sequence[str]) -> Listing:
-    """Return the paths of a source held as a common folder, where they have one, and names below it."""
-    # The files of a list's folders and globs are listed too, so that none is there twice unseen.
+    """Return the listing of a source's paths."""
+    # Folders and globs in a list are expanded, so that a file that occurs twice is noticed.
     listing = Listing.of(array_files_in(source) if isinstance(source, str) else [*chain(*map(_files_of, source))])
     listing.again = partial(_listing, source) if isinstance(source, str) else None
     return listing
 
 
 def _files_of(item: str) -> list[str]:
-    """Return the files that a folder or glob of a list stands for; any other item, and what is empty, as it is."""
+    """Return the files of a folder or glob in a list; any other item, or an empty folder or glob, as it is."""
     if is_url(item) or is_zarr(item) or os.path.isfile(item):
         return [item]
     return array_files_in(item) or [item]

@@ -1,6 +1,6 @@
-"""`Patches`: windows of images as samples, cut while they are read; no image is in memory whole for it.
+"""`Patches`: windows of images as samples, cut while they are read, without whole images in memory.
 
-Windows are read by bands: the rows of an image that some windows need lie one after another in its flattened features.
+Windows are read by bands: the image rows of a row of windows are consecutive among the flattened features.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ...storage.pixel_sizes import holds_channels
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, State, digest
 from ..coordinates import MOST_VALUES
-from ..stored.array_boxes import Box, boxes_of, lengths
+from ..stored.array_boxes import boxes_of, lengths
 from ..windows import Windows, size_and_step
 
-# Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it
-# would be decoded once for each of them.
+# Bytes of the base read at once, at least one row of windows. A chunk of up to the second size is read whole: in parts
+# it would be decoded once for each part.
 _PIECE = 8 * MIB
 _LARGEST = 64 * MIB
-# Lengths of a last axis that may be one of colours when axes have no names: grey with alpha, RGB, RGBA.
+# Lengths of a last axis without a name that can be colours: grey, grey with alpha, RGB, RGBA.
 _COLOURS = (1, 2, 3, 4)
 
 
 class Patches(Collection):
     """Windows of every image of a collection, image by image and row by row.
 
-    What is left at the far edges, where no whole window fits, is in no window.
+    Pixels at the far edges, where no whole window fits, are in no window.
     """
 
     def __init__(self, base: Collection, patches: Any) -> None:
@@ -54,7 +54,7 @@ class Patches(Collection):
 
     @property
     def chunks(self) -> Chunks:
-        """Number of windows cut from one read of the base, and all features."""
+        """Number of windows cut from one read of the base, with all features."""
         images, bands = self._at_once()
         return Chunks(images * bands * math.prod(self.grid[1:]), self.n_features)
 
@@ -70,7 +70,7 @@ class Patches(Collection):
         return self.base.encoded
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
-        """Read the bands these windows lie in and cut them out; see `Collection.read`."""
+        """Read the bands that contain these windows and cut the windows out; see `Collection.read`."""
         features = features or slice(0, self.n_features)
         out = np.empty((rows.stop - rows.start, features.stop - features.start), self.dtype)
         if out.size:
@@ -83,15 +83,15 @@ class Patches(Collection):
         return out
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[slice, slice]]:
-        """Images and rows of windows to read at once, covering rows of windows counted through all images."""
+        """Yield images and rows of windows to read at once, for rows of windows numbered through all images."""
         most_images, most_bands = self._at_once()
         for images, bands in boxes_of(start, stop, (self.base.n_samples, self.grid[0])):
-            for some in blocks_of(Span(images.start, images.stop), most_images):
+            for span in blocks_of(Span(images.start, images.stop), most_images):
                 for band in blocks_of(Span(bands.start, bands.stop), most_bands):
-                    yield slice(*some), slice(*band)
+                    yield slice(*span), slice(*band)
 
     def _windows(self, images: slice, bands: slice) -> Array:
-        """View of the windows of some bands, shape (images, *grid, *window); the grid's first axis is of `bands`."""
+        """Return a view of the windows of `bands`, (images, *grid, *window), whose grid has only these rows."""
         first, sides = bands.start * self.step[0], len(self.size)
         height = self._band_rows(bands.stop - bands.start)
         line = self.base.n_features // self.base.sample_shape[0]
@@ -99,24 +99,24 @@ class Patches(Collection):
         block = block.reshape(len(block), height, *self.base.sample_shape[1:])
         axes = tuple(range(1, 1 + sides))
         every = np.lib.stride_tricks.sliding_window_view(block, self.size, axes)
-        some = every[(slice(None), *(slice(None, None, step) for step in self.step))]
-        return np.moveaxis(some, range(1 + sides, block.ndim), range(1 + 2 * sides, block.ndim + sides))
+        stepped = every[(slice(None), *(slice(None, None, step) for step in self.step))]
+        return np.moveaxis(stepped, range(1 + sides, block.ndim), range(1 + 2 * sides, block.ndim + sides))
 
-    def _copy(self, windows: Array, some: slice, features: slice, out: Array) -> None:
-        """Copy some of the windows, numbered in C order, box by box; nothing but `out` is written to."""
+    def _copy(self, windows: Array, numbers: slice, features: slice, out: Array) -> None:
+        """Copy windows, numbered in C order, into `out`, box by box."""
         grid, window = windows.shape[: 1 + len(self.grid)], windows.shape[1 + len(self.grid) :]
         done = 0
-        for box in boxes_of(some.start, some.stop, grid):
-            count, left = math.prod(lengths(box)), 0
+        for box in boxes_of(numbers.start, numbers.stop, grid):
+            count, column = math.prod(lengths(box)), 0
             for inside in boxes_of(features.start, features.stop, window):
                 width = math.prod(lengths(inside))
                 piece = windows[(*box, *inside)]
-                out[done : done + count, left : left + width].reshape(piece.shape)[...] = piece
-                left += width
+                out[done : done + count, column : column + width].reshape(piece.shape)[...] = piece
+                column += width
             done += count
 
     def _at_once(self) -> tuple[int, int]:
-        """Images and rows of windows to read at once: many small images, else a part of one."""
+        """Return how many images and rows of windows to read at once: several small images, or a part of one."""
         samples, features = self.base.chunks
         chunk = samples * features * self.dtype.itemsize
         piece = max(_PIECE, chunk if chunk <= _LARGEST else 0)
@@ -140,7 +140,8 @@ class Patches(Collection):
         """Name the image and the window in it: ``"a.tif, rows 16:32, columns 0:16"``."""
         image, window = divmod(index, self.per_image)
         names = ("rows", "columns") if len(self.size) == 2 else self.axes or [f"axis {at}" for at in range(9)]
-        ranges = [f"{name} {part.start}:{part.stop}" for name, part in zip(names, self._window(window), strict=False)]
+        places = zip(names, np.unravel_index(window, self.grid), self.step, self.size, strict=False)
+        ranges = [f"{name} {int(at) * step}:{int(at) * step + side}" for name, at, step, side in places]
         where = self.base.where(image)
         if where.startswith("sample "):  # samples are windows here
             where = where.replace("sample", "image", 1)
@@ -150,13 +151,8 @@ class Patches(Collection):
         """Name the window, and its number."""
         return f"{self.where(index)} (sample {index})"
 
-    def _window(self, window: int) -> Box:
-        """Return the box of an image that a window is."""
-        starts = (int(place) * step for place, step in zip(np.unravel_index(window, self.grid), self.step, strict=True))
-        return tuple(slice(start, start + side) for start, side in zip(starts, self.size, strict=True))
-
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Return where each window begins: its ``image``, of several, and its start along every axis that is cut."""
+        """Return the origin of each window: its ``image``, if there are several, and its start along the cut axes."""
         if self.n_samples > MOST_VALUES:
             return {}
         counted = {"image": (self.base.n_samples, 1)} if self.base.n_samples > 1 else {}
@@ -167,7 +163,7 @@ class Patches(Collection):
         return {name: Coordinate(start * step) for name, start, step in zip(counted, starts, steps, strict=True)}
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return those of the images, with the windows."""
+        """Return the states of the images, combined with the windows."""
         seen = repr((self.windows.image, self.size, self.step))
         return [
             State(first * self.per_image, what, digest(state, seen)) for first, what, state in self.base.states(now=now)

@@ -1,4 +1,4 @@
-"""`Reordered`: a collection whose samples have the entries of some axes in another order, put there block by block."""
+"""`Reordered`: a collection with the entries of some axes in another order, reordered block by block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reordered(Filled, View):
 
     @property
     def decode_bytes(self) -> int:
-        """Bytes that the base holds, a piece of it, and that piece in its new order."""
+        """Bytes that the base holds, a piece of it, and the reordered piece."""
         return self.base.decode_bytes + 2 * piece_bytes(self.base)
 
     @property
@@ -36,12 +36,13 @@ class Reordered(Filled, View):
         return self.base.coordinates if axes is None else in_orders(self.base.coordinates, axes, self.orders)
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
-        """Read the least run of features of the base that holds those wanted, a piece of samples at a time."""
+        """Read the shortest run of the base's features that contains `features`, a piece of samples at a time."""
         if out.size == 0:
             return
-        some = features or slice(0, self.n_features)
-        # One entry of each leading axis, a range of one axis, whole axes after it: a run of features in the base too.
-        box, cut = covering_box(some.start, some.stop, self.sample_shape)
+        start, stop = (0, self.n_features) if features is None else (features.start, features.stop)
+        # The covering box has one entry of each leading axis, a range of one axis, and whole axes after it, so that its
+        # entries lie in one run of features of the base, too.
+        box, cut = covering_box(start, stop, self.sample_shape)
         cut_axis = next((axis for axis, part in enumerate(box) if part.stop - part.start > 1), len(box) - 1)
         places = [self.orders.get(axis, np.arange(length))[box[axis]] for axis, length in enumerate(self.sample_shape)]
         first, last = int(places[cut_axis].min()), int(places[cut_axis].max())
@@ -49,17 +50,17 @@ class Reordered(Filled, View):
         leading = [int(place[0]) for place in places[:cut_axis]]
         lines = int(np.ravel_multi_index([*leading, 0], self.sample_shape[: cut_axis + 1])) if leading else 0
         run = slice((lines + first) * inner, (lines + last + 1) * inner)
-        taken = {axis: places[axis] for axis in self.orders if axis > cut_axis}
-        taken[cut_axis] = places[cut_axis] - first
+        orders = {axis: places[axis] for axis in self.orders if axis > cut_axis}
+        orders[cut_axis] = places[cut_axis] - first
         for span in blocks_of(Span(rows.start, rows.stop), piece_rows(self.base, run)):
             piece = self.base.read(slice(*span), run)
             piece = piece.reshape(len(piece), last + 1 - first, *self.sample_shape[cut_axis + 1 :])
-            for axis, order in taken.items():
+            for axis, order in orders.items():
                 piece = np.take(piece, order, axis=1 + axis - cut_axis)
             out[span.start - rows.start : span.stop - rows.start] = piece.reshape(len(piece), -1)[:, cut]
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
-        """Give the base's images in the new order; see `Collection.each`."""
+        """Call the function for the reordered images of the base; see `Collection.each`."""
 
         def ordered(at: int, image: Array) -> None:
             for axis, order in self.orders.items():
@@ -69,6 +70,6 @@ class Reordered(Filled, View):
         self.base.each(rows, ordered)
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return those of the base, with the orders."""
+        """Return the states of the base, combined with the orders."""
         orders = digest([(axis, order.tobytes()) for axis, order in sorted(self.orders.items())])
         return [state._replace(state=digest(state.state, orders)) for state in self.base.states(now=now)]

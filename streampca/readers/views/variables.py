@@ -33,16 +33,18 @@ def variables_in(key: str | None) -> list[str]:
 
 def variables_of(dataset: Any) -> list[str]:
     """Return the names of the variables of an `xarray.Dataset` that can hold images."""
-    describing = cf.auxiliary({str(name): {**each.attrs, **each.encoding} for name, each in dataset.variables.items()})
+    describing = cf.auxiliary(
+        {str(name): {**variable.attrs, **variable.encoding} for name, variable in dataset.variables.items()}
+    )
     return [
         str(name)
-        for name, each in dataset.data_vars.items()
-        if each.ndim >= 2 and each.dtype.kind in "biuf" and name not in describing
+        for name, variable in dataset.data_vars.items()
+        if variable.ndim >= 2 and variable.dtype.kind in "biuf" and name not in describing
     ]
 
 
 def variables_fitted(dims: Sequence[str], coordinates: Mapping[str, Coordinate]) -> list[str] | None:
-    """Return the variables that a model of samples with these axes was fitted on; None where it was on an array."""
+    """Return the variables that a model with these sample axes was fitted on; None if it was fitted on an array."""
     names = coordinates.get(VARIABLE)
     if names is None or tuple(dims[-1:]) != (VARIABLE,) or names.values.dtype.kind != "U":
         return None
@@ -61,12 +63,12 @@ class Variables(Filled, View):
     source : str, optional
         Common source; by default, that of the first.
     checked : bool, default=True
-        Whether coordinates are compared, see `open_collection`; those in another order are put in that of the first.
+        Whether coordinates are compared, see `open_collection`; parts in another order are put in the first one's.
 
     Raises
     ------
     SourceError
-        If two differ in their number of samples, the shape or axes of a sample, or their coordinates.
+        If parts differ in their number of samples, the shape or axes of a sample, or their coordinates.
     """
 
     def __init__(
@@ -94,13 +96,13 @@ class Variables(Filled, View):
 
     @property
     def chunks(self) -> Chunks:
-        """Largest chunks of the parts, with as many features of each."""
+        """Largest chunk of the parts, with as many features of every part."""
         samples, features = (max(sizes) for sizes in zip(*(part.chunks for part in self.parts), strict=True))
         return Chunks(samples, features * len(self.parts))
 
     @property
     def keeps(self) -> bool:
-        """True where all parts keep chunks."""
+        """True if all parts keep chunks."""
         return all(part.keeps for part in self.parts)
 
     @property
@@ -115,7 +117,7 @@ class Variables(Filled, View):
 
     @property
     def encoded(self) -> bool:
-        """True where reading any part decodes."""
+        """True if reading any part decodes."""
         return any(part.encoded for part in self.parts)
 
     @property
@@ -125,7 +127,7 @@ class Variables(Filled, View):
         return {
             name: value
             for name, value in self.base.attributes.items()
-            if all(name in other and np.array_equal(other[name], value) for other in others)
+            if all(name in attributes and np.array_equal(attributes[name], value) for attributes in others)
         }
 
     @property
@@ -136,8 +138,8 @@ class Variables(Filled, View):
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the first part whose names all other parts have."""
         shared = [part.sample_coordinates().keys() for part in self.parts[1:]]
-        own = self.base.sample_coordinates().items()
-        return {name: each for name, each in own if all(name in names for names in shared)}
+        coordinates = self.base.sample_coordinates().items()
+        return {name: coordinate for name, coordinate in coordinates if all(name in names for names in shared)}
 
     def of_parts(self, change: Callable[[Collection], Collection]) -> Variables:
         """Return the variables with a change applied to each part."""
@@ -158,12 +160,12 @@ class Variables(Filled, View):
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read the pixels of each part that hold some of the features, a piece of samples at a time."""
-        some, step = features or slice(0, self.n_features), len(self.parts)
+        wanted, step = features or slice(0, self.n_features), len(self.parts)
         for number, part in enumerate(self.parts):
-            pixels = slice(*(-((number - end) // step) for end in (some.start, some.stop)))
+            pixels = slice(*(-((number - end) // step) for end in (wanted.start, wanted.stop)))
             if pixels.stop <= pixels.start:
                 continue
-            target = out[:, pixels.start * step + number - some.start :: step]
+            target = out[:, pixels.start * step + number - wanted.start :: step]
             for span in blocks_of(Span(rows.start, rows.stop), piece_rows(part, pixels)):
                 target[span.start - rows.start : span.stop - rows.start] = part.read(slice(*span), pixels)
 
@@ -173,9 +175,9 @@ class Variables(Filled, View):
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return the states of the first samples of all parts."""
-        found = [part.states_of_first(n, now=now) for part in self.parts]
-        known = [states for states in found if states is not None]
-        return self._together(known) if len(known) == len(found) else None
+        states_of_parts = [part.states_of_first(n, now=now) for part in self.parts]
+        known_states = [states for states in states_of_parts if states is not None]
+        return self._together(known_states) if len(known_states) == len(states_of_parts) else None
 
     def begun(self, first: int = 0) -> int:
         """Return how many of the first samples have begun to be written in all parts."""
@@ -183,34 +185,34 @@ class Variables(Filled, View):
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return how many of the first samples are complete in all parts."""
-        found = [part.settled(seconds, first, before) for part in self.parts]
-        known = [count for count in found if count is not None]
-        return min(known) if len(known) == len(found) else None
+        counts = [part.settled(seconds, first, before) for part in self.parts]
+        known_counts = [count for count in counts if count is not None]
+        return min(known_counts) if len(known_counts) == len(counts) else None
 
-    def _together(self, found: Sequence[Sequence[State]]) -> list[State]:
-        """Return a state for each group where all parts have the same groups, else the states of all parts."""
-        firsts = [[state.first for state in states] for states in found]
-        if any(other != firsts[0] for other in firsts):
-            return sorted((state for states in found for state in states), key=lambda state: state.first)
+    def _together(self, states_of_parts: Sequence[Sequence[State]]) -> list[State]:
+        """Return a state for each group if all parts have the same groups, else the states of all parts."""
+        firsts = [[state.first for state in states] for states in states_of_parts]
+        if any(group_starts != firsts[0] for group_starts in firsts):
+            return sorted((state for states in states_of_parts for state in states), key=lambda state: state.first)
         return [
             group[0]._replace(state=digest(self.names, [state.state for state in group]))
-            for group in zip(*found, strict=True)
+            for group in zip(*states_of_parts, strict=True)
         ]
 
 
 def _check_alike(name: str, part: Collection, first_name: str, first: Collection) -> None:
-    """Refuse a variable whose samples differ from those of the first in number, shape or axes."""
-    for one, other in zip(_samples_of(part), _samples_of(first), strict=True):
-        if one != other:
+    """Refuse a variable whose samples differ from the first variable's in number, shape or axes."""
+    for value, expected in zip(_samples_of(part), _samples_of(first), strict=True):
+        if value != expected:
             raise SourceError(
-                f"variable {name!r} of {file_and_key(part.source)[0]} has {one}, and {first_name!r} has {other}; "
+                f"variable {name!r} of {file_and_key(part.source)[0]} has {value}, and {first_name!r} has {expected}; "
                 "variables of one field have the same samples and axes: bring them to one grid, or name those that do, "
                 f"such as --key {first_name} (key={first_name!r})."
             )
 
 
 def _samples_of(part: Collection) -> tuple[str, ...]:
-    """Describe the samples of a variable: their number, the axes they lie along, their shape and their axes."""
+    """Describe the samples of a variable: their number, the axes that count them, their shape and their axes."""
     return (
         f"{part.n_samples} samples",
         f"samples along {', '.join(part.samples_along) or 'axes without names'}",
