@@ -1,7 +1,7 @@
-"""`StoredArray`, an N-d array in files, and `ArrayCollection`, samples of it or of an array the caller holds.
+"""`StoredArray`, an N-d array in files, and `ArrayCollection`, samples of one or of an array in the caller's memory.
 
-The axes that make one sample may lie anywhere; the others are flattened into samples in order (`layout.py`).
-Readers of files describe theirs as a `StoredArray`, which fills boxes of a buffer, and get `sample_axes`, `select`
+The axes that make one sample can be at any position; the others are flattened into samples in order (`layout.py`).
+Readers of files describe an array as a `StoredArray`, which fills boxes of a buffer, and get `sample_axes`, `select`
 and partial reads from `ArrayCollection`.
 """
 
@@ -49,20 +49,20 @@ from .layout import Axis, Layout, SampleAxes, layout_of
 from .select_values import places_of_values
 from .value_digests import object_states
 
-# A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
+# Bytes of a page: partial reads of a contiguous array fetch whole pages from disk or memory.
 PAGE = 4096
-# Counting what is stored of an array with more chunks takes seconds.
+# Largest number of chunks for which the stored ones are counted, as counting more takes seconds.
 MOST_COUNTED = 10_000
-# Bytes compared with a number at a time: with the result they fit the second-level cache.
+# Bytes compared at a time with the unwritten number: with the result they fit the second-level cache.
 _COMPARED = 512 * 1024
 
 _log = logging.getLogger("streampca")
 
 
 class StoredArray(abc.ABC):
-    """An N-d array read box by box into the caller's buffer: no copy of a block is made on the way.
+    """An N-d array read box by box into the caller's buffer, without intermediate copies of a block.
 
-    Holds paths, not handles; what it opens is dropped by pickling.
+    It holds paths, not handles; pickling drops what it has opened.
 
     Attributes
     ----------
@@ -81,18 +81,18 @@ class StoredArray(abc.ABC):
     keeps : bool
         See `Collection`.
     attributes : mapping
-        Plain data the format keeps with the array.
+        Plain data that the format stores with the array.
     dims : tuple of str or None
-        Names of all axes, where the format has them.
+        Names of all axes, if the format has them.
     files : FileStates
-        Files that any value may be read from.
+        Files from which any value can be read.
     grows : bool
         See `Collection`.
     counts_first : bool
-        Whether the format itself says that entries of axis 0 are samples.
+        Whether entries of axis 0 are samples by definition of the format.
     unwritten : numpy number or None
-        Number that the format has where no value was written, if the file does not declare that it is missing: read as
-        NaN among floats, and refused among whole numbers. Of the dtype's kind, and no NaN.
+        Number that the format stores where no value was written, if the file does not declare it as missing: it is read
+        as NaN among floats, and refused among whole numbers. It has the dtype's kind, and is not NaN.
     """
 
     shape: tuple[int, ...]
@@ -111,33 +111,35 @@ class StoredArray(abc.ABC):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates along one or several of its axes, by name, one value an entry; read when asked for."""
+        """Coordinates along one or several of the axes, by name, one value per entry; read on access."""
         return {}
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """See `Collection`; read when asked for."""
+        """See `Collection`; read on access."""
         return {}
 
     @property
     def described(self) -> Mapping[str, Described]:
-        """Attributes and axes of the coordinates, of those too that are too large to be read; their values are not."""
-        return {name: Described(each.attributes, each.axes) for name, each in self.coordinates.items()}
+        """Attributes and axes of all coordinates, without their values, also of those that are too large to read."""
+        return {
+            name: Described(coordinate.attributes, coordinate.axes) for name, coordinate in self.coordinates.items()
+        }
 
     def names(self, axis: str) -> Sequence[str] | None:
-        """Return the texts along an axis, one an entry, where the format keeps such; read when asked for."""
+        """Return the texts along an axis, one per entry, if the format stores any."""
         return None
 
     @abc.abstractmethod
     def read_into(self, box: Box, out: Array) -> None:
         """Read a box (a slice with start and stop for every axis, none empty) into `out`, of the box's shape.
 
-        `out` may have any strides.
+        `out` can have any strides.
 
         Raises
         ------
         SourceError
-            If it cannot be read; the message names the file.
+            If the box cannot be read; the message names the file.
         """
 
     def read_all(self) -> Array:
@@ -156,18 +158,18 @@ class StoredArray(abc.ABC):
         return None
 
     def begun(self, first: int = 0) -> int:
-        """Return how many of the first entries along axis 0 have begun to be written, see `Collection.begun`."""
+        """Return the number of leading entries along axis 0 whose writing has begun, see `Collection.begun`."""
         return self.shape[0]
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Return how many of the first entries along axis 0 are complete, see `Collection.settled`."""
+        """Return the number of leading entries along axis 0 that are complete, see `Collection.settled`."""
         return None
 
 
 class ObjectArray(StoredArray):
-    """An array of the caller's, `array`: anything with shape, dtype and slicing. Masked entries are read as NaN.
+    """An array in the caller's memory: anything with shape, dtype and slicing. Masked entries are read as NaN.
 
-    It is sliced, and what it returns is checked; nothing is copied that numpy would not copy.
+    Reading slices the array and checks the result; nothing is copied that numpy would not copy.
     """
 
     def __init__(
@@ -192,11 +194,11 @@ class ObjectArray(StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates that an `xarray.DataArray` has along its axes; none for other objects."""
+        """Coordinates of an `xarray.DataArray` along its axes; none for other objects."""
         if not self._has_names:
             return {}
-        found = {name: plain(*each) for name, each in named_coordinates(self.array).items()}
-        return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
+        coordinates = {name: plain(*coordinate) for name, coordinate in named_coordinates(self.array).items()}
+        return {name: coordinate for name, coordinate in coordinates.items() if coordinate is not None}
 
     @property
     def _has_names(self) -> bool:
@@ -205,11 +207,13 @@ class ObjectArray(StoredArray):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """Coordinates of no axis of an `xarray.DataArray` that name the series it is of."""
+        """Coordinates without axes of an `xarray.DataArray` that identify its series."""
         if not self._has_names:
             return {}
-        own = {str(name): each for name, each in self.array.coords.items() if not each.dims}
-        return {name: each.values[()] for name, each in own.items() if tells_series(name, each.attrs)}
+        scalars = {str(name): coordinate for name, coordinate in self.array.coords.items() if not coordinate.dims}
+        return {
+            name: coordinate.values[()] for name, coordinate in scalars.items() if tells_series(name, coordinate.attrs)
+        }
 
     @property
     def described(self) -> Mapping[str, Described]:
@@ -217,12 +221,12 @@ class ObjectArray(StoredArray):
         return described_coordinates(self.array) if self._has_names else {}
 
     def read(self, box: Box) -> Array:
-        """Return a slice of the array; a view where it gives one."""
+        """Return a slice of the array; a view if its slicing returns one."""
         try:
             values = self._sliced(box)
         except (StreampcaError, MemoryError):
             raise
-        except Exception as error:  # whatever the library behind the array raises for a chunk it cannot decode
+        except Exception as error:  # the library behind the array can raise any error for a chunk it cannot decode
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise SourceError(f"{self._source} cannot be read ({reason}); check what lies behind it.") from error
         plain = unmasked(values)
@@ -249,7 +253,7 @@ class ObjectArray(StoredArray):
         out[...] = self.read(box)
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the states at the time of the call: nothing is known of the time when it was opened."""
+        """Return the states at the time of the call: states at the time of opening are not recorded."""
         return self._states(self.array, self._source)
 
 
@@ -264,20 +268,20 @@ class ArrayCollection(Collection):
         self.dtype = check_dtype(np.dtype(self.array.dtype), source)
         shape = check_shape(self.array.shape, source)
         self.dims, self.grows = tuple(dims or self.array.dims or ()), self.array.grows
-        self._asked = axes
+        self._options = axes
         self._lay_out(self._layout_of(shape, axes))
 
     def _layout_of(self, shape: tuple[int, ...], axes: SampleAxes) -> Layout:
         return layout_of(shape, source=self.source, dims=self.dims or None, default=self._default_axes, **axes)
 
-    def _default_axes(self, kept: Sequence[int]) -> DefaultAxes:
-        """Choose the axes of one sample where the caller names none, by what the array says of them."""
-        counting = self.attributes.get("sample_axis")  # as outputs of ours say
-        if counting in self.dims and len(kept) > 1:
-            return DefaultAxes(tuple(axis for axis in kept if self.dims[axis] != counting))
+    def _default_axes(self, axes: Sequence[int]) -> DefaultAxes:
+        """Choose the axes of one sample by the array's metadata, if the caller names none."""
+        counting = self.attributes.get("sample_axis")  # an attribute of our own outputs
+        if counting in self.dims and len(axes) > 1:
+            return DefaultAxes(tuple(axis for axis in axes if self.dims[axis] != counting))
         roles = roles_of(self.dims, self.array.described) if self.dims else None
-        found = default_axes(kept, self.array.shape, roles)
-        return found._replace(by_position=found.by_position and not self.array.counts_first)
+        choice = default_axes(axes, self.array.shape, roles)
+        return choice._replace(by_position=choice.by_position and not self.array.counts_first)
 
     def _lay_out(self, layout: Layout) -> None:
         self.layout = layout
@@ -285,31 +289,31 @@ class ArrayCollection(Collection):
         self.axes = tuple(self.dims[axis] for axis in layout.inner) if self.dims else None
 
     def selected(self, sel: Mapping[str, Any]) -> Self:
-        """Return the same array with entries taken by their values, too; see `places_of_values`."""
-        select: dict[Axis, int | slice] = dict(self._asked.get("select") or {})
+        """Return the same array with a further selection by values; see `places_of_values`."""
+        select: dict[Axis, int | slice] = dict(self._options.get("select") or {})
         places = places_of_values(sel, self.stored_coordinates, self.dims, self.source)
         for name, place in places.items():
             number = self.dims.index(name)
             if not select.keys().isdisjoint((name, number, number - len(self.dims))):
                 raise RequestError(f"axis {name!r} of {self.source} is in select and in sel; name it in one of them.")
             select[name] = place
-        return self.laid_out(self._layout_of(self.array.shape, {**self._asked, "select": select}))
+        return self.laid_out(self._layout_of(self.array.shape, {**self._options, "select": select}))
 
     def of_array(self, array: StoredArray) -> Self:
-        """Return the same samples of another view of the array, of the same shape and axes."""
-        other = copy.copy(self)
-        other.array, other.dtype = array, check_dtype(np.dtype(array.dtype), self.source)
-        return other
+        """Return the same samples of another array with the same shape and axes."""
+        collection = copy.copy(self)
+        collection.array, collection.dtype = array, check_dtype(np.dtype(array.dtype), self.source)
+        return collection
 
     def laid_out(self, layout: Layout) -> Self:
-        """Return the same array seen by another layout of its axes."""
-        other = copy.copy(self)
-        other._lay_out(layout)
-        return other
+        """Return the same array with another layout of its axes."""
+        collection = copy.copy(self)
+        collection._lay_out(layout)
+        return collection
 
     @property
     def chunks(self) -> Chunks:
-        """Storage chunks seen as samples and features; numpy's arrays count as cut by pages, others by samples."""
+        """Storage chunks in samples and features; without chunks, pages of a numpy array, else single samples."""
         if self.array.chunk_shape:
             return self.layout.chunks(self.array.chunk_shape)
         in_memory = isinstance(self.array, ObjectArray) and isinstance(self.array.array, np.ndarray)
@@ -317,44 +321,46 @@ class ArrayCollection(Collection):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Attributes that the format keeps with a stored array."""
+        """Attributes that the format stores with the array."""
         return self.array.attributes
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates of the array along the axes of a sample, cut as the layout takes them."""
+        """Coordinates of the array along the axes of a sample, cut to the layout's selection."""
         if not self.dims:
             return {}
         inner = [self.dims[axis] for axis in self.layout.inner]
-        found = self._along(inner)
-        for axis, side in enumerate(SIDES):  # what a reference says of rotated pixels, as they are cut
-            if SPATIAL_REF in found and side in inner:
+        coordinates = self._along(inner)
+        for axis, side in enumerate(SIDES):  # a reference with the transform of rotated pixels moves with the cut
+            if SPATIAL_REF in coordinates and side in inner:
                 start = self.layout.taken(self.dims.index(side)).start
-                found[SPATIAL_REF] = moved(found[SPATIAL_REF], axis, start, 1)
-        return {name: found[name] for name in (*inner, *found) if name in found}
+                coordinates[SPATIAL_REF] = moved(coordinates[SPATIAL_REF], axis, start, 1)
+        return {name: coordinates[name] for name in (*inner, *coordinates) if name in coordinates}
 
     @property
     def stored_coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates along all axes of the array, by name, not cut."""
+        """Coordinates along all axes of the array, by name, before any selection."""
         return self.array.coordinates
 
     def _along(self, dims: Sequence[str]) -> dict[str, Coordinate]:
-        """Return coordinates of the array along some of its axes and no others, cut as the layout takes them."""
-        taken, found = {dim: self.layout.taken(self.dims.index(dim)) for dim in dims}, {}
+        """Return the coordinates along the given axes and no others, cut to the layout's selection."""
+        ranges, coordinates = {dim: self.layout.taken(self.dims.index(dim)) for dim in dims}, {}
         for name, coordinate in self.stored_coordinates.items():
-            each = over_axes(coordinate, name, dims)
-            if each is not None:
-                found[name] = each._replace(values=each.values[tuple(taken[dim] for dim in each.along(name))])
-        return found
+            ordered = over_axes(coordinate, name, dims)
+            if ordered is not None:
+                coordinates[name] = ordered._replace(
+                    values=ordered.values[tuple(ranges[dim] for dim in ordered.along(name))]
+                )
+        return coordinates
 
     @property
     def samples_along(self) -> tuple[str, ...]:
-        """Names of the axes flattened into samples, where the array has names."""
+        """Names of the axes flattened into samples, if the array has names."""
         return tuple(self.dims[axis] for axis in self.layout.outer) if self.dims else ()
 
     @property
     def guessed_axes(self) -> GuessedAxes | None:
-        """Axes that were taken for one sample by their positions alone."""
+        """Axes of a sample and of samples, if they were chosen by position alone."""
         if not self.layout.by_position:
             return None
         names = self.dims or range(len(self.layout.index))
@@ -363,7 +369,7 @@ class ArrayCollection(Collection):
 
     @property
     def sample_axis(self) -> str | None:
-        """The one axis that counts samples, where the format has named it."""
+        """Name of the one axis that counts samples, if the format gives it a name."""
         outer = self.layout.outer
         name = self.dims[outer[0]] if len(outer) == 1 and self.dims else None
         return None if name == f"axis_{outer[0] if outer else 0}" else name
@@ -375,50 +381,52 @@ class ArrayCollection(Collection):
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the axes flattened into samples, n values each, repeated over the others."""
-        shape, found = self.layout.outer_shape, {}
+        shape, coordinates = self.layout.outer_shape, {}
         if not self.dims or self.n_samples > MOST_VALUES:
             return {}
         outer = self.samples_along
-        for name, each in self._along(outer).items():
-            if not each.along(name):
+        for name, coordinate in self._along(outer).items():
+            if not coordinate.along(name):
                 continue
             lengths_of = zip(outer, shape, strict=True)
-            values = each.values.reshape([length if dim in each.along(name) else 1 for dim, length in lengths_of])
-            about = {key: value for key, value in each.attributes.items() if key != LEVEL or len(outer) == 1}
-            found[name] = Coordinate(np.broadcast_to(values, shape).reshape(-1), about)
-        return found
+            values = coordinate.values.reshape(
+                [length if dim in coordinate.along(name) else 1 for dim, length in lengths_of]
+            )
+            about = {key: value for key, value in coordinate.attributes.items() if key != LEVEL or len(outer) == 1}
+            coordinates[name] = Coordinate(np.broadcast_to(values, shape).reshape(-1), about)
+        return coordinates
 
     def sample_names(self) -> Sequence[str] | None:
-        """Return the texts that the array has along the one axis that counts samples."""
+        """Return the array's texts along the one axis that counts samples."""
         if len(self.layout.outer) != 1 or not self.dims:
             return None
         [axis] = self.layout.outer
-        names, taken = self.array.names(self.dims[axis]), self.layout.taken(axis)
-        return names if names is None or taken == slice(0, len(names)) else names[taken]
+        names, entries = self.array.names(self.dims[axis]), self.layout.taken(axis)
+        return names if names is None or entries == slice(0, len(names)) else names[entries]
 
     @property
     def decode_bytes(self) -> int:
-        """Bytes held beside the block while reading it."""
+        """Bytes held besides the block while it is read."""
         return self.array.decode_bytes
 
     @property
     def converted_bytes(self) -> int:
-        """Bytes of an object's values in another form, which it is read from."""
+        """Bytes of an object's values in the converted form that reads use."""
         return self.array.converted_bytes
 
     @property
     def encoded(self) -> bool:
-        """True where reads decode: of an object, where its library cuts it into chunks."""
+        """True if reads decode, as assumed for an object with chunks."""
         return self.array.encoded
 
     @property
     def keeps(self) -> bool:
-        """True where the array keeps the chunk that it decoded last."""
+        """True if the array keeps the chunk that it decoded last."""
         return self.array.keeps
 
     @property
     def fills(self) -> bool:
-        """True where the array is read into buffers; an object in memory returns arrays of its own."""
+        """True if the array is read into buffers; an object in memory returns arrays of its own."""
         return type(self.array) is not ObjectArray
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
@@ -428,7 +436,7 @@ class ArrayCollection(Collection):
         if 0 in shape:
             return np.empty(shape, self.dtype)
         boxes, width, cut = self._boxes(rows, features)
-        if len(boxes) == 1 and isinstance(self.array, ObjectArray) and not self.fills:  # perhaps without a copy
+        if len(boxes) == 1 and isinstance(self.array, ObjectArray) and not self.fills:  # one slice can be a view
             piece = self.array.read(self.layout.key(boxes[0])).transpose(self.layout.order)
             return np.ascontiguousarray(piece.reshape(shape[0], width)[:, cut])
         out = np.empty((shape[0], width), self.dtype)
@@ -447,13 +455,13 @@ class ArrayCollection(Collection):
             self._settle(rows.start, out)
 
     def _boxes(self, rows: slice, features: slice) -> tuple[list[Box], int, slice]:
-        """Return boxes over (outer, inner) axes that hold what is read, their features, and which of these are."""
+        """Return boxes over (outer, inner) axes that cover the rows, their width in features, and the range in it."""
         inner, cut = covering_box(features.start, features.stop, self.sample_shape)
         outer = boxes_of(rows.start, rows.stop, self.layout.outer_shape)
         return [(*box, *inner) for box in outer], math.prod(lengths(inner)), cut
 
     def _fill(self, boxes: Sequence[Box], out: Array) -> None:
-        """Read boxes that follow one another in the order of samples, each into its rows, (samples, features)."""
+        """Read boxes that follow one another in the order of samples, each into its rows of `out`."""
         done, layout = 0, self.layout
         for box in boxes:
             count = math.prod(lengths(box[: len(layout.outer)]))
@@ -462,26 +470,26 @@ class ArrayCollection(Collection):
             done += count
 
     def _settle(self, first: int, rows: Array) -> None:
-        """Take numbers that no one wrote for missing in rows just read, (samples, features), or refuse the sample."""
+        """Replace unwritten numbers in rows just read, (samples, features), by NaN, or refuse the sample."""
         number = self.array.unwritten
         if number is None:
             return
-        # As bits, in the order in which they are stored: numpy compares numbers of another byte order ten times slower.
+        # Bits are compared, as numpy compares numbers in another byte order ten times slower.
         bits = np.dtype(f"u{self.dtype.itemsize}")
-        wanted = np.array([number], self.dtype).view(bits)[0]
+        unwritten = np.array([number], self.dtype).view(bits)[0]
         step = max(1, _COMPARED // max(1, rows.shape[1] * rows.dtype.itemsize))
         for start in range(0, len(rows), step):
             piece = rows[start : start + step]
-            found = piece.view(bits) == wanted
-            if not found.any():
+            is_unwritten = piece.view(bits) == unwritten
+            if not is_unwritten.any():
                 continue
             if self.dtype.kind != "f":
-                sample = first + start + int(found.any(axis=1).argmax())
+                sample = first + start + int(is_unwritten.any(axis=1).argmax())
                 raise SourceError(never_written(self.where(sample), number))
-            piece[found] = np.nan
+            piece[is_unwritten] = np.nan
 
     def where(self, index: int) -> str:
-        """Name the sample, by its place on every axis where several make the samples."""
+        """Name the sample, with its entry along every axis if several axes count samples."""
         plain = f"sample {index} of {self.source}"
         if not self.layout.outer:
             return self.source
@@ -491,45 +499,45 @@ class ArrayCollection(Collection):
         return f"{plain} ({', '.join(f'{names[axis]} {entry}' for axis, entry in self.layout.place(index).items())})"
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the states of the array behind, of an object those of the time of the call, with the layout."""
+        """Return the states of the array, combined with the layout; for an object, those at the time of the call."""
         return self._laid_out(self.array.states(now=now), self.array.shape[0])
 
     @property
     def _counts_entries(self) -> bool:
-        """True where samples are entries of the first axis, all of them."""
+        """True if samples are the entries of the first axis, all of them."""
         return self.layout.outer == (0,) and self.layout.index[0] == slice(0, self.n_samples)
 
     def begun(self, first: int = 0) -> int:
-        """Return how many of the first entries of the array behind have begun to be written."""
+        """Return the number of leading entries of the array whose writing has begun."""
         return self.array.begun(first) if self._counts_entries else self.n_samples
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Return how many of the first entries of the array behind are complete."""
+        """Return the number of leading entries of the array that are complete."""
         return self.array.settled(seconds, first, before) if self._counts_entries else None
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
-        """Return those of the first entries of the array behind."""
+        """Return the states of the first entries of the array, combined with the layout."""
         states = self.array.states_of_first(n, now=now) if self._counts_entries else None
         return None if states is None else self._laid_out(states, n)
 
     def _laid_out(self, stored: list[State], length: int) -> list[State]:
-        """Return the states of samples, of those of entries of the array behind, which had a length then."""
+        """Convert states of array entries to states of samples; the array had `length` entries then."""
         layout = self.layout
         first = layout.index[0]
-        if layout.outer[:1] != (0,) or not isinstance(first, slice):  # every sample may have a part in every entry
+        if layout.outer[:1] != (0,) or not isinstance(first, slice):  # every sample can depend on every entry
             seen = repr((layout.index, layout.outer, layout.inner))
             return [State(0, what, digest(state, seen)) for _, what, state in stored]
         seen = repr((first.start, layout.index[1:], layout.outer, layout.inner))
-        each = math.prod(layout.outer_shape[1:])
+        per_entry = math.prod(layout.outer_shape[1:])
         return [
-            State(max(0, state.first - first.start) * each, state.what, digest(state.state, seen))
+            State(max(0, state.first - first.start) * per_entry, state.what, digest(state.state, seen))
             for state, end in with_ends(stored, max(length, stored[-1].first + 1))
             if end > first.start and (state.first < first.stop or first.stop == length)
         ]
 
 
 def check_written(stored: int, count: int, fill: Any, label: str) -> None:
-    """Refuse an array nothing was written to; say so where part of its chunks was not, which read as the fill value."""
+    """Refuse an array without stored chunks; log a warning if some are missing, which read as the fill value."""
     if stored == 0:
         raise SourceError(
             f"{label} has none of its values stored: it was created and never written; write it, or copy all of it."
@@ -542,7 +550,7 @@ def check_written(stored: int, count: int, fill: Any, label: str) -> None:
 
 
 def never_written(where: str, number: Any) -> str:
-    """Say that a sample holds the number that stands for values that were never written, and what to do about it."""
+    """Return the message for a sample with the number of values that were never written, and the remedies."""
     return (
         f"{where} has values {number}, which the format has where none was written, and its file declares no fill "
         f"value; read them as missing with --fill-value {number} (fill_value={number}), with a rule for these such as "
@@ -551,16 +559,16 @@ def never_written(where: str, number: Any) -> str:
 
 
 def page_shape(shape: tuple[int, ...], values: int) -> tuple[int, ...]:
-    """Return the box of about so many consecutive values of an array, within one entry of axis 0."""
-    left, sizes = max(1, values), []
+    """Return the box of about `values` consecutive values of an array, within one entry of axis 0."""
+    remaining, sizes = max(1, values), []
     for length in reversed(shape[1:]):
-        sizes.append(min(length, left))
-        left = max(1, left // max(1, length))
+        sizes.append(min(length, remaining))
+        remaining = max(1, remaining // max(1, length))
     return (1, *reversed(sizes))
 
 
 def dims_of(array: Any) -> tuple[str, ...] | None:
-    """Return the axis names as xarray, Zarr 3 and Zarr 2 keep them."""
+    """Return the names of the axes by the metadata of xarray, Zarr 3 or Zarr 2."""
     for dims in (
         getattr(array, "dims", None),
         getattr(getattr(array, "metadata", None), "dimension_names", None),

@@ -1,4 +1,4 @@
-"""Boxes of N-d arrays: those that cover a range of flattened samples or features, and pieces cut at chunk edges."""
+"""Boxes of N-d arrays that cover a range of flattened samples or features, and their pieces, cut at chunk edges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Box = tuple[slice, ...]
 
 
 def boxes_of(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[Box]:
-    """Cover flat indices `start` to `stop` of a C-ordered grid by boxes, in order, none overlapping."""
+    """Yield disjoint boxes in order that cover flat indices `start` to `stop` of a C-ordered grid."""
     if len(shape) < 2:
         if stop > start:
             yield (slice(start, stop),)[: len(shape)]
@@ -29,9 +29,9 @@ def boxes_of(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[Box]:
 
 
 def covering_box(start: int, stop: int, shape: tuple[int, ...]) -> tuple[Box, slice]:
-    """Return the least box of whole rows of a C-ordered grid holding flat indices `start` to `stop`, and where in it.
+    """Return the smallest box that covers flat indices `start` to `stop` of a C-ordered grid, and their range in it.
 
-    One box rather than the exact three or more of `boxes_of`: each would decode the same storage chunks again.
+    One box replaces the exact three or more of `boxes_of`, each of which would decode the same storage chunks again.
     """
     box: list[slice] = []
     for axis in range(len(shape)):
@@ -46,24 +46,24 @@ def covering_box(start: int, stop: int, shape: tuple[int, ...]) -> tuple[Box, sl
 
 
 def lengths(box: Box) -> tuple[int, ...]:
-    """Lengths of a box's sides."""
+    """Return the lengths of a box's sides."""
     return tuple(part.stop - part.start for part in box)
 
 
 def pieces_of(box: Box, chunks: Sequence[int], most: int) -> Iterator[tuple[Box, Box]]:
-    """Halve a box until none of its pieces touches more than `most` values of whole chunks, or all lie in one chunk.
+    """Halve a box until each piece touches at most `most` values of whole chunks, or lies in one chunk.
 
     Yields
     ------
     piece, inside : tuple of slice
-        Where the piece lies in the array, and where in the box. In C order of their first corners along the axis cut
-        first; no chunk is in two pieces.
+        The piece in the array, and in the box. Pieces are ordered along the axis that is cut first; no chunk is in two
+        pieces.
     """
     yield from _halved(box, tuple(slice(0, length) for length in lengths(box)), chunks, most)
 
 
 def largest_piece(shape: Sequence[int], chunks: Sequence[int], most: int) -> int:
-    """Values that a piece of `pieces_of` has at most, in an array of `shape`."""
+    """Return the largest number of values in a piece of `pieces_of`, in an array of `shape`."""
     chunk = math.prod(min(side, length) for side, length in zip(chunks, shape, strict=True))
     return max(chunk, min(most, math.prod(shape)))
 
@@ -85,11 +85,11 @@ def _halved(box: Box, inside: Box, chunks: Sequence[int], most: int) -> Iterator
 
 
 def _edge(box: Box, chunks: Sequence[int], most: int) -> tuple[int, int] | None:
-    """Axis and chunk edge to cut a box at that touches more values than `most`, None where there is no need or way."""
-    found, touched = None, 1
+    """Return axis and chunk edge at which to cut a box; None if it touches at most `most` values, or has no edge."""
+    edge, touched = None, 1
     for axis, (part, chunk) in enumerate(zip(box, chunks, strict=True)):
         first, last = part.start // chunk, -(-part.stop // chunk)
         touched *= (last - first) * chunk
-        if last - first > 1 and found is None:
-            found = axis, (first + last) // 2 * chunk
-    return found if touched > most else None
+        if last - first > 1 and edge is None:
+            edge = axis, (first + last) // 2 * chunk
+    return edge if touched > most else None

@@ -1,4 +1,4 @@
-"""Roles of axes: which count samples, and which make one, by what their coordinates say first, then by their names.
+"""Roles of axes, by which they count samples or make one, from attributes of their coordinates, then from their names.
 
 Attributes are those of the CF conventions (https://cfconventions.org, section 4): ``axis``, ``standard_name``, and
 ``units`` of dates and of degrees. Names are those of climate models (WRF, ROMS, NEMO, MOM, CORDEX), projected grids,
@@ -18,7 +18,7 @@ from ..coordinates import DEGREES_EAST, DEGREES_NORTH, has_dates
 
 
 class Role(Enum):
-    """Role of an axis. `PIXELS` lie along the surface of the earth, in a direction that nothing tells."""
+    """Role of an axis. `PIXELS` lie along the surface of the earth, in an unknown direction."""
 
     SAMPLES = "samples"
     Y = "y"
@@ -30,7 +30,7 @@ class Role(Enum):
 
 
 class DefaultAxes(NamedTuple):
-    """Axes taken for one sample, and whether nothing but their position decided."""
+    """Axes chosen for one sample, and whether their position alone decided."""
 
     inner: tuple[int, ...]
     by_position: bool = False
@@ -46,7 +46,7 @@ _PAIRS = (
     ("northing", "easting"), ("northings", "eastings"), ("row", "column"), ("rows", "columns"), ("row", "col"),
     ("rows", "cols"),
 )  # fmt: skip
-_PICTURE = {"height": Role.Y, "width": Role.X}  # together; alone, a height is one above the ground
+_PICTURE = {"height": Role.Y, "width": Role.X}  # only together: a height alone is above the ground
 _TIMES = ("time", "times", "t", "date", "dates", "datetime", "time_counter", "ocean_time", "valid_time")
 _WORDS = (
     "sample", "samples", "member", "members", "realization", "realizations", "realisation", "ensemble", "ens",
@@ -70,25 +70,29 @@ _OF_STANDARD_NAME = {
 def roles_of(dims: Sequence[str], described: Mapping[str, Described | Coordinate]) -> tuple[Role, ...]:
     """Return the role of each axis, given its name and the attributes of the coordinates along the axes, by name.
 
-    The coordinate that has the axis's name goes before others along it, attributes before names, and these before a
-    grid of latitudes and longitudes over two axes.
+    In order of precedence: attributes of the coordinate with the axis's name, other coordinates along the axis that
+    count samples, the axis's name, and a grid of latitudes and longitudes over two axes.
     """
     names = {dim.lower() for dim in dims}
-    found: dict[str, Role | None] = {}
+    roles: dict[str, Role | None] = {}
     for dim in dims:
-        own = described.get(dim)
-        others = [each.attributes for name, each in described.items() if name != dim and each.along(name) == (dim,)]
-        found[dim] = (
-            (None if own is None else role_of_attributes(own.attributes))
+        coordinate_of_axis = described.get(dim)
+        others = [
+            coordinate.attributes
+            for name, coordinate in described.items()
+            if name != dim and coordinate.along(name) == (dim,)
+        ]
+        roles[dim] = (
+            (None if coordinate_of_axis is None else role_of_attributes(coordinate_of_axis.attributes))
             or (Role.SAMPLES if any(role_of_attributes(about) is Role.SAMPLES for about in others) else None)
             or role_of_name(dim, names)
         )
-    for name, each in described.items():
-        undecided = [dim for dim in each.along(name) if found.get(dim, Role.OTHER) is None]
-        curved = len(each.along(name)) > 1 and 0 < len(undecided) <= 2
-        if curved and (role_of_attributes(each.attributes) or role_of_name(name)) in (Role.Y, Role.X):
-            found |= dict.fromkeys(undecided, Role.PIXELS)
-    return tuple(found[dim] or Role.OTHER for dim in dims)
+    for name, coordinate in described.items():
+        undecided = [dim for dim in coordinate.along(name) if roles.get(dim, Role.OTHER) is None]
+        curved = len(coordinate.along(name)) > 1 and 0 < len(undecided) <= 2
+        if curved and (role_of_attributes(coordinate.attributes) or role_of_name(name)) in (Role.Y, Role.X):
+            roles |= dict.fromkeys(undecided, Role.PIXELS)
+    return tuple(roles[dim] or Role.OTHER for dim in dims)
 
 
 def role_of(name: str, attributes: Mapping[str, Any]) -> Role:
@@ -97,7 +101,7 @@ def role_of(name: str, attributes: Mapping[str, Any]) -> Role:
 
 
 def role_of_attributes(attributes: Mapping[str, Any]) -> Role | None:
-    """Return the role that the attributes of an axis's coordinate give it; None where they say nothing."""
+    """Return the role of an axis by the attributes of its coordinate; None if they do not determine it."""
     axis, standard, units = (attributes.get(name) for name in ("axis", "standard_name", "units"))
     if isinstance(axis, str) and axis.upper() in _OF_AXIS:
         return _OF_AXIS[axis.upper()]
@@ -107,11 +111,11 @@ def role_of_attributes(attributes: Mapping[str, Any]) -> Role | None:
         return Role.SAMPLES
     if isinstance(units, str) and units in (*DEGREES_NORTH, *DEGREES_EAST):
         return Role.Y if units in DEGREES_NORTH else Role.X
-    return Role.OTHER if "positive" in attributes else None  # which only vertical axes have
+    return Role.OTHER if "positive" in attributes else None  # only vertical axes have that attribute
 
 
 def role_of_name(name: str, beside: Iterable[str] = ()) -> Role | None:
-    """Return the role that an axis has by its name, in whatever case, beside those of some names in lower case."""
+    """Return the role of an axis by its name, in any case; `beside` are the lower-case names of other axes."""
     name = name.lower()
     if name in _PICTURE and {*_PICTURE} <= {name, *beside}:
         return _PICTURE[name]
@@ -130,30 +134,30 @@ def grid_mapping(dims: Sequence[str], known: Mapping[str, Coordinate]) -> dict[s
 def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role] | None) -> DefaultAxes:
     """Choose the axes of one sample among those of an array that are kept; all but the first without names.
 
-    Axes that count samples do, all of them. Without any, the first does that has several entries and is neither along
-    a picture nor of colours or features. Where there is no such axis either, one of features counts pictures, or is the
-    row of a table; without it the array is a single image.
+    All axes with the role of samples count samples. Without one, samples are counted by the first axis with several
+    entries that is not along a picture, nor of colours or features. Without such an axis, an axis of features counts
+    pictures, or makes the rows of a table; otherwise the array is a single image.
     """
-    if len(kept) < 2:
+    if len(axes) < 2:
         return DefaultAxes(())
     if roles is None:
-        return DefaultAxes(tuple(kept[1:]), by_position=True)
-    outer = [axis for axis in kept if roles[axis] is Role.SAMPLES]
-    others = [axis for axis in kept if roles[axis] is Role.OTHER]
+        return DefaultAxes(tuple(axes[1:]), by_position=True)
+    outer = [axis for axis in axes if roles[axis] is Role.SAMPLES]
+    others = [axis for axis in axes if roles[axis] is Role.OTHER]
     others = [axis for axis in others if shape[axis] > 1] or others
-    if len(outer) == len(kept):
-        return DefaultAxes(tuple(kept[1:]), by_position=True)
-    features = [axis for axis in kept if roles[axis] is Role.FEATURES]
+    if len(outer) == len(axes):
+        return DefaultAxes(tuple(axes[1:]), by_position=True)
+    features = [axis for axis in axes if roles[axis] is Role.FEATURES]
     if not outer and not others and features:
-        if len(kept) > 2:  # pictures, as of the components of a model
-            return DefaultAxes(tuple(axis for axis in kept if axis != features[0]))
+        if len(axes) > 2:  # several pictures, such as the components of a model
+            return DefaultAxes(tuple(axis for axis in axes if axis != features[0]))
         return DefaultAxes((features[-1],), by_position=True)
     by_position = not outer and len(others) > 1
     outer = outer or others[:1]
-    return DefaultAxes(tuple(axis for axis in kept if axis not in outer), by_position)
+    return DefaultAxes(tuple(axis for axis in axes if axis not in outer), by_position)
 
 
-def page_axes(kept: Sequence[int], dims: Sequence[str]) -> DefaultAxes:
+def page_axes(axes: Sequence[int], dims: Sequence[str]) -> DefaultAxes:
     """Choose the axes of one page of a file of pages: y, x and colours."""
-    inner = tuple(axis for axis in kept if dims[axis] in ("y", "x") or is_colour(dims[axis]))
-    return DefaultAxes(inner or tuple(kept[1:]))
+    inner = tuple(axis for axis in axes if dims[axis] in ("y", "x") or is_colour(dims[axis]))
+    return DefaultAxes(inner or tuple(axes[1:]))

@@ -1,7 +1,7 @@
-"""Numbers that NetCDF files hold where no value was written, and no ``_FillValue`` says otherwise.
+"""Default fill values of NetCDF, which files without ``_FillValue`` hold where no value was written.
 
-They are those of netcdf.h (https://docs.unidata.ucar.edu/nug/current/, "Fill Values"). Bytes have none here: programs
-are told there not to take their default for missing, as all of their 256 values are in use.
+The numbers are those of netcdf.h (https://docs.unidata.ucar.edu/nug/current/, "Fill Values"). Bytes have none here: the
+documentation advises against treating their default as missing, as all of their 256 values are in use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ _OF_KIND = {
 
 
 def default_fill(dtype: np.dtype[Any]) -> Any:
-    """Return the default fill value of a dtype, as a numpy number in native byte order; None where it has none."""
+    """Return the default fill value of a dtype as a numpy number in native byte order; None if it has none."""
     number = _OF_KIND.get(dtype.str[1:])
     return None if number is None else dtype.newbyteorder("=").type(number)

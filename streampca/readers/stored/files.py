@@ -1,7 +1,7 @@
-"""Bytes by position, from a file, a URL or a stream that only runs forward: what flat arrays are read from.
+"""Reads of bytes by position, from a file, a URL or a stream that only runs forward, for flat arrays.
 
-Positioned reads into the caller's buffer rather than a memory map: mapped pages count against a memory budget, and a
-file that shrinks under a map kills the process.
+Positioned reads into the caller's buffer are used rather than a memory map: mapped pages count against a memory budget,
+and a mapped file that shrinks kills the process.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ...storage.disk import check_regular, open_regular
 from .. import remote
 from ..collection import Array, State, digest, file_state, group_size, span_of
 
-# Linux moves at most 2^31 - 4096 bytes in one call; ask for less than that on every system.
+# Most bytes of one system call: Linux transfers at most 2^31 - 4096.
 _MOST_AT_ONCE = 2**30
-# Streams hand out copies of what they decode; this bounds them. Larger pieces were not faster.
+# Bytes of a piece of a stream, which bounds the copy that a stream returns. Larger pieces were not faster.
 _STREAM_PIECE = 2**18
-# Readers working at this many places of one file each keep their own stream; more of them share.
+# Streams kept open for one file, so that as many readers at different positions each have their own.
 _MOST_STREAMS = 4
 
 
 class Reopening:
-    """Holds a path and, once used, what it opened there; in a process it is sent to, that is opened anew.
+    """Base of objects with handles that pickling drops, and that are opened again on first use.
 
-    Subclasses set in `_forget` the attributes that do not travel, as they are when nothing is open; their constructors
-    call it.
+    Subclasses set the attributes that are not pickled in `_forget`, to their values when nothing is open; their
+    constructors call it.
     """
 
     def _forget(self) -> None:
@@ -51,17 +51,17 @@ class Reopening:
 
 
 class FileStates:
-    """Files that every sample of an array may be read from, and their states when it was opened."""
+    """Files from which any sample of an array can be read, and their states when it was opened."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
-        self._states = self._asked()
+        self._states = self._current()
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return their states, see `Collection.states`."""
-        return self._asked() if now else self._states
+        """Return the states of the files, see `Collection.states`."""
+        return self._current() if now else self._states
 
-    def _asked(self) -> list[State]:
+    def _current(self) -> list[State]:
         size = group_size(len(self.paths))
         groups = (self.paths[start : start + size] for start in range(0, len(self.paths), size))
         return [State(0, span_of(group[0], group[-1]), digest(*map(state_of, group))) for group in groups]
@@ -75,11 +75,11 @@ class ByteSource(abc.ABC):
     files : FileStates
         State of the file.
     path, label : str
-        The file, and what messages call the part of it that is read.
+        The file, and the name in messages of the part of it that is read.
     page : int
-        A read of less costs as much as one of this many bytes.
+        Bytes below which a read costs as much as one of this size.
     held_bytes : int
-        Most bytes a read holds beside its buffer.
+        Most bytes that a read holds besides its buffer.
     """
 
     page: int = 4096
@@ -108,22 +108,22 @@ class PlainFile(Reopening, ByteSource):
 
     def pread(self, offset: int, buffer: Array) -> None:
         """Read by `os.preadv`, straight into the buffer."""
-        left = _as_bytes(buffer)
+        rest = _as_bytes(buffer)
         position = self._offset + offset
         descriptor = self._open()
-        while left:
+        while rest:
             try:
-                count = self._read_at(descriptor, left[:_MOST_AT_ONCE], position)
+                count = self._read_at(descriptor, rest[:_MOST_AT_ONCE], position)
             except OSError as error:
                 raise SourceError(
                     f"{self.label} cannot be read at byte {position}: {error.strerror}; check the disk it lies on."
                 ) from error
             if count == 0:
                 raise SourceError(
-                    f"{self.label} ends at byte {position}, {len(left)} bytes short of what was there when it was "
+                    f"{self.label} ends at byte {position}, {len(rest)} bytes short of what was there when it was "
                     "opened; leave it alone while it is read."
                 )
-            left, position = left[count:], position + count
+            rest, position = rest[count:], position + count
 
     def _open(self) -> int:
         with self._lock:
@@ -152,9 +152,9 @@ class PlainFile(Reopening, ByteSource):
 class RemoteFile(ByteSource):
     """A file behind a URL from byte `offset` on, read by ranges."""
 
-    # What a server sends within the time it takes to answer, at 10 MB/s and 6 ms; 16 of these are still one scratch.
+    # Bytes that a server sends within its latency, at 10 MB/s and 6 ms; 16 pages still fit in scratch.
     page = 2**16
-    # What fsspec hands out, and what it puts that together from.
+    # The bytes that fsspec returns, and the parts that it joins them from.
     held_bytes = 2 * remote.PIECE
 
     def __init__(self, url: str, offset: int = 0, label: str | None = None) -> None:
@@ -162,17 +162,17 @@ class RemoteFile(ByteSource):
         self._offset = offset
 
     def pread(self, offset: int, buffer: Array) -> None:
-        """Ask for pieces of the range, one after another."""
+        """Request the range in pieces, one after another."""
         remote.read_into(self.path, self._offset + offset, _as_bytes(buffer))
 
 
 def positioned(path: str, offset: int = 0, label: str | None = None) -> ByteSource:
-    """Return a file, or what lies behind a URL, from byte `offset` on."""
+    """Return the bytes of a file or URL from byte `offset` on."""
     return RemoteFile(path, offset, label) if remote.is_url(path) else PlainFile(path, offset, label)
 
 
 def opened(path: str) -> IO[bytes]:
-    """Open a file, or what lies behind a URL, for reading here and there."""
+    """Open a file or URL for random access."""
     if remote.is_url(path):
         return remote.open_file(path)
     try:
@@ -190,33 +190,33 @@ def check_kind(path: str, remedy: str = "give a file or a folder") -> None:
 
 
 def is_gzip(path: str) -> bool:
-    """Return whether a file begins as gzip does."""
+    """Return whether a file begins with gzip's magic number."""
     with opened(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
 def unzipped(path: str) -> IO[bytes]:
-    """Open a gzipped file, or what lies behind a URL, as the bytes inside."""
+    """Open a gzipped file or URL as a stream of decompressed bytes."""
     if not remote.is_url(path):
         check_kind(path)
     return cast("IO[bytes]", gzip.open(opened(path) if remote.is_url(path) else path, "rb"))
 
 
 def state_of(path: str) -> tuple[object, ...]:
-    """Size of a file, or of what lies behind a URL, and time of its last change or what else tells one state of it."""
+    """Return the size of a file or URL, and the time of its last change or an entity tag."""
     return remote.file_state(path) if remote.is_url(path) else file_state(path)
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file, or of what lies behind a URL."""
+    """Return the size of a file or URL in bytes."""
     return remote.file_state(path)[0] if remote.is_url(path) else os.path.getsize(path)
 
 
 class StreamFile(Reopening, ByteSource):
     """A compressed file or member of an archive, decoded forwards.
 
-    Reading on decodes every byte once; reading back begins again at the start. A few places are kept at a time, so
-    that tasks that each walk through their own part do not throw each other back.
+    Reading forwards decodes every byte once; reading backwards starts again at the beginning. Streams at a few
+    positions stay open, so that tasks that each read their own part do not force each other to start again.
     """
 
     def __init__(self, path: str, opener: Callable[[], IO[bytes]], size: int, label: str | None = None) -> None:
@@ -230,7 +230,7 @@ class StreamFile(Reopening, ByteSource):
         self._lock = threading.Lock()
 
     def pread(self, offset: int, buffer: Array) -> None:
-        """Decode on from the nearest place before `offset`."""
+        """Decode from the nearest open stream before `offset`."""
         try:
             stream = self._take(offset)
             try:
@@ -242,7 +242,7 @@ class StreamFile(Reopening, ByteSource):
                     view[: len(data)] = data
                     view = view[len(data) :]
                 if stream.tell() >= self._size:
-                    stream.read(1)  # where there is a checksum, it is compared at the end
+                    stream.read(1)  # at the end, so that a checksum is compared
             except BaseException:
                 stream.close()
                 raise
@@ -274,7 +274,7 @@ class StreamFile(Reopening, ByteSource):
 
 
 def _next(stream: IO[bytes], most: int) -> bytes:
-    """Decode a piece of a stream, at most so many bytes."""
+    """Decode at most `most` bytes of a stream."""
     data = stream.read(min(_STREAM_PIECE, most))
     if not data:
         raise EOFError
@@ -282,5 +282,5 @@ def _next(stream: IO[bytes], most: int) -> bytes:
 
 
 def _as_bytes(buffer: Array) -> memoryview:
-    # Not memoryview.cast: it refuses big-endian numbers.
+    # memoryview.cast would refuse big-endian numbers.
     return buffer.reshape(-1).view(np.uint8).data

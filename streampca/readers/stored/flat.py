@@ -1,4 +1,4 @@
-"""An array laid out in one run of bytes, C or Fortran order, as `.npy`, IDX and plain TIFF stacks are."""
+"""Arrays stored in one run of bytes, in C or Fortran order: `.npy`, IDX and plain TIFF stacks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .array import StoredArray, page_shape
 from .array_boxes import Box, lengths, pieces_of
 from .files import ByteSource, PlainFile, StreamFile, is_gzip, positioned, size_of, unzipped
 
-# Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
+# Bytes of scratch for pieces to be cut or transposed; fits the second-level cache of common processors.
 _SCRATCH = 2**20
-MOST_READERS = 4  # of one box at a time
-_WORTH_PARTS = 32 * 2**20  # bytes of a box: below, the next product waits for nothing worth mentioning
-# Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html); a header asking for more is wrong.
+MOST_READERS = 4  # threads that read one box
+_WORTH_PARTS = 32 * 2**20  # bytes of a box from which threads pay off: the read of a smaller one delays little
+# Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html): a header that announces more is wrong.
 _MOST_DEFLATED = 1032
-# Pieces of less than a page, no further apart than this many pages, are read together with what lies between them.
+# Pieces of less than a page whose starts are at most this many pages apart are read together with the gaps.
 _GAP = 16
 
 
@@ -46,7 +46,7 @@ class FlatHeader(NamedTuple):
         return f"{format_shape(self.shape) or 'one value'} {self.dtype}"
 
     def check_length(self, size: int, label: str, *, zipped: bool = False) -> None:
-        """Refuse a header of values that a file of some bytes cannot hold."""
+        """Refuse a header that announces more values than a file of `size` bytes can hold."""
         if self.nbytes > size * (_MOST_DEFLATED if zipped else 1):
             raise SourceError(
                 f"{label} has {size} bytes{', gzipped,' if zipped else ''} and its header ({self}) announces "
@@ -54,11 +54,11 @@ class FlatHeader(NamedTuple):
             )
 
     def array(self, source: ByteSource) -> FlatArray:
-        """Return the array that begins with this header in a source of bytes."""
+        """Return the array with this header in a source of bytes."""
         return FlatArray(source, self.shape, self.dtype, offset=self.offset, fortran=self.fortran)
 
     def array_of_file(self, path: str, label: str | None = None) -> FlatArray:
-        """Return the array of a file, gzipped or not, that has this header."""
+        """Return the array of a file with this header, gzipped or not."""
         zipped = is_gzip(path)
         self.check_length(size_of(path), label or path, zipped=zipped)
         if zipped:
@@ -67,12 +67,12 @@ class FlatHeader(NamedTuple):
 
 
 def reading_bytes(readers: int | None = None) -> int:
-    """Return the bytes that reading holds by so many threads; by default by those of a file on disk."""
+    """Return the scratch bytes of `readers` threads; by default, of the threads that read a file on disk."""
     return (1 + (min(MOST_READERS, machine.cores()) if readers is None else readers)) * _SCRATCH
 
 
 class FlatArray(StoredArray):
-    """An N-d array stored in order in a byte source, from `offset` on, entries of axis 0 `stride` bytes apart."""
+    """An N-d array in a byte source from `offset` on, with entries of axis 0 `stride` bytes apart."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class FlatArray(StoredArray):
         self.chunk_shape = self._runs()
 
     def _runs(self) -> tuple[int, ...]:
-        """Return the box one access costs: all of a stream's sample, else a page of consecutive values."""
+        """Return the box that one access reads: a whole sample of a stream, else a page of consecutive values."""
         if self._fortran:
             return (min(self.shape[0], max(1, self._source.page // self.dtype.itemsize)), *(1 for _ in self.shape[1:]))
         if isinstance(self._source, StreamFile):
@@ -120,7 +120,7 @@ class FlatArray(StoredArray):
         for_each(part, parts, out.nbytes // parts)
 
     def _fill(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
-        """Fill a target of any strides, in pieces through scratch where it is not contiguous."""
+        """Fill a target of any strides; one that is not contiguous is filled in pieces through scratch."""
         if out.flags.c_contiguous:
             self._fill_contiguous(shape, box, out)
             return
@@ -132,7 +132,7 @@ class FlatArray(StoredArray):
                 out[inside] = target
 
     def _fill_contiguous(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
-        """Read run by run; runs of less than a page lying close together are read with their gaps, then cut."""
+        """Read run by run; runs of less than a page that are close together are read with their gaps, then cut."""
         strides = [math.prod(shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(shape))]
         strides[0] = self._stride or strides[0]
         axis = len(shape) - 1
@@ -151,12 +151,12 @@ class FlatArray(StoredArray):
                 target[part] = scratch[(slice(None), *box[axis + 1 :])]
 
     def _pieces(self, part: slice, start: int, stride: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
-        """Yield whole rows of an axis, as many as scratch holds at a time, and which of the requested rows they are."""
+        """Yield ranges of the requested rows of an axis with the whole rows, as many at a time as scratch holds."""
         step, row = max(1, _SCRATCH // stride), math.prod(shape) * self.dtype.itemsize
         scratch = np.empty((min(step, part.stop - part.start), stride), np.uint8)
         for first in range(part.start, part.stop, step):
             piece = scratch[: min(step, part.stop - first)]
-            filled = piece.reshape(-1)[: (len(piece) - 1) * stride + row]  # what follows may not be in the file
+            filled = piece.reshape(-1)[: (len(piece) - 1) * stride + row]  # the file can end after the last row
             self._source.pread(self._offset + start + first * stride, filled)
             values = piece[:, :row].view(self.dtype).reshape(len(piece), *shape)
             yield slice(first - part.start, first - part.start + len(piece)), values

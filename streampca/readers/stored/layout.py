@@ -1,4 +1,4 @@
-"""The layout of an N-d array as samples: axes flattened into samples, axes that make one sample, what is selected."""
+"""Layout of an N-d array as samples: axes flattened into samples, axes that make one sample, and the selection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Selection = Mapping[Axis, int | slice]
 
 
 class SampleAxes(TypedDict, total=False):
-    """Options of every reader: the axes that make one sample, and the part taken of each; see `open_collection`."""
+    """Options of every reader: the axes that make one sample, and the selected part of each; see `open_collection`."""
 
     sample_axes: Sequence[Axis] | None
     select: Selection | None
@@ -32,12 +32,12 @@ class Layout:
     Attributes
     ----------
     index : tuple of int or slice
-        What is taken on every axis of the array; an integer drops its axis.
+        Selection along every axis of the array; an integer drops its axis.
     outer, inner : tuple of int
-        Axes flattened into samples, in order, none where the array is a single image; axes that make one sample, in
-        the sample's own order.
+        Axes flattened into samples, in order, none if the array is a single image; axes that make one sample, in the
+        sample's own order.
     by_position : bool
-        Whether nothing but the axes' positions said which of them make one sample.
+        Whether the axes of one sample were chosen by position alone.
     """
 
     index: tuple[int | slice, ...]
@@ -57,28 +57,28 @@ class Layout:
 
     @property
     def kept(self) -> list[int]:
-        """Axes of the array that remain, in its own order."""
+        """Axes of the array that are not dropped, in the array's order."""
         return sorted((*self.outer, *self.inner))
 
     @property
     def dropped(self) -> list[int]:
-        """Axes of the array of which one entry is taken."""
+        """Axes of the array with a single selected entry."""
         return [axis for axis in range(len(self.index)) if axis not in self.kept]
 
     @property
     def order(self) -> tuple[int, ...]:
-        """All axes of the array: those of samples, of features, and the dropped ones."""
+        """All axes of the array: first those of samples, then those of features, then the dropped ones."""
         return (*self.outer, *self.inner, *self.dropped)
 
     def key(self, box: Box) -> Box:
-        """Return the box of the array that a box over (outer, inner) axes is; of length 1 on dropped axes."""
+        """Return the array's box for a box over (outer, inner) axes; it has length 1 along dropped axes."""
         key = [item if isinstance(item, slice) else slice(item, item + 1) for item in self.index]
         for axis, part in zip((*self.outer, *self.inner), box, strict=True):
             key[axis] = slice(key[axis].start + part.start, key[axis].start + part.stop)
         return tuple(key)
 
     def place(self, sample: int) -> dict[int, int]:
-        """Return the entry of each outer axis of the array that flattened sample `sample` comes from."""
+        """Return the entry of flattened sample `sample` along each outer axis of the array."""
         entries = {}
         for axis, length in zip(reversed(self.outer), reversed(self.outer_shape), strict=True):
             sample, entry = divmod(sample, length)
@@ -86,13 +86,13 @@ class Layout:
         return dict(sorted(entries.items()))
 
     def chunks(self, sizes: Sequence[int]) -> Chunks:
-        """Storage chunks of `sizes` (one an axis) as runs of flattened samples and features."""
+        """Return storage chunks of `sizes` (one per axis) as runs of flattened samples and features."""
         outer = [sizes[axis] for axis in self.outer]
         inner = [sizes[axis] for axis in self.inner]
         return Chunks(_flat_chunk(outer, self.outer_shape), _flat_chunk(inner, self.inner_shape))
 
     def taken(self, axis: int) -> slice:
-        """Return the range taken of an outer or inner axis."""
+        """Return the selected range of an outer or inner axis."""
         item = self.index[axis]
         assert isinstance(item, slice)  # noqa: S101 - axes dropped by an integer are neither outer nor inner
         return item
@@ -107,34 +107,34 @@ def layout_of(
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
 ) -> Layout:
-    """Lay out an array of `shape`, whose axes are called `dims`, as the caller asked; see `open_collection`.
+    """Lay out an array of `shape` with axes `dims` by the caller's options; see `open_collection`.
 
-    Where the caller names no axes of one sample, `default` chooses among those that are kept.
+    If the caller names no axes of one sample, `default` chooses among the axes that are not dropped.
     """
     index = _selection(shape, dims, select or {}, source)
-    kept = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
+    axes = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
     if sample_axes is None:
-        inner, by_position = default(kept)
+        inner, by_position = default(axes)
     else:
-        inner, by_position = tuple(_asked_axes(sample_axes, kept, len(shape), dims, source)), False
-    return Layout(tuple(index), tuple(axis for axis in kept if axis not in inner), inner, by_position)
+        inner, by_position = tuple(_requested_axes(sample_axes, axes, len(shape), dims, source)), False
+    return Layout(tuple(index), tuple(axis for axis in axes if axis not in inner), inner, by_position)
 
 
 def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
-    """Lay out an array whose images will be cut into windows of some `sides`, where the caller named no axes.
+    """Lay out an array whose images will be cut into windows with `sides` axes, if the caller named no axes.
 
-    It is a single image if it has just these sides, or these and colours; named colours come last.
+    An array with just these axes, or these and colours, is a single image; named colours are moved to the end.
     """
-    kept = layout.kept
+    axes = layout.kept
     lengths_of = dict(zip((*layout.outer, *layout.inner), (*layout.outer_shape, *layout.inner_shape), strict=True))
-    coloured = not dims and len(kept) == sides + 1 and lengths_of[kept[-1]] in COLOURS
-    if len(kept) == sides or coloured:
-        return replace(layout, outer=(), inner=tuple(kept), by_position=False)
+    coloured = not dims and len(axes) == sides + 1 and lengths_of[axes[-1]] in COLOURS
+    if len(axes) == sides or coloured:
+        return replace(layout, outer=(), inner=tuple(axes), by_position=False)
     return replace(layout, inner=tuple(sorted(layout.inner, key=lambda axis: is_colour(dims[axis]) if dims else 0)))
 
 
 def _flat_chunk(sizes: list[int], shape: tuple[int, ...]) -> int:
-    """Flat length over which a C-ordered grid cut into boxes of `sizes` decodes each box once."""
+    """Return the flat length over which reading a C-ordered grid of boxes of `sizes` decodes each box once."""
     for axis, (size, length) in enumerate(zip(sizes, shape, strict=True)):
         if min(size, length) > 1 or axis == len(shape) - 1:
             return int(min(size, length) * math.prod(shape[axis + 1 :]))
@@ -149,11 +149,11 @@ def _selection(shape: tuple[int, ...], dims: Sequence[str] | None, select: Selec
         if number in seen:
             raise RequestError(f"select names axis {axis!r} of {source} twice, by name and by number; name it once.")
         seen.add(number)
-        index[number] = _taken_part(item, shape[number], f"select of axis {axis!r} of {source}")
+        index[number] = _selected_part(item, shape[number], f"select of axis {axis!r} of {source}")
     return index
 
 
-def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
+def _selected_part(item: int | slice, length: int, subject: str) -> int | slice:
     if isinstance(item, slice):
         start, stop, step = item.indices(length)
         if step != 1 or stop <= start:
@@ -171,15 +171,15 @@ def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
     return entry % length
 
 
-def _asked_axes(
-    asked: Sequence[Axis], kept: list[int], ndim: int, dims: Sequence[str] | None, source: str
+def _requested_axes(
+    sample_axes: Sequence[Axis], available: list[int], ndim: int, dims: Sequence[str] | None, source: str
 ) -> list[int]:
-    asked = (asked,) if isinstance(asked, (str, int)) else tuple(asked)
-    inner = [_axis_number(axis, ndim, dims, source) for axis in asked]
+    sample_axes = (sample_axes,) if isinstance(sample_axes, (str, int)) else tuple(sample_axes)
+    inner = [_axis_number(axis, ndim, dims, source) for axis in sample_axes]
     if len(set(inner)) < len(inner) or not inner:
-        raise RequestError(f"sample_axes {asked} must name at least one axis of {source}, each once.")
-    for axis, number in zip(asked, inner, strict=True):
-        if number not in kept:
+        raise RequestError(f"sample_axes {sample_axes} must name at least one axis of {source}, each once.")
+    for axis, number in zip(sample_axes, inner, strict=True):
+        if number not in available:
             raise RequestError(f"axis {axis!r} of {source} is in sample_axes and in select; name it in one of them.")
     return inner
 
@@ -188,8 +188,8 @@ def _axis_number(axis: Axis, ndim: int, dims: Sequence[str] | None, source: str)
     if dims is not None and axis in dims:
         return list(dims).index(str(axis))
     if isinstance(axis, str) and not axis.removeprefix("-").isdecimal():
-        known = f"its axes are {', '.join(dims)}" if dims else f"its axes have no names; number them 0 to {ndim - 1}"
-        raise RequestError(f"{source} has no axis {axis!r}; {known}.{nearest(axis, list(dims or ()))}")
+        hint = f"its axes are {', '.join(dims)}" if dims else f"its axes have no names; number them 0 to {ndim - 1}"
+        raise RequestError(f"{source} has no axis {axis!r}; {hint}.{nearest(axis, list(dims or ()))}")
     try:
         number = int(axis) if isinstance(axis, str) else as_index(axis)
     except TypeError:

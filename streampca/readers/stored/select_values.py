@@ -21,13 +21,13 @@ _LISTED = 8  # values that an error lists
 def places_of_values(
     sel: Mapping[str, Any], coordinates: Mapping[str, Coordinate], dims: Sequence[str], source: str
 ) -> dict[str, int | slice]:
-    """Return which entries to take of each axis.
+    """Return the index or range of entries to select along each axis.
 
     Parameters
     ----------
     sel : mapping of str to value or slice
-        Values to take, by the name of a coordinate along one axis. A value drops the axis; a slice takes all values
-        between its ends, both included. Dates may leave out their last parts, and take all in them.
+        Values to select, by the name of a coordinate along one axis. A value drops the axis; a slice selects all values
+        between its ends, both included. A date without its last parts selects the whole period.
     coordinates : mapping of str to Coordinate
         Coordinates of the array along all its axes.
     dims : sequence of str
@@ -40,41 +40,41 @@ def places_of_values(
     EmptySelectionError
         If no value lies within a range.
     RequestError
-        If there is no such coordinate or value, or a range is not one of entries side by side.
+        If the coordinate or value does not exist, or the values in a range are not consecutive entries.
     """
-    found: dict[str, int | slice] = {}
+    places: dict[str, int | slice] = {}
     for name, item in sel.items():
-        known = coordinates.get(name)
-        axes = () if known is None else known.along(name)
-        if known is None or len(axes) != 1 or axes[0] not in dims:
-            single = [each for each, other in coordinates.items() if len(other.along(each)) == 1]
+        coordinate = coordinates.get(name)
+        axes = () if coordinate is None else coordinate.along(name)
+        if coordinate is None or len(axes) != 1 or axes[0] not in dims:
+            single = [label for label, candidate in coordinates.items() if len(candidate.along(label)) == 1]
             has = f"those it has are of {', '.join(single)}" if single else "it has none"
             axis = name if name in dims else dims[0] if dims else 0
             raise RequestError(
                 f"{source} has no values along an axis {name!r} to take by, and {has}; give the number of an entry "
                 f"instead, such as --select {axis}=0 (select={{{axis!r}: 0}}).{nearest(str(name), single)}"
             )
-        if axes[0] in found:
+        if axes[0] in places:
             raise RequestError(f"sel takes two parts of axis {axes[0]!r} of {source}; give one.")
-        found[axes[0]] = _places(item, known, f"{name} of {source}")
-    return found
+        places[axes[0]] = _places(item, coordinate, f"{name} of {source}")
+    return places
 
 
-def _places(item: Any, known: Coordinate, subject: str) -> int | slice:
-    values = np.asarray(known.values)
+def _places(item: Any, coordinate: Coordinate, subject: str) -> int | slice:
+    values = np.asarray(coordinate.values)
     if isinstance(item, slice) and item.step is not None:
         raise RequestError(f"{subject} is taken from one value to another, without a step; got {item}.")
     ends = (item.start, item.stop) if isinstance(item, slice) else (item, item)
-    dates = dates_in(known)
+    dates = dates_in(coordinate)
     if dates is not None:
-        inside = _between_dates(dates, ends, known, subject)
+        inside = _between_dates(dates, ends, coordinate, subject)
     elif values.dtype.kind == "U":
         inside = _between_texts(values, ends, subject)
     else:
         inside = _between_numbers(values, ends, subject)
     places = np.flatnonzero(inside)
     if not len(places):
-        raise _nothing(item, values, known, dates, subject)
+        raise _nothing(item, values, coordinate, dates, subject)
     if not isinstance(item, slice) and dates is None:
         if len(places) > 1:
             raise RequestError(f"{subject} is {item!r} at {len(places)} entries; take one by its number with select.")
@@ -88,7 +88,7 @@ def _places(item: Any, known: Coordinate, subject: str) -> int | slice:
 
 
 def _between_numbers(values: Array, ends: tuple[Any, Any], subject: str) -> npt.NDArray[np.bool_]:
-    """Return which numbers lie between two, within the rounding of float32."""
+    """Return a mask of the numbers between two ends, within float32 rounding."""
     numbers, tolerance, limits = values.astype(np.float64), rounding_of(values), []
     for end, default in zip(ends, (-np.inf, np.inf), strict=True):
         try:
@@ -100,13 +100,13 @@ def _between_numbers(values: Array, ends: tuple[Any, Any], subject: str) -> npt.
 
 
 def _between_texts(values: Array, ends: tuple[Any, Any], subject: str) -> npt.NDArray[np.bool_]:
-    """Return the entries from one text to another, by their places."""
+    """Return a mask of the entries from one text to another, by position."""
     texts, limits = values.tolist(), []
     for end, default in zip(ends, (0, len(texts) - 1), strict=True):
         if end is not None and str(end) not in texts:
-            raise RequestError(
-                f"{subject} has no value {str(end)!r}; it has {_listed(texts)}.{nearest(str(end), texts)}"
-            )
+            more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+            listed = ", ".join(map(repr, texts[:_LISTED])) + more
+            raise RequestError(f"{subject} has no value {str(end)!r}; it has {listed}.{nearest(str(end), texts)}")
         limits.append(default if end is None else texts.index(str(end)))
     places = np.arange(len(texts))
     if ends[0] == ends[1] and ends[0] is not None:
@@ -114,13 +114,13 @@ def _between_texts(values: Array, ends: tuple[Any, Any], subject: str) -> npt.ND
     return (places >= min(limits)) & (places <= max(limits))
 
 
-def _between_dates(dates: Dates, ends: tuple[Any, Any], known: Coordinate, subject: str) -> npt.NDArray[np.bool_]:
-    """Return which dates lie in the time from the beginning of one to the end of another."""
+def _between_dates(dates: Dates, ends: tuple[Any, Any], coordinate: Coordinate, subject: str) -> npt.NDArray[np.bool_]:
+    """Return a mask of the dates from the beginning of one period to the end of another."""
     limits = [-np.inf, np.inf]
     for at, end in enumerate(ends):
         if end is None:
             continue
-        period = period_of(end, known)
+        period = period_of(end, coordinate)
         if period is None:
             raise RequestError(
                 f"{subject} has dates, and {end!r} is none of its calendar; give such as 1990, 1990-05, 1990-05-17 or "
@@ -132,20 +132,16 @@ def _between_dates(dates: Dates, ends: tuple[Any, Any], known: Coordinate, subje
     return np.asarray((seconds >= low) & (seconds < high))
 
 
-def _nothing(item: Any, values: Array, known: Coordinate, dates: Dates | None, subject: str) -> RequestError:
-    units = known.attributes.get("units")
+def _nothing(item: Any, values: Array, coordinate: Coordinate, dates: Dates | None, subject: str) -> RequestError:
+    units = coordinate.attributes.get("units")
     if isinstance(item, slice) or dates is not None:
-        said = f"from {item.start} to {item.stop}" if isinstance(item, slice) else f"in {item}"
+        requested = f"from {item.start} to {item.stop}" if isinstance(item, slice) else f"in {item}"
         if dates is not None:
             between = f"they go from {dates.text_of(0)} to {dates.text_of(-1)}"
         else:
             between = f"they go from {values.flat[0]} to {values.flat[-1]}" + (f" {units}" if units else "")
-        return EmptySelectionError(f"{subject} has no values {said}; {between}.")
+        return EmptySelectionError(f"{subject} has no values {requested}; {between}.")
     closest = values.flat[int(np.nanargmin(np.abs(values.astype(np.float64) - float(item))))]
     return RequestError(
         f"{subject} has no value {item}; the nearest is {closest}" + (f" {units}" if units else "") + "."
     )
-
-
-def _listed(texts: list[str]) -> str:
-    return ", ".join(map(repr, texts[:_LISTED])) + (f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else "")
