@@ -1,15 +1,16 @@
 """Maps of raw samples to rows of features: part of the model, pure, picklable.
 
-A model stores its `Preparation` and applies it to whatever raw collection it is given. The order of the steps is fixed:
-crop, grey, resize, bin, mask, anomaly, detrend, standardize, scale, normalize, feature map. The first four
-(`Preparation.apply`) make another image of an image; the mask makes it a row of features; the next three set features
-against what was `Learned` of the samples fitted, by the group and the date of a sample (`sample_keys.py`); scale
-multiplies every feature, normalize sets each row against its own mean or norm, and a feature map makes of each row
-one whose inner products are a kernel's. `Frame` does this, and for reconstructions undoes it; `Prepared` is a
-collection seen through the steps. They map samples one by one, so any cut of a collection gives the same rows.
+A model stores its `Preparation` and applies it to any raw collection. The order of the steps is fixed: crop, grey,
+resize, bin, mask, anomaly, detrend, standardize, scale, normalize, feature map. The first four (`Preparation.apply`)
+turn an image into another image; the mask turns it into a row of features. The next three subtract and divide by
+statistics that were `Learned` from the samples of the fit, by the group and the date of a sample (`sample_keys.py`);
+scale multiplies every feature; normalize subtracts or divides by the mean or norm of each row; and a feature map
+returns rows whose inner products are a kernel's. `Frame` applies the steps, and undoes them for reconstructions;
+`Prepared` is a collection with the steps applied. They map samples one by one, so that any block of a collection gives
+the same rows.
 
-A preparation may leave to the data what it cannot know: `resolved` reads ``mask="valid"`` and ``scale="area"`` off a
-collection, and `streampca.fitting.learning` the rest, once, before anything is planned.
+Some parameters depend on the data: `resolved` determines ``mask="valid"`` and ``scale="area"`` from a collection, and
+`streampca.fitting.learning` the others, once, before anything is planned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Coordinates of a sample's axes, taken through the steps that change its pixels, and compared with a model's."""
+"""Coordinates of a sample's axes: their preparation along with the pixels, and their comparison with a model's."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from .resize import resampled
 
 
 def prepared_coordinates(
-    preparation: Preparation, known: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
+    preparation: Preparation, coordinates: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Mapping[str, Coordinate]:
-    """Return coordinates of prepared samples, by name; text and dates are left out where pixels are merged."""
+    """Return coordinates of prepared samples by name; text and dates are left out along axes with merged pixels."""
     if preparation.maps:
         return {}
-    dims, made = axes[: len(preparation.of_images.shape_of(raw_shape))], {}
-    for name in (*(dim for dim in dims if dim in known), *(name for name in known if name not in axes)):
-        each = over_axes(known[name], name, dims)
-        if each is None:
+    dims, prepared = axes[: len(preparation.of_images.shape_of(raw_shape))], {}
+    for name in (*(dim for dim in dims if dim in coordinates), *(name for name in coordinates if name not in axes)):
+        coordinate = over_axes(coordinates[name], name, dims)
+        if coordinate is None:
             continue
         if name == SPATIAL_REF:
-            made[name] = _prepared_reference(preparation, each, dims, raw_shape)
+            prepared[name] = _prepared_reference(preparation, coordinate, dims, raw_shape)
             continue
-        values: Array | None = np.asarray(each.values)
-        around = is_longitude(name, each)
-        for at, axis in enumerate(each.along(name)):
+        values: Array | None = np.asarray(coordinate.values)
+        around = is_longitude(name, coordinate)
+        for at, axis in enumerate(coordinate.along(name)):
             values = _prepared(preparation, dims.index(axis), values, raw_shape, at, around=around)
         if values is not None:
-            made[name] = each._replace(values=values)
-    return made
+            prepared[name] = coordinate._replace(values=values)
+    return prepared
 
 
 def _prepared_reference(
     preparation: Preparation, reference: Coordinate, dims: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Coordinate:
-    """Return a reference with its map of rotated pixels as these are cut and merged."""
+    """Return a reference whose transform of rotated pixels is adapted to the cut and merged pixels."""
     ranges = preparation.ranges(raw_shape)
     for side, name in enumerate(SIDES):
         if name not in dims:
@@ -71,45 +71,45 @@ def _prepared_reference(
 
 
 def axes_record(raw: Collection) -> dict[str, Any]:
-    """Return what the provenance of a model says of the axes of its raw samples; nothing where they have no names."""
+    """Return the entry for the axes of raw samples in a model's provenance; empty if they have no names."""
     if raw.axes is None:
         return {}
     return {"axes": {"sample": list(raw.axes), "samples": list(raw.samples_along), "counts": _counts(raw)}}
 
 
 def check_axes(raw: Collection, provenance: Mapping[str, Any], model: str) -> None:
-    """Refuse raw samples that are made of other axes than those a model was fitted on, or have them in another order.
+    """Refuse raw samples with other axes than the samples of a model's fit, or with their axes in another order.
 
     Raises
     ------
     ModelError
-        If an axis of one sample counted samples there, or the other way round, or y stands where x did.
+        If an axis of a sample counted samples in the fit, or the other way round, or x and y changed places.
     """
     fitted = provenance.get("axes")
     if fitted is None or raw.axes is None:
         return
-    own, their = list(raw.axes), list(fitted["sample"])
+    axes, fitted_axes = list(raw.axes), list(fitted["sample"])
     counts = zip(_counts(raw), fitted["counts"], strict=False)
-    other = {*raw.samples_along} & {*their} or {*own} & {*fitted["samples"]}
-    turned = own != their and sorted(own) == sorted(their)
-    if not (other or turned or any(one and two and one != two for one, two in counts)):
+    swapped = {*raw.samples_along} & {*fitted_axes} or {*axes} & {*fitted["samples"]}
+    turned = axes != fitted_axes and sorted(axes) == sorted(fitted_axes)
+    if not (swapped or turned or any(role and fitted_role and role != fitted_role for role, fitted_role in counts)):
         return
     along = ", ".join(raw.samples_along) or "none with a name"
     were = ", ".join(fitted["samples"]) or "none with a name"
     raise ModelError(
-        f"samples of {raw.source} have axes {', '.join(own)} (samples are counted along {along}), and those that "
-        f"{model} was fitted on {', '.join(their)} (along {were}); open it with the axes of one sample in the model's "
-        f"order, --sample-axes {','.join(their)} (sample_axes={tuple(their)!r}), or {OVERRIDE}."
+        f"samples of {raw.source} have axes {', '.join(axes)} (samples are counted along {along}), and those that "
+        f"{model} was fitted on {', '.join(fitted_axes)} (along {were}); open it with the axes of one sample in the "
+        f"model's order, --sample-axes {','.join(fitted_axes)} (sample_axes={tuple(fitted_axes)!r}), or {OVERRIDE}."
     )
 
 
 def check_guess(raw: Collection, provenance: Mapping[str, Any], model: str) -> None:
-    """Refuse samples of an array without names taken by position, where the model's were taken along other axes.
+    """Refuse samples whose axes were chosen by position, if the model's sample axes were given by other numbers.
 
     Raises
     ------
     ModelError
-        If the model was fitted to samples whose axes were named by number, and are not the last ones in their order.
+        If the model was fitted with axes given by number that are not the last ones in order.
     """
     guessed = raw.guessed_axes
     named = ((provenance.get("opened") or {}).get("options") or {}).get("sample_axes")
@@ -128,23 +128,23 @@ def check_guess(raw: Collection, provenance: Mapping[str, Any], model: str) -> N
 
 
 def _counts(raw: Collection) -> list[str]:
-    """Return what each axis of a sample is along: y, x or colours; empty where that is not known."""
-    known, coordinates = (Role.Y, Role.X, Role.COLOURS), raw.coordinates
-    found = (role_of(axis, coordinates[axis].attributes if axis in coordinates else {}) for axis in raw.axes or ())
-    return [role.value if role in known else "" for role in found]
+    """Return the role of each axis of a sample: y, x or colours; empty for any other."""
+    roles_compared, coordinates = (Role.Y, Role.X, Role.COLOURS), raw.coordinates
+    roles = (role_of(axis, coordinates[axis].attributes if axis in coordinates else {}) for axis in raw.axes or ())
+    return [role.value if role in roles_compared else "" for role in roles]
 
 
 def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:
-    r"""Return values by pixel, whose axes have names, in the order of the axes and coordinates of samples.
+    r"""Return values by pixel, given along named axes, in the order of the samples' axes and coordinates.
 
     Parameters
     ----------
     values : ndarray
         One for each pixel, along the axes of `grid`.
     grid : Grid
-        Names of these axes, each of which is one of the samples', and coordinates along them.
+        Names of the values' axes, all of which are axes of the samples, and coordinates along them.
     samples : Collection
-        Samples without a mask. Where their axes have no names, values are taken by place.
+        Samples without a mask. If their axes have no names, values are matched by position.
     name : str
         Name of the values, for messages.
 
@@ -155,7 +155,7 @@ def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:
     Raises
     ------
     RequestError
-        If an axis is none of the samples', or a coordinate has other values than theirs.
+        If the samples lack an axis, or a coordinate has other values than the samples'.
     """
     axes = samples.axes
     if axes is None:
@@ -167,10 +167,10 @@ def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:
                 f"{name} has an axis {dim!r}, and samples of {samples.source} have {', '.join(axes)}; name its axes as "
                 f"theirs, {by_place}."
             )
-        own, theirs = grid.coordinates.get(dim), samples.coordinates.get(dim)
-        if own is None or theirs is None:
+        along, reference = grid.coordinates.get(dim), samples.coordinates.get(dim)
+        if along is None or reference is None:
             continue
-        order = order_of(own, theirs, dim)
+        order = order_of(along, reference, dim)
         if order is None:
             raise RequestError(
                 f"{dim} of {name} has other values than {dim} of {samples.source}; bring {name} to their grid, "
@@ -180,57 +180,52 @@ def placed(values: Array, grid: Grid, samples: Collection, name: str) -> Array:
     values = values.transpose([grid.dims.index(axis) for axis in axes if axis in grid.dims])
     shape = samples.sample_shape
     lengths = [length if axis in grid.dims else 1 for axis, length in zip(axes, shape, strict=True)]
-    # One of another length is refused where samples are prepared.
+    # Values with an axis of another length are refused when samples are prepared.
     return np.broadcast_to(values.reshape(lengths), shape) if values.size == math.prod(lengths) else values
 
 
 def raw_orders(
     preparation: Preparation, raw: Grid, raw_shape: tuple[int, ...], fitted: Grid, subject: str, model: str
 ) -> dict[int, Order]:
-    """Find the order of raw samples' entries along each axis in which they are prepared to a model's grid.
+    """Find the order of raw entries along each axis that makes prepared samples match a model's grid.
 
-    Along an axis whose pixels are cut or merged, entries are taken as they are or from the last to the first: of
-    others, it is not known which raw pixels a prepared one was made of.
+    Along an axis whose pixels are cut or merged, only the given and the reverse order are tried: for any other order,
+    the raw pixels of a prepared one are unknown.
 
     Returns
     -------
     dict of int to ndarray of int
         See `orders_between`.
     """
-    known, dims = dict(raw.coordinates), raw.dims[: len(fitted.dims)]
-    changed = [axis for axis in range(len(dims)) if _changes(preparation, axis, raw_shape)]
+    coordinates, dims = dict(raw.coordinates), raw.dims[: len(fitted.dims)]
+    ranges, merges = preparation.ranges(raw_shape), preparation.resize is not None or preparation.bin > 1
+    is_cut = [axis < len(ranges) and ranges[axis] != (0, raw_shape[axis]) for axis in range(len(dims))]
+    changed = [axis for axis in range(len(dims)) if is_cut[axis] or (axis < 2 and merges)]
     orders: dict[int, Order] = {}
     for axis in changed:
-        name, their = dims[axis], fitted.coordinates.get(fitted.dims[axis])
-        if name in known and their is not None:
+        name, reference = dims[axis], fitted.coordinates.get(fitted.dims[axis])
+        if name in coordinates and reference is not None:
             order = np.arange(raw_shape[axis])[::-1]
-            back = in_orders(known, dims, {axis: order})
+            back = in_orders(coordinates, dims, {axis: order})
             straight, turned = (
-                prepared_coordinates(preparation, {name: each[name]}, dims, raw_shape).get(name)
-                for each in (known, back)
+                prepared_coordinates(preparation, {name: before_steps[name]}, dims, raw_shape).get(name)
+                for before_steps in (coordinates, back)
             )
-            if _agrees(turned, their, name) and not _agrees(straight, their, name):
-                known, orders[axis] = back, order
+            if _agrees(turned, reference, name) and not _agrees(straight, reference, name):
+                coordinates, orders[axis] = back, order
     common = CommonGrid(ModelError, fixed=changed)
     common.add(fitted, model)
-    return orders | common.add(Grid(dims, prepared_coordinates(preparation, known, dims, raw_shape)), subject)
+    return orders | common.add(Grid(dims, prepared_coordinates(preparation, coordinates, dims, raw_shape)), subject)
 
 
-def _agrees(one: Coordinate | None, other: Coordinate, name: str) -> bool:
-    return one is not None and is_straight(order_of(one, other, name))
-
-
-def _changes(preparation: Preparation, axis: int, raw_shape: tuple[int, ...]) -> bool:
-    """Return whether pixels along an axis are cut or merged."""
-    ranges = preparation.ranges(raw_shape)
-    merged = axis < 2 and (preparation.resize is not None or preparation.bin > 1)
-    return merged or (axis < len(ranges) and ranges[axis] != (0, raw_shape[axis]))
+def _agrees(coordinate: Coordinate | None, reference: Coordinate, name: str) -> bool:
+    return coordinate is not None and is_straight(order_of(coordinate, reference, name))
 
 
 def _prepared(
     preparation: Preparation, axis: int, values: Array | None, raw_shape: tuple[int, ...], at: int, *, around: bool
 ) -> Array | None:
-    """Cut and merge values along a sample's axis, which is their axis `at`; with `around`, 360 equals 0."""
+    """Cut and merge values along a sample's axis, which is their axis `at`; with `around`, they are modulo 360."""
     if values is None:
         return None
     ranges = preparation.ranges(raw_shape)

@@ -1,9 +1,9 @@
 """`copy_collection`: any collection as one well-chunked, sharded Zarr array, in bounded memory.
 
-The collection is cut into tiles, each a run of samples by a box of features. A tile is read once and becomes one shard,
-a file of its own, so that files are few; shards hold chunks of a few MiB, so that reading is fine-grained. Tiles follow
-the source's chunks: one that is cut across features is read range of features by range of features, where reading it
-block of samples by block of samples would decode all of it for every block.
+The collection is cut into tiles, each a run of samples by a box of features. A tile is read once and written as one
+shard, a file of its own, so that files are few; shards hold chunks of a few MiB, so that small parts can be read. Tiles
+follow the source's chunks: a source with chunks that span many samples and few features is read by ranges of features,
+as reading it by blocks of samples would decode every chunk for every block.
 """
 
 from __future__ import annotations
@@ -37,12 +37,8 @@ from ..units import parse_bytes
 from .prepared import Prepared
 from .sizes_for_planning import problem_of
 
-NOT_KEPT = {
-    "sample_axis",
-    "_ARRAY_DIMENSIONS",
-    "coordinates",
-    "axistags",
-}  # attributes of axes, which what is written says itself
+# Attributes of axes, which the copy has its own for.
+NOT_KEPT = {"sample_axis", "_ARRAY_DIMENSIONS", "coordinates", "axistags"}
 
 
 @stopping_on_signals()
@@ -55,37 +51,37 @@ def copy_collection(
     executor: Executor | None = None,
     listener: Listener = silent,
 ) -> None:
-    """Write a collection as a Zarr v3 group holding one array, ``images``, that is quick to read by samples.
+    """Write a collection as a Zarr v3 group with one array, ``images``, that is fast to read by samples.
 
-    Values and dtype stay as they are. Names of samples, coordinates and attributes come along; xarray opens the group
-    as a Dataset, and `open_collection` as a collection equal to the first.
+    Values and dtype are kept, and so are names of samples, coordinates and attributes; xarray opens the group as a
+    Dataset, and `open_collection` as a collection equal to the original.
 
     Parameters
     ----------
     collection : Collection
-        Raw, or seen through a preparation without a mask.
+        Raw collection, or one prepared without a mask.
     path : path
-        Folder to make, ending in ``.zarr``; it takes this name when it is complete.
+        Folder to create, ending in ``.zarr``; it appears under this name when it is complete.
     memory : int or str, optional
-        Most bytes to use; half of what the machine allows by default.
+        Most bytes to use; half of the machine's limit by default.
     overwrite : bool, default=False
-        Replace images written by streampca that are there already.
+        Replace existing images that were written by streampca.
     executor : Executor, optional
-        Shares the tiles; this process copies them all by default.
+        Executor that distributes the tiles; by default this process copies all of them.
     listener : callable, optional
-        Told of every tile.
+        Function that receives an event for every tile.
 
     Raises
     ------
     RequestError
         If the output's name has another ending, a mask leaves pixels out, images differ in shape, or the output is
-        the source, holds it or lies in it.
+        the source, contains it or lies in it.
     OutputError
         If the output exists (and `overwrite` is false) or cannot be written.
     BudgetError
-        If not even the smallest tile fits; before any data is read.
+        If not even the smallest tile fits; raised before any data is read.
     SourceError
-        If the collection cannot be read; as a ChangedError, if it changed since it was opened.
+        If the collection cannot be read; a ChangedError if it changed since it was opened.
     """
     check_listener(listener)
     path = expanded(path)
@@ -98,7 +94,7 @@ def copy_collection(
 
 
 def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, listener: Listener) -> None:
-    """Fold the tiles of a collection into its copy."""
+    """Write the tiles of a collection to its copy."""
     table = _table(source, plan)
     check_free_space(path, table.most_bytes(".zarr"), path, at_most=listener)
     with staged(path) as partial:
@@ -107,7 +103,7 @@ def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, li
         with reported(listener, PassStarted("copy", 1, 1, source.n_samples, source.nbytes)), unchanged(source):
             runner.check(task.first, plan.memory_estimate.total, listener)
             spans = spans_of(len(task.tiles), SPANS_A_WORKER * runner.workers if runner.workers > 1 else 1, 1)
-            runner.fold(task, spans, _Copied.absorb, ahead=plan.ahead, listener=listener)
+            runner.fold(task, spans, _EmptyAccumulator.absorb, ahead=plan.ahead, listener=listener)
         writer.close()
         check_array(partial, path, "images", source.shape, source.dtype)
 
@@ -115,28 +111,28 @@ def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, li
 def foresee_copy(
     collection: Collection, path: str, *, memory: int | str | None, overwrite: bool
 ) -> tuple[Collection, CopyPlan]:
-    """Return what a copy reads and its plan, or refuse the copy; nothing is read or written.
+    """Return the collection that a copy reads, and the plan of the copy, or refuse it; nothing is read or written.
 
     Raises
     ------
     RequestError, OutputError, BudgetError
-        As `copy_collection`.
+        In the cases of `copy_collection`.
     """
     check_apart([path], paths_of(collection))
-    source = _copied(collection)
+    source = _source_of_copy(collection)
     check_copy(path, overwrite=overwrite)
     return source, plan_copy(problem_of(source), parse_bytes(memory))
 
 
 def check_copy(path: str, *, overwrite: bool) -> None:
-    """Say why no copy can be made at a path; raises as `copy_collection`."""
+    """Refuse a path for a copy; raises the errors of `copy_collection`."""
     if os.path.splitext(path.rstrip("/"))[1].lower() != ".zarr":
         raise RequestError(f"output {path} does not end in .zarr, and copies are Zarr; choose such a name.")
     check_output(path, "images", overwrite=overwrite)
 
 
-def _copied(collection: Collection) -> Collection:
-    """Return the collection to read: the raw one where nothing is done to it, for it may be read in parts."""
+def _source_of_copy(collection: Collection) -> Collection:
+    """Return the collection to read: the raw one if nothing is prepared, as it can be read by ranges of features."""
     if isinstance(collection, Prepared):
         if collection.mask is not None:
             raise RequestError(
@@ -168,8 +164,8 @@ def _table(source: Collection, plan: CopyPlan) -> OutputArray:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those attributes that JSON can hold, numpy's numbers and arrays included."""
-    kept = {}
+    """Return the attributes that JSON can hold, numpy's numbers and arrays included."""
+    plain = {}
     for name, value in attributes.items():
         value = value.tolist() if hasattr(value, "tolist") else value
         try:
@@ -177,14 +173,14 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError):
             continue
         if name not in NOT_KEPT:
-            kept[name] = value
-    return kept
+            plain[name] = value
+    return plain
 
 
-class _Copied:
-    """The accumulator of a copy, which needs none: tiles are in the output."""
+class _EmptyAccumulator:
+    """Empty accumulator of a copy, whose tiles are in the output."""
 
-    def absorb(self, other: _Copied) -> None:
+    def absorb(self, other: _EmptyAccumulator) -> None:
         """Add nothing."""
 
     def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
@@ -200,17 +196,17 @@ class _Tiles:
     tiles: tuple[Box, ...]
     writer: Writer
 
-    def start(self) -> _Copied:
-        return _Copied()
+    def start(self) -> _EmptyAccumulator:
+        return _EmptyAccumulator()
 
-    def restore(self, state: dict[str, npt.NDArray[Any]]) -> _Copied:
-        return _Copied()
+    def restore(self, state: dict[str, npt.NDArray[Any]]) -> _EmptyAccumulator:
+        return _EmptyAccumulator()
 
     def blocks(self, span: Span) -> Iterable[Span]:
         return blocks_of(span, 1)
 
     def counts(self, block: Span) -> BlockDone:
-        """Return a tile's share of its samples; the shares of a run of samples add up to it."""
+        """Return a tile's share of its samples, in whole numbers that add up to the run of samples."""
         (samples, *box), p = self.tiles[block.start], self.source.n_features
         size, (first, last) = samples.stop - samples.start, flat_range(tuple(box), self.source.sample_shape)
         return BlockDone(size * last // p - size * first // p, size * self.source.row_bytes * (last - first) // p)
@@ -221,10 +217,10 @@ class _Tiles:
         rows = self.source.read(samples, slice(first, last) if last - first < self.source.n_features else None)
         return rows.reshape(-1, *(part.stop - part.start for part in box))
 
-    def feed(self, accumulator: _Copied, block: Span, fetched: npt.NDArray[Any]) -> None:
+    def feed(self, accumulator: _EmptyAccumulator, block: Span, fetched: npt.NDArray[Any]) -> None:
         samples, *box = self.tiles[block.start]
         self.writer.write(samples.start, fetched, tuple(box))
 
     def first(self) -> None:
-        """Read a sample, as a worker must be able to; that it reaches the output shows when it has the task."""
+        """Read a sample, to check that a worker can; its access to the output shows when it receives the task."""
         self.source.read(slice(0, 1))

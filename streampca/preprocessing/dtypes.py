@@ -1,4 +1,4 @@
-"""Floats that the steps compute in, whole numbers that no float64 holds, and samples that cannot be prepared."""
+"""Float dtypes of the steps, the check for whole numbers beyond float64, and the error for a bad sample."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SampleError(DataError):
     Parameters
     ----------
     sample : int
-        Its number among those given.
+        Its number among the given samples.
     problem : str
-        What follows its name in a message.
+        Text that follows its name in a message.
     """
 
     def __init__(self, sample: int, problem: str) -> None:
@@ -30,12 +30,12 @@ class SampleError(DataError):
         self.sample, self.problem = sample, problem
 
     def of(self, named: Callable[[int], str], start: int = 0) -> DataError:
-        """Return the error with the name that a collection gives its sample, of a block that begins at `start`."""
+        """Return the error with the sample's name in a collection, for a block that begins at `start`."""
         return DataError(f"{named(start + self.sample)} {self.problem}")
 
 
 def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
-    """Refuse whole numbers of more digits than float64 has, which would be rounded before they are centred."""
+    """Refuse whole numbers with more digits than float64, which would be rounded before they are centred."""
     if raw.kind not in "iu" or raw.itemsize < 8 or not rows.size:
         return
     if int(rows.min()) >= -MOST_DIGITS and int(rows.max()) <= MOST_DIGITS:
@@ -55,5 +55,5 @@ def is_coarse(dtype: npt.DTypeLike) -> bool:
 
 
 def float_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the float that weighted values become: float32 for integers of up to 16 bits and float32, else float64."""
+    """Return the dtype of weighted values: float32 for integers of up to 16 bits and float32, else float64."""
     return np.result_type(np.dtype(dtype), np.float32)

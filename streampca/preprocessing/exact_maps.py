@@ -1,4 +1,4 @@
-"""Feature maps whose inner products are a kernel exactly: of classes, and of the linear kernel."""
+"""Feature maps whose inner products equal a kernel exactly: the delta kernel of classes, and the linear kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .kernels import Array, Float64
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassMap:
-    """Indicator features of classes, (n, 1) to (n, n_features), 1 in the column of the class: the delta kernel.
+    """Indicator features of classes, with 1 in the column of the class: the delta kernel.
 
     Attributes
     ----------
@@ -23,14 +23,14 @@ class ClassMap:
 
     def __call__(self, rows: Array) -> Float64:
         """Map classes (n, 1) to (n, q)."""
-        made = np.zeros((len(rows), self.n_features))
-        made[np.arange(len(rows)), rows[:, 0]] = 1.0
-        return made
+        indicators = np.zeros((len(rows), self.n_features))
+        indicators[np.arange(len(rows)), rows[:, 0]] = 1.0
+        return indicators
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class IdentityMap:
-    """Samples less a point near them: the linear kernel of centred samples.
+    """Samples with a nearby point subtracted: the linear kernel of centred samples.
 
     Attributes
     ----------
@@ -41,10 +41,10 @@ class IdentityMap:
 
     @property
     def n_features(self) -> int:
-        """Number of features, that of a sample."""
+        """Number of features of a sample, p."""
         return len(self.origin)
 
     def __call__(self, rows: Array) -> Float64:
         """Map rows (n, p) to (n, p)."""
-        made: Float64 = rows - self.origin
-        return made
+        centred: Float64 = rows - self.origin
+        return centred

@@ -1,6 +1,6 @@
-"""Feature maps: functions of samples whose inner products are a kernel's values, or nearly so.
+"""Feature maps: functions of samples whose inner products equal or approximate a kernel.
 
-A linear method on mapped rows is then a kernel method on rows: principal components of them are those of kernel PCA.
+A linear method on mapped rows is a kernel method on rows: their principal components are those of kernel PCA.
 
 References
 ----------
@@ -33,8 +33,8 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
-LEAST_EIGENVALUE = 1e-12  # relative to the largest; smaller ones are rounding, as in scikit-learn
-MOST_DIMENSIONS = 21_201  # dimensions that directions of the Sobol sequence are tabulated for
+LEAST_EIGENVALUE = 1e-12  # relative to the largest; smaller ones are rounding errors, as in scikit-learn
+MOST_DIMENSIONS = 21_201  # largest dimension with tabulated direction numbers of the Sobol sequence
 _MAKING = Lock()
 
 
@@ -51,7 +51,8 @@ class _MapOfArrays:
         if rows.dtype.kind != "f":
             return self._mapped(rows)
         with np.errstate(invalid="ignore", over="ignore"):
-            bad = np.flatnonzero(~np.isfinite(rows.sum(axis=1, dtype=np.float64)))  # nothing as large as the rows
+            # Sums find candidates without a mask as large as the rows; a sum can also overflow for finite values.
+            bad = np.flatnonzero(~np.isfinite(rows.sum(axis=1, dtype=np.float64)))
         bad = bad[~np.isfinite(rows[bad]).all(axis=1)]
         if not len(bad):
             return self._mapped(rows)
@@ -66,8 +67,8 @@ class _MapOfArrays:
 
     @classmethod
     def array_names(cls) -> list[str]:
-        """Return the names of the arrays: all fields but the kernel."""
-        return [each.name for each in fields(cls) if each.name != "kernel"]  # type: ignore[arg-type]
+        """Return the names of the arrays: all fields except the kernel."""
+        return [field.name for field in fields(cls) if field.name != "kernel"]  # type: ignore[arg-type]
 
     @property
     def nbytes(self) -> int:
@@ -76,30 +77,30 @@ class _MapOfArrays:
 
     @property
     def streamed_bytes(self) -> int:
-        """Bytes held while landmarks are read that are not in memory; 0 where none are."""
+        """Bytes held while landmarks outside memory are read; 0 if there are none."""
         return 0
 
     def arrays(self) -> dict[str, Any]:
-        """Return the arrays by name, and landmarks that are not in memory."""
+        """Return the arrays by name, including landmarks outside memory."""
         return {name: getattr(self, name) for name in self.array_names()}
 
     @cached_property
     def digest(self) -> str:
         """Digest of the kernel and all values."""
-        found = hashlib.sha256(repr(sorted(self.kernel.to_json().items())).encode())
+        hasher = hashlib.sha256(repr(sorted(self.kernel.to_json().items())).encode())
         for name, array in self.arrays().items():
-            if name == "landmarks":  # the weights are a function of them, which may not be in memory
+            if name == "landmarks":  # they can be outside memory, and the weights depend on them
                 continue
-            found.update(repr((name, array.shape)).encode())
-            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return found.hexdigest()[:16]
+            hasher.update(repr((name, array.shape)).encode())
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest()[:16]
 
 
 class Solved(NamedTuple):
     """Eigenvalues of a kernel matrix, descending, and the linear functions of its rows that give unit features.
 
-    `weights` is of shape (q, m), `offset` of (q,): features are weights k - offset. `level` is the mean of the matrix
-    where its mean was taken off, else 0.
+    With `weights` of shape (q, m) and `offset` of shape (q,), features are weights k - offset. `level` is the mean of
+    the matrix if it was centred, else 0.
     """
 
     values: Float64
@@ -124,7 +125,7 @@ def solved(
     centred : bool
         If True, subtract the means of rows and columns first.
     may_be_negative : bool
-        If True, leave negative eigenvalues out instead of refusing them.
+        If True, drop negative eigenvalues instead of refusing them.
 
     Raises
     ------
@@ -135,7 +136,7 @@ def solved(
     level = float(means.mean()) if centred else 0.0
     values, vectors = np.linalg.eigh(matrix - means - means[:, None] + level if centred else matrix)
     values, vectors = values[::-1], vectors[:, ::-1]
-    # The rounding of entries is that of the matrix before its mean was subtracted.
+    # Entries carry the rounding of the matrix before its means were subtracted.
     rounding = max(m * EPS, LEAST_EIGENVALUE) * float(np.abs(values).max(initial=0.0))
     rounding = max(rounding, m * EPS * float(np.abs(means).max(initial=0.0)))
     if values[-1] < -100 * rounding and not may_be_negative:
@@ -143,14 +144,14 @@ def solved(
             f"{name} of the samples has the eigenvalue {values[-1]:.3g} (its largest is {values[0]:.3g}): it is no "
             "inner product of any features. Give another kernel."
         )
-    kept = int(np.count_nonzero(values > rounding))
-    if not kept:
+    positive = int(np.count_nonzero(values > rounding))
+    if not positive:
         raise RequestError(f"{name} of the samples has no eigenvalue above 0; give another kernel.")
-    q = kept if rank is None else min(rank, kept)
+    q = positive if rank is None else min(rank, positive)
     weights = np.ascontiguousarray((vectors[:, :q] / np.sqrt(values[:q])).T)
     if centred:
-        # Rounding mixes the constant vector into those of eigenvalues near the smallest kept, by 1e-4 or so. Over the
-        # root of such an eigenvalue it outweighs all features: 5e5 in place of 45, for 300 points on two circles.
+        # Rounding mixes the constant vector into eigenvectors of the smallest eigenvalues, by 1e-4 or so. Divided by
+        # the root of such an eigenvalue it outweighs all features: 5e5 in place of 45, for 300 points on two circles.
         weights -= weights.mean(axis=1, keepdims=True)
     return Solved(values, weights, weights @ means if centred else np.zeros(q), level)
 
@@ -164,13 +165,13 @@ class KernelMap(_MapOfArrays):
     kernel : Kernel
         Resolved kernel.
     landmarks : ndarray or LandmarkRows of shape (m, p)
-        Those that are not in memory are read for every block of samples, for kernels of inner products.
+        Landmarks outside memory, for kernels of inner products only, are read for every block of samples.
     weights : ndarray of shape (q, m)
     offset : ndarray of shape (q,)
     origin : ndarray of shape (p,)
         Point subtracted from samples and landmarks before they are compared, for kernels of differences.
     level : ndarray of shape ()
-        Mean of the kernel between landmarks, where their mean is the origin of the features; else 0.
+        Mean of the kernel between landmarks if their mean is the origin of the features; else 0.
     """
 
     kernel: Kernel
@@ -185,7 +186,7 @@ class KernelMap(_MapOfArrays):
         """Return the Nystroem map of landmarks.
 
         With K = U diag(mu) U^T for the landmarks, a sample is mapped to diag(mu)^(-1/2) U^T k(x). Inner products of
-        mapped landmarks are K itself, those of other samples the best approximation by functions k(., landmark).
+        mapped landmarks equal K; those of other samples are the best approximation by functions k(., landmark).
 
         Parameters
         ----------
@@ -195,8 +196,8 @@ class KernelMap(_MapOfArrays):
         rank : int, optional
             Largest q; all eigenvalues above rounding by default.
         centred : bool, default=False
-            If True, decompose H K H, H = I - (1/m) 1 1^T: the landmarks' mean is the origin. With all samples for
-            landmarks mapped samples are then the scores of kernel PCA. Kernel "distance" is always centred.
+            If True, decompose H K H, H = I - (1/m) 1 1^T, so that the landmarks' mean is the origin. If all samples are
+            landmarks, mapped samples are then the scores of kernel PCA. Kernel "distance" is always centred.
 
         Raises
         ------
@@ -215,21 +216,21 @@ class KernelMap(_MapOfArrays):
             raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
         kernel.check_symmetric(landmarks)
         may_be_negative = kernel.name == "sigmoid"
-        found = solved(
+        solution = solved(
             matrix, f"kernel {kernel}", rank, centred=centred or kernel.centred_only, may_be_negative=may_be_negative
         )
         return cls(
             kernel=kernel,
             landmarks=np.asarray(landmarks),
-            weights=found.weights,
-            offset=found.offset,
+            weights=solution.weights,
+            offset=solution.offset,
             origin=origin,
-            level=np.array(found.level),
+            level=np.array(solution.level),
         )
 
     @classmethod
     def foreseen(cls, kernel: Kernel, landmarks: int, n_features: int, q: int, dtype: npt.DTypeLike) -> Self:
-        """Return a map with the sizes of a fitted one, which takes no memory and maps nothing."""
+        """Return a map with the sizes of a fitted one, for planning; it needs no memory and cannot map samples."""
 
         def zeros(*shape: int) -> Float64:
             return np.broadcast_to(0.0, shape)
@@ -245,42 +246,42 @@ class KernelMap(_MapOfArrays):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all arrays, and of the landmarks as they are compared."""
+        """Bytes of all arrays, and of the landmarks as `compared`."""
         return self.nbytes + (0 if self.is_streamed else 8 * self.landmarks.size)
 
     @property
     def is_streamed(self) -> bool:
-        """True where landmarks are not in memory."""
+        """True if landmarks are outside memory."""
         return isinstance(self.landmarks, LandmarkRows)
 
     @property
     def streamed_bytes(self) -> int:
-        """Bytes of a box of landmarks as it is read, and of a tile of it; 0 where landmarks are in memory."""
+        """Bytes to read a box of landmarks, and of a tile of it; 0 if landmarks are in memory."""
         if not isinstance(self.landmarks, LandmarkRows):
             return 0
         return POOLS + READ_COPIES * self.landmarks.box_bytes + 8 * TILE_ROWS * min(TILE_FEATURES, len(self.origin))
 
     @property
     def row_bytes(self) -> int:
-        """Bytes held while a row is mapped, the result included."""
+        """Bytes held while a row is mapped, including the result."""
         m, p = self.landmarks.shape
         p = min(p, TILE_FEATURES) if self.is_streamed else p
         return self.kernel.row_bytes(p, m) + 8 * self.n_features
 
     @property
     def row_flops(self) -> int:
-        """Operations of matrix products that take as long as mapping a row."""
+        """Flops of a matrix product that take as long as mapping a row."""
         m, p = len(self.landmarks), len(self.origin)
         return self.kernel.row_flops(p, m) + 2 * m * self.n_features
 
     @property
     def compared(self) -> Float64:
-        """Landmarks as they are compared with samples; computed once.
+        """Landmarks in the form that is compared with samples; computed once.
 
         Raises
         ------
         ModelError
-            If they are not in memory.
+            If they are outside memory.
         """
         if isinstance(self.landmarks, LandmarkRows):
             raise ModelError(
@@ -301,31 +302,31 @@ class KernelMap(_MapOfArrays):
         return self.kernel.between(self.kernel.compared(rows, self.origin), self.compared)
 
     def _streamed(self, rows: Array, landmarks: LandmarkRows) -> Float64:
-        """Return the kernel between rows and landmarks that are read box by box, by sums of inner products."""
+        """Return the kernel between rows and landmarks read box by box, from sums of inner products over features."""
         products: Float64 = np.zeros((len(rows), len(landmarks)))
-        own, others = np.zeros(len(rows)), np.zeros(len(landmarks))
-        for some, features, values in landmarks.pieces():
+        squares, landmark_squares = np.zeros(len(rows)), np.zeros(len(landmarks))
+        for landmark_rows, features, values in landmarks.pieces():
             for part in blocks_of(features, TILE_FEATURES):
                 origin, within = (
                     self.origin[slice(*part)],
                     slice(part.start - features.start, part.stop - features.start),
                 )
                 first = self.kernel.compared(rows[:, slice(*part)], origin)
-                own += np.einsum("ij,ij->i", first, first) if some.start == 0 else 0.0
-                for at in blocks_of(some, TILE_ROWS):
-                    tile = values[at.start - some.start : at.stop - some.start, within]
+                squares += np.einsum("ij,ij->i", first, first) if landmark_rows.start == 0 else 0.0
+                for at in blocks_of(landmark_rows, TILE_ROWS):
+                    tile = values[at.start - landmark_rows.start : at.stop - landmark_rows.start, within]
                     second = self.kernel.compared(tile, origin)
                     products[:, slice(*at)] += first @ second.T
-                    others[slice(*at)] += np.einsum("ij,ij->i", second, second)
-        return self.kernel.of_products(products, own, others)
+                    landmark_squares[slice(*at)] += np.einsum("ij,ij->i", second, second)
+        return self.kernel.of_products(products, squares, landmark_squares)
 
     def squared_norms(self, rows: Array) -> Float64:
-        """Return the squared norm of samples in the kernel's own feature space, (n,), from the origin of the map."""
+        """Return the squared distance of samples from the map's origin in the kernel's own feature space, (n,)."""
         first = self.kernel.compared(rows, self.origin)
-        own = self.kernel.diagonal(first)
+        diagonal = self.kernel.diagonal(first)
         if not self.offset.any():
-            return own
-        centred: Float64 = own - 2 * self.similarities(rows).mean(axis=1) + self.level
+            return diagonal
+        centred: Float64 = diagonal - 2 * self.similarities(rows).mean(axis=1) + self.level
         return centred
 
     def _mapped(self, rows: Array) -> Float64:
@@ -346,7 +347,7 @@ class FourierMap(_MapOfArrays):
     frequencies : ndarray of shape (q, p)
     phases : ndarray of shape (q,)
     origin : ndarray of shape (p,)
-        Point near the samples, so that differences from it have all their digits.
+        Point near the samples, so that differences from it keep all digits.
     """
 
     kernel: Kernel
@@ -356,7 +357,7 @@ class FourierMap(_MapOfArrays):
 
     @staticmethod
     def check(kernel: Kernel) -> None:
-        """Refuse a kernel that has no random features; raises as `random`."""
+        """Refuse a kernel that has no random features; raises the errors of `random`."""
         if kernel.name not in ("rbf", "laplacian"):
             raise RequestError(
                 f"random features are of kernels rbf and laplacian, and the kernel is {kernel.name}; give landmarks."
@@ -364,16 +365,16 @@ class FourierMap(_MapOfArrays):
 
     @classmethod
     def random(cls, kernel: Kernel, origin: Array, n_features: int, seed: int | np.random.Generator) -> Self:
-        """Draw frequencies for a resolved kernel: normal for "rbf", Cauchy for "laplacian"; a cosine and a sine each.
+        """Draw frequencies for a resolved kernel: normal for "rbf", Cauchy for "laplacian", each with cosine and sine.
 
         A scrambled Sobol sequence covers their distribution more evenly than independent draws: with 4096 features of
-        3-dimensional samples, HSIC is 0.2 % off instead of 3.8 %. With a cosine and a sine of each, the kernel of a
-        sample with itself is exact where `n_features` is even.
+        3-dimensional samples, HSIC is 0.2 % off instead of 3.8 %. With the cosine and the sine of each frequency, the
+        kernel of a sample with itself is exact for even `n_features`.
 
         Raises
         ------
         RequestError
-            If the kernel is neither.
+            If the kernel is another one.
         """
         from scipy.special import ndtri
 
@@ -390,9 +391,9 @@ class FourierMap(_MapOfArrays):
 
     @classmethod
     def foreseen(cls, kernel: Kernel, n_features: int, q: int) -> Self:
-        """Return a map with the sizes of a fitted one, which takes no memory and maps nothing."""
-        none = np.broadcast_to(0.0, (q, n_features))
-        return cls(kernel=kernel, frequencies=none, phases=none[:, 0], origin=none[0])
+        """Return a map with the sizes of a fitted one, for planning; it needs no memory and cannot map samples."""
+        zeros = np.broadcast_to(0.0, (q, n_features))
+        return cls(kernel=kernel, frequencies=zeros, phases=zeros[:, 0], origin=zeros[0])
 
     @property
     def n_features(self) -> int:
@@ -406,12 +407,12 @@ class FourierMap(_MapOfArrays):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes held while a row is mapped, the result included."""
+        """Bytes held while a row is mapped, including the result."""
         return 8 * (len(self.origin) + 2 * self.n_features)
 
     @property
     def row_flops(self) -> int:
-        """Operations of matrix products that take as long as mapping a row."""
+        """Flops of a matrix product that take as long as mapping a row."""
         return self.n_features * (2 * len(self.origin) + VALUE_FLOPS)
 
     def _mapped(self, rows: Array) -> Float64:
@@ -424,7 +425,7 @@ class FourierMap(_MapOfArrays):
 
 
 def _uniform(count: int, p: int, random: np.random.Generator) -> Float64:
-    """Return points that fill the unit cube evenly, (count, p), none on its faces."""
+    """Return points that fill the interior of the unit cube evenly, (count, p); too many dimensions use random ones."""
     if p > MOST_DIMENSIONS:
         points: Float64 = random.random((count, p))
     else:

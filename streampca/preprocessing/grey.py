@@ -1,4 +1,4 @@
-"""Grey values of colours."""
+"""Conversion of colours to grey values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from ..readers.collection import Array
 
-LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and most cameras mean by grey
+LUMA = (0.299, 0.587, 0.114)  # weights of ITU-R BT.601, which Pillow and most cameras use
 
 
 def greyed(samples: Array, dtype: np.dtype[Any]) -> Array:
-    """Weigh red, green and blue of the last axis into one grey value of a dtype; alpha, the fourth, is left out."""
+    """Return the weighted sum of red, green and blue along the last axis, in a dtype; alpha, the fourth, is ignored."""
     grey: Array = np.multiply(samples[..., 0], dtype.type(LUMA[0]), dtype=dtype)
     for channel in (1, 2):
         grey += np.multiply(samples[..., channel], dtype.type(LUMA[channel]), dtype=dtype)

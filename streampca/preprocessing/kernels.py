@@ -1,7 +1,7 @@
 """`Kernel`: a similarity of samples that is an inner product of features, and its matrix between rows.
 
-Schölkopf, Smola and Müller (1998), Nonlinear component analysis as a kernel eigenvalue problem; the values of each
-kernel are those of `sklearn.metrics.pairwise`.
+Schölkopf, Smola and Müller (1998), Nonlinear component analysis as a kernel eigenvalue problem. The values of each
+kernel equal those of `sklearn.metrics.pairwise`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 AUTO = "auto"
-# name -> its parameters
+# Parameters of each kernel.
 KERNELS: dict[str, tuple[str, ...]] = {
     "linear": (),
     "polynomial": ("gamma", "degree", "coef0"),
@@ -31,16 +31,16 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "distance": (),
 }
 ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
-# Kernels that depend on differences of samples only. A common origin is subtracted from the rows first: with a large
+# Kernels that depend only on differences of samples. A common origin is subtracted from the rows first: with a large
 # offset, |x|^2 - 2 x.y + |y|^2 would lose all digits.
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
 # Kernels that are functions of inner products and squared norms, which add up over ranges of features.
 OF_PRODUCTS = ("linear", "polynomial", "rbf", "sigmoid", "cosine", "distance")
-# Operations of matrix products that take as long as making a value of the kernel of an inner product (25 ns), and as an
+# Flops of a matrix product that take as long as one value of a kernel from an inner product (25 ns), and as one
 # absolute difference of two numbers (benchmarks/rates.py).
 VALUE_FLOPS, DIFFERENCE_FLOPS = 1500, 30
-ASYMMETRY = 1e-8  # relative to the largest value; rounding is smaller
-COMPARED = 20  # rows on either side whose kernel is computed both ways
+ASYMMETRY = 1e-8  # largest difference of k(x, y) and k(y, x) relative to the largest value; rounding is smaller
+COMPARED = 20  # rows on either side in the check of symmetry
 MEDIAN_OF = 1000  # rows whose distances give the median
 
 
@@ -53,20 +53,21 @@ class Kernel:
     name : {"linear", "polynomial", "rbf", "laplacian", "sigmoid", "cosine", "distance"}, default="rbf"
         Kernel, with x.y the inner product: x.y; (gamma x.y + coef0)^degree; exp(-gamma |x - y|^2);
         exp(-gamma |x - y|_1); tanh(gamma x.y + coef0); x.y / (|x| |y|); -|x - y|^2 / 2, which gives classical
-        multidimensional scaling. The name is stored with a model; a `function` has any other name.
+        multidimensional scaling. The name is stored with a model; a `function` needs any other name.
     gamma : float, "auto" or None, default="auto"
-        Factor of distances or products. "auto" is 1 / (2 d^2) for "rbf", d the median distance of a sample of rows,
-        1 / d for "laplacian", d in the sum of absolute differences, and 1 / p for the others, p the number of
-        features; None is 1 / p for all.
+        Factor of distances or products. With d the median distance between some of the rows and p the number of
+        features, "auto" is 1 / (2 d^2) for "rbf", 1 / d for "laplacian" (d the sum of absolute differences), and 1 / p
+        for the others; None is 1 / p for all.
     degree : int, default=3
     coef0 : float, default=1
     function : callable, optional
-        Kernel of your own: takes two rows, (p,) each, returns a number. It is called for every pair and never stored.
+        Kernel of your own: it receives two rows, (p,) each, and returns a number. It is called for every pair and never
+        stored.
 
     Raises
     ------
     RequestError
-        If a value is wrong by itself.
+        If a parameter is invalid.
     """
 
     name: str = "rbf"
@@ -79,9 +80,9 @@ class Kernel:
         set_ = object.__setattr__
         set_(self, "name", ALIASES.get(self.name, self.name))
         if self.function is None and self.name not in KERNELS:
-            known = list(KERNELS)
+            names = list(KERNELS)
             raise RequestError(
-                f"kernel {self.name!r} is not one of {', '.join(known)}.{nearest(str(self.name), known)}"
+                f"kernel {self.name!r} is not one of {', '.join(names)}.{nearest(str(self.name), names)}"
             )
         if self.function is not None and self.name in KERNELS:
             raise RequestError(f"kernel {self.name!r} is built in; give a function of your own another name.")
@@ -94,16 +95,16 @@ class Kernel:
 
     @property
     def is_resolved(self) -> bool:
-        """True where no parameter is left to be found in the samples."""
+        """True if no parameter has to be determined from the samples."""
         return "gamma" not in KERNELS.get(self.name, ()) or _is_number(self.gamma)
 
     @property
     def centred_only(self) -> bool:
-        """True where the kernel is an inner product only of centred samples: conditionally positive definite."""
+        """True if the kernel is only conditionally positive definite: an inner product of centred samples."""
         return self.name == "distance"
 
     def resolved(self, rows: Array) -> Kernel:
-        """Return the kernel with `gamma` found in rows of a sample, (m, p).
+        """Return the kernel with `gamma` determined from rows, (m, p).
 
         Raises
         ------
@@ -117,23 +118,24 @@ class Kernel:
         return replace(self, gamma=1 / rows.shape[1])
 
     def resolved_by_products(self, products: Float64, n_features: int, counted: Array) -> Kernel:
-        """Return the kernel with `gamma` found in inner products of rows, (n, n), upper triangle; see `resolved`.
+        """Return the kernel with `gamma` determined from inner products of rows, (n, n), upper triangle.
 
-        `counted` are the numbers of the rows that count, ascending.
+        See `resolved`; `counted` are the ascending indices of the rows to use.
         """
         if self.is_resolved or not self.goes_by_distance:
             return self if self.is_resolved else replace(self, gamma=1 / n_features)
-        squares, distances = products.diagonal(), []
-        some = counted[_spread_evenly(len(counted))]
-        for at, row in enumerate(some[:-1]):
-            others = some[at + 1 :]
-            distances.append(squares[row] + squares[others] - 2 * products[row, others])
-        found = np.sqrt(np.maximum(np.concatenate(distances), 0.0)) if distances else np.zeros(1)
-        return self._by_median(float(np.median(found)), len(counted))
+        squares, squared_distances = products.diagonal(), []
+        drawn = counted[_spread_evenly(len(counted))]
+        for at, row in enumerate(drawn[:-1]):
+            others = drawn[at + 1 :]
+            squared_distances.append(squares[row] + squares[others] - 2 * products[row, others])
+        # Rounding can make the squared distance of equal rows negative.
+        distances = np.sqrt(np.maximum(np.concatenate(squared_distances), 0.0)) if squared_distances else np.zeros(1)
+        return self._by_median(float(np.median(distances)), len(counted))
 
     @property
     def goes_by_distance(self) -> bool:
-        """True where `gamma` is still to be found from the median distance of samples."""
+        """True if `gamma` has yet to be determined from the median distance of samples."""
         return not self.is_resolved and self.gamma == AUTO and self.name in OF_DIFFERENCES
 
     def _by_median(self, distance: float, count: int) -> Kernel:
@@ -146,34 +148,34 @@ class Kernel:
 
     @property
     def is_of_products(self) -> bool:
-        """True where the kernel is a function of the inner product of two samples and their norms."""
+        """True if the kernel is a function of the inner product of two samples and their norms."""
         return self.function is None and self.name in OF_PRODUCTS
 
-    def of_products(self, products: Float64, own: Float64, others: Float64) -> Float64:
-        """Turn inner products of rows with others, (n, m), into the kernel, in place, given squared norms of both.
+    def of_products(self, products: Float64, squares: Float64, other_squares: Float64) -> Float64:
+        """Convert inner products, (n, m), to the kernel in place, given the squared norms, (n,) and (m,).
 
-        Products and norms are about the point that `compared` subtracts.
+        Products and norms are those of rows after `compared`.
         """
         if self.name == "linear":
             return products
         if self.name in ("rbf", "distance"):
             products *= -2.0
-            products += own[:, None]
-            products += others
+            products += squares[:, None]
+            products += other_squares
             np.maximum(products, 0.0, out=products)
-            products *= -0.5 if self.name == "distance" else -float(self.gamma or 0)  # resolved
+            products *= -0.5 if self.name == "distance" else -float(self.gamma or 0)  # gamma is resolved here
             return products if self.name == "distance" else np.exp(products, out=products)
         if self.name == "cosine":
-            products /= np.sqrt(np.where(own > 0, own, 1.0))[:, None]
-            products /= np.sqrt(np.where(others > 0, others, 1.0))
+            products /= np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+            products /= np.sqrt(np.where(other_squares > 0, other_squares, 1.0))
             return products
         products *= float(self.gamma or 0)
         products += self.coef0
         if self.name == "sigmoid":
             return np.tanh(products, out=products)
-        with np.errstate(over="ignore"):  # who uses the values refuses infinity
-            made: Float64 = np.power(products, self.degree, out=products)
-        return made
+        with np.errstate(over="ignore"):  # callers refuse infinite values
+            powers: Float64 = np.power(products, self.degree, out=products)
+        return powers
 
     def matrix(self, rows: Array, others: Array, origin: Array | None = None) -> Float64:
         """Return the kernel between rows (n, p) and others (m, p), shape (n, m), float64.
@@ -183,8 +185,8 @@ class Kernel:
         rows, others : ndarray
             Rows of any real dtype; the kernel is computed in float64.
         origin : ndarray of shape (p,), optional
-            Point subtracted from both for kernels of differences; the mean of `others` by default. Give the same for
-            all blocks, and each block has the same bits.
+            Point subtracted from both for kernels of differences; the mean of `others` by default. With the same point
+            for all blocks, the bits of a value do not depend on the blocks.
 
         Notes
         -----
@@ -195,24 +197,24 @@ class Kernel:
         return self.between(self.compared(rows, origin), self.compared(others, origin))
 
     def compared(self, rows: Array, origin: Array | None) -> Float64:
-        """Return rows as `between` takes them: float64, less the origin where the kernel is of differences."""
+        """Return rows for `between`: in float64, with the origin subtracted for kernels of differences."""
         if origin is None or self.name not in OF_DIFFERENCES:
             return np.asarray(rows, np.float64)
         return np.subtract(rows, origin, dtype=np.float64)
 
     def between(self, first: Float64, second: Float64) -> Float64:
-        """Return the kernel between rows that are `compared` already, (n, p) and (m, p): shape (n, m)."""
+        """Return the kernel, (n, m), between rows returned by `compared`, (n, p) and (m, p)."""
         from sklearn.metrics.pairwise import euclidean_distances, pairwise_kernels
 
         if self.name == "distance":
             squares: Float64 = euclidean_distances(first, second, squared=True)
             return np.multiply(squares, -0.5, out=squares)
-        given = {name: getattr(self, name) for name in KERNELS.get(self.name, ())}
-        made: Float64 = pairwise_kernels(first, second, metric=self.function or self.name, **given)
-        return made
+        parameters = {name: getattr(self, name) for name in KERNELS.get(self.name, ())}
+        values: Float64 = pairwise_kernels(first, second, metric=self.function or self.name, **parameters)
+        return values
 
     def diagonal(self, rows: Float64) -> Float64:
-        """Return the kernel of each row that is `compared` already with itself, (n,)."""
+        """Return the kernel of each row with itself, (n,), given rows returned by `compared`."""
         if self.function is not None:
             return np.array([self.function(row, row) for row in rows], np.float64)
         if self.name in OF_DIFFERENCES:
@@ -222,12 +224,12 @@ class Kernel:
             return np.where(squares > 0, 1.0, 0.0)
         if self.name == "linear":
             return squares
-        inner = float(self.gamma or 0) * squares + self.coef0  # resolved
-        made: Float64 = np.tanh(inner) if self.name == "sigmoid" else inner**self.degree
-        return made
+        inner = float(self.gamma or 0) * squares + self.coef0  # gamma is resolved here
+        values: Float64 = np.tanh(inner) if self.name == "sigmoid" else inner**self.degree
+        return values
 
     def check_symmetric(self, rows: Array) -> None:
-        """Refuse a kernel function that is not symmetric between some of these rows, (m, p).
+        """Refuse a kernel function that is not symmetric for some of these rows, (m, p).
 
         Raises
         ------
@@ -238,61 +240,61 @@ class Kernel:
         if self.function is None or not half:
             return
         first, second = self.compared(rows[:half], None), self.compared(rows[half : 2 * half], None)
-        one, other = self.between(first, second), self.between(second, first).T
-        apart = float(np.abs(one - other).max())
-        if apart > ASYMMETRY * float(np.abs(one).max()):
+        forward, backward = self.between(first, second), self.between(second, first).T
+        apart = float(np.abs(forward - backward).max())
+        if apart > ASYMMETRY * float(np.abs(forward).max()):
             raise RequestError(
                 f"kernel {self} is not symmetric: k(x, y) and k(y, x) differ by up to {apart:.3g}; give another."
             )
 
     def row_flops(self, p: int, m: int) -> int:
-        """Return the operations of matrix products that take as long as comparing a row of p features with m others."""
+        """Return the flops of a matrix product that take as long as comparing a row of p features with m others."""
         return m * (VALUE_FLOPS + (DIFFERENCE_FLOPS if self.name == "laplacian" else 2) * p)
 
     def row_bytes(self, p: int, m: int) -> int:
-        """Return the bytes that `compared` and `between` hold for a row of p features and m others, with the result."""
+        """Return the bytes, with the result, of `compared` and `between` for a row of p features and m others."""
         return 8 * (2 * p + 2 * m)  # "cosine" and "laplacian" copy the rows and the result
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], function: Callable[[Array, Array], float] | None = None) -> Kernel:
-        """Return the kernel whose `to_json` this is, given the function that its name stands for.
+        """Return the kernel from the data of `to_json`, and its function if the name is not a built-in kernel.
 
         Raises
         ------
         RequestError
-            If no kernel has the name, and there is no function.
+            If the name is not a built-in kernel, and no function is given.
         """
-        given = {name: data[name] for name in ("gamma", "degree", "coef0") if name in data}
-        own = None if data["name"] in KERNELS else function
-        return cls(data["name"], function=own, **given)
+        parameters = {name: data[name] for name in ("gamma", "degree", "coef0") if name in data}
+        used_function = None if data["name"] in KERNELS else function
+        return cls(data["name"], function=used_function, **parameters)
 
     def to_json(self) -> dict[str, Any]:
         """Return name and parameters as plain data."""
         return {"name": self.name, **{name: getattr(self, name) for name in KERNELS.get(self.name, ())}}
 
     def __str__(self) -> str:
-        given = ", ".join(
+        parameters = ", ".join(
             f"{name} = {value:.4g}" if _is_number(value) else f"{name} = {value}"
             for name, value in self.to_json().items()
             if name != "name"
         )
-        return f"{self.name} ({given})" if given else self.name
+        return f"{self.name} ({parameters})" if parameters else self.name
 
 
 def median_distance(rows: Array, *, absolute: bool = False) -> float:
-    """Return the median of the distances between rows, Euclidean, or sums of absolute differences.
+    """Return the median of the Euclidean distances between rows, or of the sums of absolute differences.
 
-    Among more than 1000 rows, 1000 that are spread evenly over them are taken.
+    Of more than 1000 rows, 1000 evenly spread ones are used.
     """
     from scipy.spatial.distance import pdist
 
-    some = rows if len(rows) <= MEDIAN_OF else rows[_spread_evenly(len(rows))]
-    distances = pdist(np.asarray(some, np.float64), "cityblock" if absolute else "euclidean")
+    drawn = rows if len(rows) <= MEDIAN_OF else rows[_spread_evenly(len(rows))]
+    distances = pdist(np.asarray(drawn, np.float64), "cityblock" if absolute else "euclidean")
     return float(np.median(distances)) if len(distances) else 0.0
 
 
 def _spread_evenly(count: int) -> npt.NDArray[np.intp]:
-    """Return the places of at most 1000 rows that are spread evenly over so many."""
+    """Return the indices of at most 1000 rows that are spread evenly over `count` rows."""
     return np.linspace(0, count - 1, min(count, MEDIAN_OF)).astype(np.intp)
 
 

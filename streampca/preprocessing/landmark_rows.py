@@ -1,4 +1,4 @@
-"""`LandmarkRows`: landmarks that are not in memory, read a box of rows and features at a time.
+"""`LandmarkRows`: landmarks outside memory, read a box of rows and features at a time.
 
 They are samples of a collection until the model is stored, and then an array of the stored model.
 """
@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 class LandmarkRows(ABC):
-    """Rows of features, (m, p), read in boxes; an array where numpy asks for one.
+    """Rows of features, (m, p), read in boxes, and convertible to a numpy array.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class LandmarkRows(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[None]:
-        """Refuse what is read inside of it if it changes meanwhile."""
+        """Return a context that raises an error if the landmarks change while it is active."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -59,7 +59,7 @@ class LandmarkRows(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all, which are not in memory."""
+        """Bytes of all values, which are not in memory."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -68,7 +68,7 @@ class LandmarkRows(ABC):
         return math.prod(self.box) * self.dtype.itemsize
 
     def pieces(self) -> Iterator[tuple[Span, Span, Array]]:
-        """Read everything, box by box: rows, features, and values."""
+        """Read everything box by box; yield rows, features and values."""
         m, p = self.shape
         with self.reading():
             for rows in blocks_of(Span(0, m), self.box[0]):
@@ -76,11 +76,11 @@ class LandmarkRows(ABC):
                     yield rows, features, self.read(rows, features)
 
     def take(self, places: npt.NDArray[np.intp]) -> Array:
-        """Return some rows, by ascending places."""
+        """Return the rows with the given ascending indices."""
         out = np.empty((len(places), self.shape[1]), self.dtype)
         for rows, features, values in self.pieces():
-            some = slice(*np.searchsorted(places, rows))
-            out[some, slice(*features)] = values[places[some] - rows.start]
+            within = slice(*np.searchsorted(places, rows))
+            out[within, slice(*features)] = values[places[within] - rows.start]
         return out
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
@@ -91,12 +91,12 @@ class LandmarkRows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class RowsOfCollection(LandmarkRows):
-    """Samples of a collection, which must be there, and as they were, whenever they are read.
+    """Samples of a collection, which must exist, unchanged, whenever they are read.
 
     Attributes
     ----------
     collection : Collection
-        Read by boxes of whole storage chunks, where these are no larger than a box.
+        Collection that is read by boxes of whole storage chunks, if these are no larger than a box.
     states : sequence of State
         States that it must have.
     """
@@ -146,7 +146,7 @@ class RowsOfModel(LandmarkRows):
 
     @classmethod
     def of(cls, stored: StoredComponents, chunk: tuple[int, int]) -> RowsOfModel:
-        """Return the rows of an array that is stored in chunks of a shape."""
+        """Return the rows of an array that is stored in chunks of shape `chunk`."""
         return cls(stored, box_of_rows((stored.shape[0], stored.shape[1]), chunk, stored.dtype.itemsize))
 
     @property
@@ -160,10 +160,10 @@ class RowsOfModel(LandmarkRows):
         return self.stored.dtype
 
     def read(self, rows: Span, features: Span) -> Array:
-        """Read a box; raises ModelError where values are damaged."""
+        """Read a box; raises ModelError if values are damaged."""
         return self.stored[slice(*rows), slice(*features)]
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Nothing more: every read finds out whether the model is still the same."""
+        """Return an empty context: every read checks that the model is still the same."""
         yield

@@ -1,7 +1,7 @@
-"""`Learned`: what the steps anomaly, detrend and standardize know of the samples fitted, as plain arrays of a model.
+"""`Learned`: statistics of the fitted samples for the steps anomaly, detrend and standardize, as arrays of a model.
 
-Samples are analysed as departures from the level that their group and their date let expect, in units of the standard
-deviation if that is asked for:
+Samples are analysed as departures from the level expected for their group and date, with standardize in units of the
+standard deviation:
 
     (x - mean of its group - trend * (date - origin)) / deviation,
 
@@ -37,19 +37,19 @@ class Learned:
     Attributes
     ----------
     means : ndarray of shape (g, p)
-        Mean of each group; of all samples where they are in no groups.
+        Mean of each group; without groups, of all samples.
     groups : ndarray of shape (g,) or None
-        Numbers or texts of the groups, ascending; None where samples are in no groups.
+        Numbers or texts of the groups, ascending; None without groups.
     weights : ndarray of shape (g,)
         Sum of the weights of each group's samples.
     trend : ndarray of shape (p,) or None
-        Change a day of what is left beside the means.
+        Change per day after the means are subtracted.
     origin : float
         Mean date of the samples, in days of their calendar.
     calendar : str
-        Which days are counted; see `streampca.readers.dates`.
+        Calendar of the days; see `streampca.readers.dates`.
     deviation : ndarray of shape (p,) or None
-        Standard deviation of what is left beside means and trend; 0 of a constant feature.
+        Standard deviation after means and trend are subtracted; 0 for a constant feature.
     """
 
     means: Float64
@@ -62,36 +62,36 @@ class Learned:
 
     @property
     def is_of_samples(self) -> bool:
-        """True where the level depends on the group or the date of a sample."""
+        """True if the level depends on the group or the date of a sample."""
         return self.groups is not None or self.trend is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = (getattr(self, each.name) for each in fields(self))
+        arrays = (getattr(self, field.name) for field in fields(self))
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     @cached_property
     def digest(self) -> str:
         """Digest of all values."""
         groups = None if self.groups is None else self.groups.tolist()
-        found = hashlib.sha256(repr((self.origin, self.calendar, groups)).encode())
+        hasher = hashlib.sha256(repr((self.origin, self.calendar, groups)).encode())
         for array in (self.means, self.weights, self.trend, self.deviation):
             if array is not None:
-                found.update(repr(array.shape).encode())
-                found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return found.hexdigest()[:16]
+                hasher.update(repr(array.shape).encode())
+                hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest()[:16]
 
     @property
     def divisor(self) -> Float64 | None:
-        """Divisor of each feature: its deviation, 1 of a constant one; None where none is divided."""
+        """Divisor of each feature: its deviation, or 1 for a constant one; None without standardize."""
         return None if self.deviation is None else np.where(self.deviation > 0, self.deviation, 1.0)
 
     def level(self, keys: SampleKeys | None, samples: slice, features: slice = slice(None)) -> Float64:
-        """Return the level of some samples, (m, features), or of any, (features,), where all have the same."""
+        """Return the level of samples, (m, features), or (features,) if it is the same for all samples."""
         if not self.is_of_samples:
             return self.means[0, features]
-        assert keys is not None  # noqa: S101 - whoever has none asks for no level
+        assert keys is not None  # noqa: S101 - `keys_of` returns keys if the level depends on samples
         level = self.means[keys.groups[samples], features]
         if self.trend is not None and keys.days is not None:
             level += keys.days[samples, None] * self.trend[features]

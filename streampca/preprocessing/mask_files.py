@@ -1,4 +1,4 @@
-"""Masks and factors, one value a pixel, from files: ``.npy``, FITS, and for masks any image."""
+"""Masks and factors with one value per pixel from files: ``.npy``, FITS, and for masks any image."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from ..storage.disk import expanded
 from ..units import MIB, budget_size, format_bytes
 from .preparation import is_mask
 
-_WORDS = {"mask": "valid", "scale": "area"}  # what is no path, and means what the data say
-COPIES = 4  # in memory while a file is read: as stored, as numbers, as compared and as a mask
-SMALL = 16 * MIB  # read whatever memory is allowed, as importing the package takes more
+_WORDS = {"mask": "valid", "scale": "area"}  # words that ask for values computed from the data
+COPIES = 4  # copies in memory while a file is read: as stored, as numbers, as compared and as a mask
+SMALL = 16 * MIB  # always read, as importing the package takes more memory
 FITS = (".fits", ".fit", ".fts", ".fits.gz")
 
 
 def read_mask(path: str, memory: int | None = None) -> npt.NDArray[np.bool_]:
-    """Read which pixels to keep: those that are not 0 (not black, in an image; alpha does not count).
+    """Read a mask of the pixels to keep: those that are not 0 (in an image, not black; alpha is ignored).
 
     Raises
     ------
     SourceError
-        If it cannot be read, or is no mask.
+        If the file cannot be read, or is not a mask.
     BudgetError
-        If reading it takes more than `memory` bytes, by default half of what the machine allows.
+        If reading it takes more than `memory` bytes, by default half of the machine's limit.
     """
     values = _values(path, "mask", memory)
     if not is_mask(values):
         raise SourceError(
             f"mask {path} is not an array of True and False, or of 0 and 1; save it as a boolean .npy file."
         )
-    kept: npt.NDArray[np.bool_] = values != 0
-    return kept
+    mask: npt.NDArray[np.bool_] = values != 0
+    return mask
 
 
 def read_scale(path: str, memory: int | None = None) -> npt.NDArray[np.float64]:
-    """Read factors, one a pixel, from a ``.npy`` or FITS file; raises as `read_mask`."""
+    """Read factors, one per pixel, from a ``.npy`` or FITS file; raises the errors of `read_mask`."""
     return _values(path, "scale", memory).astype(np.float64)
 
 
 def _values(path: str, what: str, memory: int | None) -> Array:
-    """Return the numbers of a file; of an image in colour, True where a pixel is not black."""
+    """Return the numbers of a file; for a colour image, True where a pixel is not black."""
 
     def check(kind: Kind) -> None:
         (shape, dtype), allowed = kind, memory_limit()[0] // 2 if memory is None else memory
@@ -71,13 +71,13 @@ def _values(path: str, what: str, memory: int | None) -> Array:
     if path.lower().endswith(".npy"):
         values = _npy(path, what, check)
     elif path.lower().endswith(FITS):
-        found = read_first_image(path, check)
-        if found is None:
+        image = read_first_image(path, check)
+        if image is None:
             raise SourceError(f"{what} {path} holds no image; save the array as a .npy file.")
-        values = found
+        values = image
     elif what == "mask" and ending(path) not in MANY:
         picture = read_picture(path, check)
-        colours = picture if picture.ndim == 2 or picture.shape[-1] in (1, 3) else picture[..., :-1]  # but alpha
+        colours = picture if picture.ndim == 2 or picture.shape[-1] in (1, 3) else picture[..., :-1]  # without alpha
         values = colours if picture.ndim == 2 else np.asarray(colours.any(axis=-1))
     else:
         images = ", or of a mask an image" if what == "mask" else ""

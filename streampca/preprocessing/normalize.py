@@ -1,6 +1,6 @@
-"""Rows set against their own mean or norm, and back.
+"""Normalization of rows by their own mean or norm, and its inverse.
 
-Each function maps sample by sample, and to the same bits however many there are.
+Each function maps samples one by one, so that the bits of a sample do not depend on the others.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NORMALIZATIONS = ("mean", "norm", "ratio")
 # Values summed in float64 at a time: a copy of 1 MiB, beside which a pass over the row costs more than the call. Longer
 # rows are cut, always at the same features.
 _SUMMED = 2**17
-# A mean of less than this share of the mean size of values is rounding left of zero.
+# Means below this share of the mean absolute value are rounding errors of 0.
 _NO_MEAN = 1e-12
 
 
 class NormalizeError(SampleError):
-    """A sample that cannot be set against its mean or norm, which is 0."""
+    """A sample that cannot be normalized because its mean or norm is 0."""
 
 
 def normalized(rows: Array, how: str, dtype: np.dtype[Any], out: Array | None = None) -> tuple[Array, Float64]:
@@ -38,7 +38,7 @@ def normalized(rows: Array, how: str, dtype: np.dtype[Any], out: Array | None = 
     rows : ndarray of shape (m, p)
         In `out` where it is given, which may be the rows that are given.
     numbers : ndarray of shape (m,)
-        The means or norms, with which `denormalized` undoes it.
+        The means or norms, from which `denormalized` restores the rows.
     """
     out = np.empty(rows.shape, dtype) if out is None else out
     numbers = np.empty(len(rows))
@@ -82,8 +82,8 @@ def _ranges(rows: Array) -> Iterator[slice]:
 
 def denormalized(rows: Array, how: str, numbers: Float64) -> Array:
     """Undo `normalized`."""
-    own = numbers[:, None].astype(rows.dtype)
-    undone: Array = rows + own if how == "mean" else rows * own
+    column = numbers[:, None].astype(rows.dtype)
+    undone: Array = rows + column if how == "mean" else rows * column
     return undone
 
 

@@ -1,6 +1,6 @@
-"""Images of another size: resampled by a linear filter, or means of squares of pixels.
+"""Resizing of images: resampling by a linear filter, or means over squares of pixels.
 
-Each function maps sample by sample, and to the same bits however many there are.
+Each function maps samples one by one, so that the bits of a sample do not depend on the others.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PIECE = 2**13  # values of a sample computed with more digits at a time, or one 
 def resized(samples: Array, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     """Resample the first two axes of each sample to `shape`, in float32, every further axis by itself.
 
-    By Pillow's linear filter, widened by the factor where an image shrinks. Its weights are never negative: no ringing
-    beside edges for components to pick up, as by Lanczos, no value beyond the image's own; and it does well by every
-    factor up and down, where plain means of whole pixels (`binned`) take one here and two there. The two-step
-    ``reducing_gap`` saves less than decoding costs, and is up to 0.8 % of the range off.
+    The filter is Pillow's linear one, widened by the factor where an image shrinks. Its weights are never negative, so
+    that edges do not ring, as with Lanczos, and values stay within the image's range. It works for every factor up and
+    down, where means of whole pixels (`binned`) would use one pixel here and two there. The two-step ``reducing_gap``
+    saves less time than decoding takes, and errs by up to 0.8 % of the range.
 
     Weights of a pixel add up to 1: where `dtype` is wider than float32, the mean of a plane is taken off before it is
     rounded, and added again. The rounding is measured against the same weights in float64; see `LineResampler`.
@@ -44,7 +44,7 @@ def resized(samples: Array, shape: tuple[int, int], dtype: np.dtype[Any]) -> Arr
 
 
 def _resized_by_pillow(plane: Array, shape: tuple[int, int], level: float) -> Array:
-    """Resample a plane less its level in float32."""
+    """Resample a plane, with its level subtracted, in float32."""
     from PIL import Image
 
     if level:
@@ -89,26 +89,26 @@ class LineResampler(NamedTuple):
         return made_lines
 
 
-def _weights(length: int, made: int) -> sparse.csr_array:
-    """Return the weights of `length` pixels in each of those `made` of them, (made, length): Pillow's linear filter."""
+def _weights(length: int, n_pixels: int) -> sparse.csr_array:
+    """Return the weights of Pillow's linear filter from `length` to `n_pixels` pixels, (n_pixels, length)."""
     from scipy import sparse
 
-    scale = length / made
+    scale = length / n_pixels
     support = max(scale, 1.0)
     rows, columns, values = [], [], []
-    for row in range(made):
+    for row in range(n_pixels):
         centre = (row + 0.5) * scale
-        own = np.arange(max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), length))
-        weights = np.maximum(1 - np.abs(own - centre + 0.5) / support, 0.0)
-        rows.append(np.full(len(own), row))
-        columns.append(own)
+        pixels = np.arange(max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), length))
+        weights = np.maximum(1 - np.abs(pixels - centre + 0.5) / support, 0.0)
+        rows.append(np.full(len(pixels), row))
+        columns.append(pixels)
         values.append(weights / weights.sum())
-    cells = tuple(np.concatenate(each) for each in (rows, columns))
-    return sparse.csr_array((np.concatenate(values), cells), shape=(made, length))
+    cells = tuple(np.concatenate(parts) for parts in (rows, columns))
+    return sparse.csr_array((np.concatenate(values), cells), shape=(n_pixels, length))
 
 
 def binned(samples: Array, side: int, dtype: np.dtype[Any]) -> Array:
-    """Means of squares of the first two axes, in a dtype; a remainder at the far edges is dropped."""
+    """Return the means over squares of the first two axes, in a dtype; a remainder at the far edges is dropped."""
     height, width = samples.shape[1] // side, samples.shape[2] // side
     cut = samples[:, : height * side, : width * side]
     squares = cut.reshape(len(cut), height, side, width, side, *cut.shape[3:])
@@ -116,11 +116,11 @@ def binned(samples: Array, side: int, dtype: np.dtype[Any]) -> Array:
 
 
 def resampled(values: Array, length: int) -> Array:
-    """Values at the centres of `length` cells of axis 0 that cover as much as those of `values`, read linearly."""
+    """Resample axis 0 linearly at `length` cell centres, which cover the same range as the cells of `values`."""
     if len(values) == 1:
         return np.repeat(values, length, axis=0)
     centres = (np.arange(length) + 0.5) * len(values) / length - 0.5
-    before = np.clip(np.floor(centres).astype(int), 0, len(values) - 2)  # the ends go on as they were
+    before = np.clip(np.floor(centres).astype(int), 0, len(values) - 2)  # extrapolates linearly at the ends
     share = (centres - before).reshape(-1, *(1,) * (values.ndim - 1))
     between: Array = values[before] * (1 - share) + values[before + 1] * share
     return between

@@ -1,4 +1,4 @@
-"""Groups and dates of samples, by which the steps anomaly and detrend go: those of a source, as a model has them."""
+"""Groups and dates of a source's samples for the steps anomaly and detrend, in terms of what a model learned."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ WITH_LABELS = "give one for each sample with --labels (labels= of open_collectio
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """All that is known of some samples beside their values.
+    """Metadata of n samples.
 
     Attributes
     ----------
     subject : str
-        What they are called in messages.
+        Name of the samples in messages.
     named : callable
-        ``named(i)`` is the name of one.
+        ``named(i)`` is the name of sample i.
     coordinates : callable
-        ``coordinates()`` are those along the samples, n values each, by name; of many files, all are asked for them.
+        ``coordinates()`` returns the coordinates along the samples by name, n values each; it can open many files.
     axis : str or None
-        Name of the axis that counts them.
+        Name of the axis that counts samples.
     labels : ndarray of shape (n,) or None
-        A label each.
+        Label of each sample.
     """
 
     subject: str
@@ -48,7 +48,7 @@ class SampleFacts:
 
     @classmethod
     def of(cls, collection: Collection) -> SampleFacts:
-        """Return what a collection knows of its samples."""
+        """Return the metadata of a collection's samples."""
         along, axis = collection.sample_coordinates, collection.sample_axis
         return cls(collection.source, collection.named, along, axis, collection.labels)
 
@@ -59,7 +59,7 @@ class SampleFacts:
 
 
 def groups_of(preparation: Preparation, facts: SampleFacts) -> Array | None:
-    """Return the month, day of the year or label of each sample, (n,); None where there is no anomaly to take.
+    """Return the month, day of the year or label of each sample, (n,); None without the step anomaly.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def groups_of(preparation: Preparation, facts: SampleFacts) -> Array | None:
 
 
 def dated(preparation: Preparation, facts: SampleFacts) -> Dates | None:
-    """Return the dates that the trend is taken along; None where none is. Raises as `groups_of`."""
+    """Return the dates for the trend, None without the step detrend; raises the errors of `groups_of`."""
     return _dates(preparation, facts, "detrend") if preparation.detrend else None
 
 
@@ -88,19 +88,19 @@ def _dates(preparation: Preparation, facts: SampleFacts, step: str) -> Dates:
 
 
 def keys_of(preparation: Preparation, facts: SampleFacts) -> SampleKeys | None:
-    """Return the keys of samples by what a fit learned; None where their level does not depend on any.
+    """Return the keys of samples into the learned level; None if the level is the same for all samples.
 
     Raises
     ------
     ModelError
-        If samples come without dates or labels, one is of a group that the fit had no sample of, or dates are of
-        another calendar.
+        If samples lack dates or labels, a sample belongs to a group without samples in the fit, or dates have another
+        calendar.
     """
     learned = preparation.learned
     if learned is None or not learned.is_of_samples:
         return None
     try:
-        given, dates = groups_of(preparation, facts), dated(preparation, facts)
+        groups, dates = groups_of(preparation, facts), dated(preparation, facts)
     except RequestError:
         raise lacking(preparation, facts.subject) from None
     if dates is not None and dates.calendar != learned.calendar:
@@ -109,32 +109,35 @@ def keys_of(preparation: Preparation, facts: SampleFacts) -> SampleKeys | None:
             f"{learned.calendar!r}; convert them to that calendar."
         )
     days = None if dates is None else dates.days - learned.origin
-    if given is not None and learned.groups is not None:
-        return SampleKeys(_rows_of(given, learned.groups, preparation, facts), days)
+    if groups is not None and learned.groups is not None:
+        return SampleKeys(_rows_of(groups, learned.groups, preparation, facts), days)
     return SampleKeys(np.zeros(0 if days is None else len(days), np.int32), days)
 
 
-def _rows_of(given: Array, groups: Array, preparation: Preparation, facts: SampleFacts) -> npt.NDArray[np.int32]:
-    """Return the row of the group of each sample."""
+def _rows_of(
+    sample_groups: Array, groups: Array, preparation: Preparation, facts: SampleFacts
+) -> npt.NDArray[np.int32]:
+    """Return the row of each sample's group in `groups`."""
     what = preparation.anomaly
-    if (given.dtype.kind == "U") != (groups.dtype.kind == "U"):
+    if (sample_groups.dtype.kind == "U") != (groups.dtype.kind == "U"):
         raise ModelError(
-            f"{facts.subject} has labels such as {given[0].item()!r} and the samples fitted had such as "
+            f"{facts.subject} has labels such as {sample_groups[0].item()!r} and the samples fitted had such as "
             f"{groups[0].item()!r}; give labels of the same kind."
         )
-    rows = np.minimum(np.searchsorted(groups, given), len(groups) - 1)
-    unknown = np.flatnonzero(groups[rows] != given)
+    rows = np.minimum(np.searchsorted(groups, sample_groups), len(groups) - 1)
+    unknown = np.flatnonzero(groups[rows] != sample_groups)
     if len(unknown):
         first = int(unknown[0])
         raise ModelError(
-            f"{facts.named(first)} is of {what} {given[first]}, of which the model was fitted to no sample and has no "
-            "mean; leave such samples out (--samples, --where), or fit another model to samples with some of them."
+            f"{facts.named(first)} is of {what} {sample_groups[first]}, of which the model was fitted to no sample and "
+            "has no mean; leave such samples out (--samples, --where), or fit another model to samples with some of "
+            "them."
         )
     return rows.astype(np.int32)
 
 
 def lacking(preparation: Preparation, subject: str) -> ModelError:
-    """Return the refusal of samples that come without what their level depends on."""
+    """Return the error for samples without the dates or labels that their level depends on."""
     if preparation.anomaly == "label":
         step, remedy = "the mean of their label", WITH_LABELS
     else:

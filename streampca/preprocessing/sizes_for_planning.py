@@ -1,4 +1,4 @@
-"""The sizes of a collection and of this machine that planning computes with."""
+"""Sizes of a collection and of this machine for planning."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from . import Prepared
 
 
 def this_machine(held: int = 0) -> Machine:
-    """Return the cores and the memory limit of this process, of which samples take so many bytes all the time."""
+    """Return the cores and the memory limit of this process; samples hold `held` bytes of it all the time."""
     return Machine(machine.cores(), *machine.memory_limit(), held, machine.integer_units())
 
 
 def problem_of(collection: Collection) -> Problem:
-    """Return the sizes of a collection, and of this machine, that planning computes with."""
-    own: dict[str, Any] = {}
+    """Return the sizes of a collection and of this machine for planning."""
+    of_preparation: dict[str, Any] = {}
     if isinstance(collection, Prepared):
         names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops", "landmark_bytes")
-        own = {name: getattr(collection, name) for name in (*names, "measuring_bytes")}
-        own["narrow"] = collection.is_narrow and collection.dtype == np.float64
+        of_preparation = {name: getattr(collection, name) for name in (*names, "measuring_bytes")}
+        of_preparation["narrow"] = collection.is_narrow and collection.dtype == np.float64
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,
@@ -38,7 +38,7 @@ def problem_of(collection: Collection) -> Problem:
         fills=collection.fills,
         decode_bytes=collection.decode_bytes,
         machine=this_machine(collection.converted_bytes),
-        **own,
+        **of_preparation,
     )
 
 

@@ -1,4 +1,4 @@
-"""Properties of a whole collection, found once: its complete pixels, its complete samples, and areas of pixels."""
+"""Properties of a whole collection, determined once: complete pixels, complete samples, and areas of pixels."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .coordinates import placed
 from .preparation import Preparation
 from .prepared import Prepared
 
-LISTED = 1000  # samples left out that a model lists by name; it holds their number in any case
-LOOKED_AT = 64  # samples in which `missing_share` looks for what is always missing
-LOOKED_AT_BYTES = 64 * MIB  # most that it reads, chunks decoded for a sample counted whole
+LISTED = 1000  # most dropped samples that a model lists by name; it always stores their number
+LOOKED_AT = 64  # samples that `missing_share` reads
+LOOKED_AT_BYTES = 64 * MIB  # most bytes that it reads, where a chunk decoded for a sample counts whole
 
 
 def resolved(
@@ -35,20 +35,22 @@ def resolved(
     block_bytes: int = MOST_BLOCK,
     drops_features: bool = False,
 ) -> Preparation:
-    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection; put others in order.
+    """Replace ``mask="valid"`` and ``scale="area"`` by arrays for a collection, and order given arrays by its axes.
 
-    Samples are read in blocks of at most `block_bytes`, what is made of them included. With `drops_features`, a mask
-    that is an array is narrowed to the features that are finite in every sample.
+    Samples are read in blocks that take at most `block_bytes` with everything computed from them. With
+    `drops_features`, a mask that is an array is narrowed to the features that are finite in every sample.
     """
     if preparation.grids:
         images = Prepared(raw, preparation.of_images)
         named = {name: (getattr(preparation, name), grid) for name, grid in preparation.grids.items()}
         words = {"mask": "mask", "scale": "scale (weights)"}
-        ordered: dict[str, Any] = {name: placed(*each, images, words[name]) for name, each in named.items()}
+        ordered: dict[str, Any] = {name: placed(*pair, images, words[name]) for name, pair in named.items()}
         preparation = replace(preparation, grids={}, **ordered)
     if isinstance(preparation.mask, str) or drops_features:
-        given = None if isinstance(preparation.mask, str) else preparation.mask
-        mask = valid_mask(Prepared(raw, replace(preparation.of_images, mask=given)), listener, block_bytes=block_bytes)
+        array_mask = None if isinstance(preparation.mask, str) else preparation.mask
+        mask = valid_mask(
+            Prepared(raw, replace(preparation.of_images, mask=array_mask)), listener, block_bytes=block_bytes
+        )
         preparation = replace(preparation, mask=None if mask.all() else mask)
     if isinstance(preparation.scale, str):
         preparation = replace(preparation, scale=area_scale(Prepared(raw, preparation.of_images)))
@@ -78,14 +80,14 @@ def valid_mask(
 
 
 def complete_samples(collection: Prepared, listener: Listener = silent, *, block_bytes: int = MOST_BLOCK) -> Prepared:
-    """Leave out the samples in which values are missing, found in one pass.
+    """Leave out the samples with missing values, in one pass.
 
-    Features that are missing in every sample (land, say) tell no sample from another, and are masked.
+    Features that are missing in every sample (land, say) do not distinguish samples, and are masked.
 
     Returns
     -------
     Prepared
-        Complete samples, with `dropped` and `n_dropped` set; the collection itself where nothing is missing.
+        Complete samples, with `dropped` and `n_dropped` set; the collection itself if nothing is missing.
 
     Raises
     ------
@@ -113,10 +115,13 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, block
     if complete.all():
         return Prepared(raw, preparation) if preparation is not collection.preparation else collection
     chosen = choose(raw, np.flatnonzero(complete))
-    chosen.kept = complete if raw.kept is None else _among(raw.kept, complete)  # for columns of weights
-    found, places = Prepared(chosen, preparation), np.flatnonzero(~complete)
-    found.n_dropped, p = len(places), int(np.count_nonzero(ever))
-    found.dropped = tuple(
+    chosen.kept = complete
+    if raw.kept is not None:  # columns of weights are for all samples of the source, skipped ones included
+        chosen.kept = raw.kept.copy()
+        chosen.kept[raw.kept] = complete
+    remaining, places = Prepared(chosen, preparation), np.flatnonzero(~complete)
+    remaining.n_dropped, p = len(places), int(np.count_nonzero(ever))
+    remaining.dropped = tuple(
         Skipped(raw.where(at), f"holds NaN or infinity in {missing[at]} of its {p} features")
         for at in places[:LISTED].tolist()
     )
@@ -126,18 +131,18 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, block
             f"{'is' if len(places) == 1 else 'are'} left out: values are missing. The model lists them."
         )
     )
-    return found
+    return remaining
 
 
 def observed_features(collection: Prepared, listener: Listener = silent, *, block_bytes: int = MOST_BLOCK) -> Prepared:
-    """Mask the features that are missing in every sample, found in one pass; the others are to be filled in.
+    """Mask the features that are missing in every sample, in one pass; the others will be filled in.
 
     Raises
     ------
     RequestError
-        If samples are normalized, each by numbers that it lacks where values are missing.
+        If samples are normalized: the mean or norm of a sample with missing values is unknown.
     DataError
-        If there is no value at all.
+        If no value is finite.
     """
     if collection.dtype.kind != "f":
         return collection
@@ -159,8 +164,8 @@ def observed_features(collection: Prepared, listener: Listener = silent, *, bloc
 def _finite(
     collection: Collection, label: str, listener: Listener, block_bytes: int
 ) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
-    """Read a collection once; yield blocks of samples, and which of their values are finite."""
-    # A value of a block takes one more byte, which says if it is finite.
+    """Read a collection once; yield blocks of samples, and masks of their finite values."""
+    # The mask takes one more byte per value of a block.
     row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
     size = block_rows(row, collection.chunks.samples, block_bytes)
     with reported(listener, PassStarted(label, 1, 1, collection.n_samples, collection.nbytes)), keeping():
@@ -179,20 +184,13 @@ def _over(collection: Collection, features: npt.NDArray[np.bool_]) -> npt.NDArra
     return whole
 
 
-def _among(kept: npt.NDArray[Any], some: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which of all samples are kept, given some of those that were."""
-    found: npt.NDArray[np.bool_] = kept.copy()
-    found[kept] = some
-    return found
-
-
 def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
-    r"""Return sqrt(cos(latitude)), the root of the area of each pixel but for a factor, shape (\*sample_shape)."""
+    r"""Return sqrt(cos(latitude)), the root of the area of each pixel up to a factor, shape (\*sample_shape)."""
     axes, shape = collection.axes or (), collection.sample_shape
-    for name, known in collection.coordinates.items():  # coordinates of axes come first
-        if is_latitude(name, known):
-            height = np.sqrt(np.clip(np.cos(np.deg2rad(known.values.astype(np.float64))), 0, None))
-            along = known.along(name)
+    for name, coordinate in collection.coordinates.items():  # coordinates of axes come first
+        if is_latitude(name, coordinate):
+            height = np.sqrt(np.clip(np.cos(np.deg2rad(coordinate.values.astype(np.float64))), 0, None))
+            along = coordinate.along(name)
             lengths = [length if axis in along else 1 for axis, length in zip(axes, shape, strict=True)]
             return np.broadcast_to(height.reshape(lengths), shape)
     raise RequestError(
@@ -202,9 +200,9 @@ def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
 
 
 def missing_share(collection: Prepared) -> float:
-    """Return the share of features that are missing (NaN or infinite) in all of some samples spread over a collection.
+    """Return the share of features that are missing (NaN or infinite) in all of a few samples spread over a collection.
 
-    At most 64 samples and 64 MiB are read, at least one sample.
+    At most 64 samples and 64 MiB are read, but at least one sample.
     """
     seen = Prepared(collection.raw, collection.preparation.unnormalized)
     chunk = max(1, seen.chunks.samples * seen.row_bytes)
