@@ -117,7 +117,7 @@ def test_a_link_to_nothing_is_no_silent_gap(folder):
 
 def test_names_are_taken_and_travel_small():
     names = FileNames(f"part/{at}.png" for at in range(1000))
-    some = names.taken(np.arange(1000) % 7 == 3)
+    some = names.select(np.arange(1000) % 7 == 3)
     assert list(some) == [f"part/{at}.png" for at in range(3, 1000, 7)]
     assert list(names[5:8]) == ["part/5.png", "part/6.png", "part/7.png"]
     assert len(names[8:5]) == 0

@@ -1,8 +1,8 @@
 """HDF5 files and NetCDF-4, which is HDF5 with dimension scales: one dataset, contiguous, chunked or virtual.
 
-Plain contiguous values are read by position; whole chunks of gzip data are decoded here, in threads; all else is read
-by h5py (https://docs.h5py.org), in pieces that end at chunk edges. Packed numbers with the attributes of the CF
-conventions are read as the values they stand for.
+Plain contiguous values are read by position; whole chunks of gzip data are decoded here, in threads; anything else is
+read by h5py (https://docs.h5py.org), in pieces that end at chunk edges. Packed numbers with the attributes of the CF
+conventions are unpacked.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
 from .threads import for_each
 
-# Values read at a time: larger pieces were not faster.
+# Bytes read at a time: larger pieces were not faster.
 _PIECE = 4 * MIB
-# Chunks read at a time: HDF5 plans a read of many with about 8 KiB for each.
+# Chunks read at a time, and the memory of HDF5's plan of a read, with about 8 KiB for each chunk.
 _CHUNKS = 256
 _PLAN = _CHUNKS * 8192
-# HDF5's cache of where chunks lie, as it counts itself and as measured; by default it grows to some 30 MiB.
+# HDF5's cache of the index of chunks, as HDF5 counts it and as measured; by default it grows to some 30 MiB.
 _INDEX, _INDEX_HELD = MIB // 4, 3 * MIB
-# HDF5's own size of cache, for reads that begin or end inside chunks; `KeptChunk` holds larger chunks.
+# HDF5's default cache of chunks, for reads that begin or end inside chunks; `KeptChunk` holds larger chunks.
 _CACHE = MIB
-# Decoded, as stored, and between two filters: 2 to 3.5 chunks were measured for deflate, shuffled or not, and zstd.
+# Copies of a chunk: decoded, as stored, and between two filters. Measured were 2 to 3.5 for deflate, shuffled or not,
+# and zstd.
 _COPIES = 3
 
 
@@ -79,7 +80,7 @@ def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
 
 
 class Hdf5Array(Reopening, StoredArray):
-    """A dataset, known by the path of its file and its name there."""
+    """A dataset, identified by the path of its file and its name there."""
 
     _dataset: Any
     _file: Any
@@ -88,7 +89,7 @@ class Hdf5Array(Reopening, StoredArray):
     _sizes: ChunkSizes | None
 
     def __init__(self, dataset: Any, label: str, *, held: bool = False) -> None:
-        # Without h5py's note of what an enumeration calls its values.
+        # Made anew without the metadata in which h5py keeps the names of an enumeration.
         self.dtype = np.dtype(check_dtype(dtype_of(dataset, label), label).str)
         self._written = check_shape(tuple(int(length) for length in dataset.shape or ()), label)
         check_filters(dataset, label)
@@ -103,10 +104,10 @@ class Hdf5Array(Reopening, StoredArray):
             self.unwritten = None if declares else self._padding
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
-        # Values written to an open file may be in HDF5's memory only.
+        # Values written to an open file can still be in HDF5's memory, where our decoder does not see them.
         fixed = not held or dataset.file.mode == "r"
         self._decoder = chunk_decoder(dataset, self.dtype) if fixed else None
-        # A file that is open for writing may be written to by HDF5 at any time; some files are in memory only.
+        # HDF5 can write to a file open for writing at any time, and some files exist in memory only.
         fixed = fixed and os.path.isfile(self._path)
         self._files = FileStates([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
         self.grows = not held and bool(dataset.file.swmr_mode)
@@ -118,7 +119,7 @@ class Hdf5Array(Reopening, StoredArray):
             self._dataset, self._sizes = dataset, _chunk_sizes(dataset)
 
     def _measure(self, dataset: Any, elsewhere: int) -> None:
-        """Set what one access decodes, and what reading holds; `elsewhere` for a chunk of a virtual one's sources."""
+        """Set chunk shape and memory of reads; `elsewhere` is the largest chunk of a virtual dataset's sources."""
         size = self.dtype.itemsize
         self.chunk_shape = tuple(dataset.chunks or (1, *self.shape[1:]))
         if self._flat is not None:
@@ -127,9 +128,9 @@ class Hdf5Array(Reopening, StoredArray):
         if not dataset.id.get_create_plist().get_nfilters():
             chunk = elsewhere
         self.encoded = chunk > 0
-        # Chunks stored as they are are read where they lie, and the sources of virtual datasets would have one each.
+        # Unfiltered chunks need no cache, and for virtual datasets every source would have one.
         caches = chunk > 0 and not dataset.is_virtual
-        # No piece holds two; and nobody writes to what is kept.
+        # A chunk is kept if a piece cannot hold two, and nobody can write to it meanwhile.
         self.keeps = caches and 2 * chunk > _PIECE and self._files is not None and not self.grows
         self._cache = max(chunk, _CACHE) if caches and not self.keeps else 0
         self._most = max(1, min(_PIECE // size, _CHUNKS * math.prod(self.chunk_shape)))
@@ -141,12 +142,12 @@ class Hdf5Array(Reopening, StoredArray):
             self.decode_bytes = index + (threads or _COPIES * chunk)
             return
         piece = largest_piece(self.shape, self.chunk_shape, self._most) * size
-        # Chunks that threads cannot decode go through HDF5, while the others go on.
+        # HDF5 reads the chunks that threads cannot decode, while the threads continue.
         self.decode_bytes = self._cache + _COPIES * chunk + max(piece, threads) + index + (_PLAN if index else 0)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Values of the dimension scales by the axis's name, and datasets beside this one that its attributes name."""
+        """Dimension scales by the axis's name, and datasets beside this one that its attributes name."""
         return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables, self._single)
 
     @property
@@ -158,10 +159,10 @@ class Hdf5Array(Reopening, StoredArray):
 
     def _single(self, name: str) -> tuple[Any, Mapping[str, Any]] | None:
         with reading(f"{self._label}, coordinate {name!r}"):
-            found = self._open().parent.get(name)
-            if not isinstance(found, h5py.Dataset) or found.shape != () or found.dtype.kind not in "iufSO":
+            dataset = self._open().parent.get(name)
+            if not isinstance(dataset, h5py.Dataset) or dataset.shape != () or dataset.dtype.kind not in "iufSO":
                 return None
-            return found[()], attributes_of(found)
+            return dataset[()], attributes_of(dataset)
 
     @property
     def described(self) -> Mapping[str, Described]:
@@ -173,15 +174,17 @@ class Hdf5Array(Reopening, StoredArray):
 
         def values() -> Array:
             with reading(label):
-                own = slice(0, count)
-                return np.asarray(found.asstr("utf-8", "replace")[own].astype(np.str_) if text else found[own])
+                entries = slice(0, count)
+                if text:
+                    return np.asarray(coordinate.asstr("utf-8", "replace")[entries].astype(np.str_))
+                return np.asarray(coordinate[entries])
 
         check_links(dataset.parent, name)
         with reading(label):
-            found = scale_of(dataset, dims.index(name)) if name in dims else dataset.parent.get(name)
-            if not isinstance(found, h5py.Dataset) or not found.shape or _is_bare(found):
+            coordinate = scale_of(dataset, dims.index(name)) if name in dims else dataset.parent.get(name)
+            if not isinstance(coordinate, h5py.Dataset) or not coordinate.shape or _is_bare(coordinate):
                 return
-            count = found.shape[0]
+            count = coordinate.shape[0]
             if name in dims and dataset.maxshape[dims.index(name)] is None:
                 count = min(count, self.shape[dims.index(name)])  # a caller's dataset has what is stored
             text = h5py.check_string_dtype(dtype_of(found, label)) is not None
@@ -236,7 +239,7 @@ class Hdf5Array(Reopening, StoredArray):
                 self._read_by_hdf5(dataset, part, inside)
 
     def _chunk(self, dataset: Any, chunk: Box) -> Array:
-        """Return a whole chunk, as far as the array reaches."""
+        """Return a whole chunk, cut at the end of the array."""
         values = None
         if self._decoder is not None:
             values = self._decoder.read(dataset, tuple(part.start for part in chunk))
@@ -268,7 +271,7 @@ class Hdf5Array(Reopening, StoredArray):
         for_each(read_chunk, math.prod(counts), decoder.chunk_bytes)
 
     def _read_by_hdf5(self, dataset: Any, box: Box, out: Array) -> None:
-        """Read the box in pieces that end at chunk edges, through scratch where `out` is not contiguous."""
+        """Read the box in pieces that end at chunk edges, through scratch if `out` is not contiguous."""
         for piece, inside in pieces_of(box, self.chunk_shape, self._most):
             target = out[inside]
             if self._sizes is not None:
@@ -279,7 +282,7 @@ class Hdf5Array(Reopening, StoredArray):
                 dataset.read_direct(direct.view(dataset.dtype), piece)
             except MemoryError:
                 raise
-            except Exception as error:  # HDF5 and its filters raise what they like for a chunk they cannot read
+            except Exception as error:  # HDF5 and its filters can raise any error for a chunk they cannot read
                 where = ", ".join(f"{part.start}:{part.stop}" for part in piece)
                 raise SourceError(
                     f"{self._label} cannot be read at [{where}] ({first_line(error)}); a chunk there is damaged, copy "
@@ -309,7 +312,7 @@ class Hdf5Array(Reopening, StoredArray):
             return self._dataset
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the states of the file and of the sources of a virtual dataset; of values, if the caller writes."""
+        """Return the states of the file and of a virtual dataset's sources; if the caller can write, of values."""
         if self.grows:
             raise SourceError(
                 f"{self._label} is being written, in SWMR mode: read it when its writer has closed it, or let a model "
@@ -320,7 +323,7 @@ class Hdf5Array(Reopening, StoredArray):
         return sampled_states(self._open(), self._label, chunk_rows=self.chunk_shape[0])
 
     def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
-        """Return states of the chunks that the first entries lie in; None for datasets that cannot grow."""
+        """Return states of the chunks that hold the first entries; None for datasets that cannot grow."""
         if not self._can_grow:
             return None
         if now or length not in self._first:
@@ -329,24 +332,24 @@ class Hdf5Array(Reopening, StoredArray):
                 dataset.refresh()
                 found = growing_states(dataset, min(length, self._written[0]), self._label)
             if now:
-                return found
-            self._first[length] = found
+                return states
+            self._first[length] = states
         return self._first[length]
 
     def begun(self, first: int = 0) -> int:
-        """Count entries whose chunks are stored, while the file is open for writing; all of them once it is closed."""
+        """Count the entries with stored chunks while the file is open for writing; all entries once it is closed."""
         if not (self.grows and self._can_grow):
             return self.shape[0]
         with reading(self._label):
             return min(written_entries(self._open(), first), self._written[0])
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Return the entries that had begun to be written that long ago; such files hold no other times."""
+        """Return the number of entries whose writing had begun that long ago, as chunks have no time of change."""
         return min(before, self.shape[0]) if self._can_grow else None
 
     @property
     def _can_grow(self) -> bool:
-        """True where the dataset can be written in SWMR mode."""
+        """True if the dataset can be written in SWMR mode."""
         return self._files is not None and mode_of(self._path).can_grow and bool(self._open().chunks)
 
     def _forget(self) -> None:
@@ -355,17 +358,17 @@ class Hdf5Array(Reopening, StoredArray):
 
 
 def dataset_of_object(dataset: Any, label: str) -> StoredArray:
-    """Return an `h5py.Dataset` of the caller's, read through their file here, by path in a process it was sent to."""
+    """Return a caller's `h5py.Dataset`: read through the open file in this process, and by path after pickling."""
     return cf.unpacked(Hdf5Array(dataset, label, held=True), attributes_of(dataset), label)
 
 
 def _chunk_sizes(dataset: Any) -> ChunkSizes | None:
-    """Return the check of a dataset's chunks; None where chunks are stored as they are."""
+    """Return the check of a dataset's chunks; None if they are stored without filters."""
     return ChunkSizes(dataset) if dataset.chunks and dataset.id.get_create_plist().get_nfilters() else None
 
 
 def _bound_index(file: Any) -> None:
-    """Keep HDF5's cache of metadata small: chunks are read in order, so that little of it is asked for again."""
+    """Keep HDF5's cache of metadata small: chunks are read in order, so that entries are seldom needed again."""
     config = file.id.get_mdc_config()
     config.set_initial_size = True
     config.initial_size = config.max_size = _INDEX
@@ -374,7 +377,7 @@ def _bound_index(file: Any) -> None:
 
 
 def _flat(dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], label: str) -> FlatArray | None:
-    """Return the dataset as one run of plain values, where it is one.
+    """Return the dataset as one run of plain values, None if it is not stored as one.
 
     200 MiB of float32 in blocks of 20 took 0.02 to 0.04 s by position and 0.11 to 0.13 s by h5py.
     """
@@ -392,13 +395,13 @@ def _first_corner(part: tuple[Box, bool]) -> list[int]:
 
 
 def _within(part: Box, box: Box) -> Box:
-    """Return where in a box a part of it lies."""
+    """Return the position of a part relative to a box that contains it."""
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start) for inner, outer in zip(part, box, strict=True)
     )
 
 
 def _is_bare(scale: Any) -> bool:
-    """Return whether a scale only gives a dimension's length, as NetCDF-4 writes dimensions without a variable."""
+    """Return whether a scale has no values: NetCDF-4 writes such a one for a dimension without a variable."""
     name = cf.plain_value(scale.attrs.get("NAME", b""))
     return isinstance(name, str) and name.startswith("This is a netCDF dimension but not a netCDF variable")

@@ -1,7 +1,7 @@
-"""Contents of an HDF5 file, and checks that all is there: datasets, axis names, filters, sources of virtual datasets.
+"""Contents of an HDF5 file and checks that it is complete: datasets, axis names, filters, sources of virtual datasets.
 
-HDF5 reads what was never written, and what a virtual dataset cannot find, as fill values; that is told here, while
-opening, before any of it passes for data.
+HDF5 reads unwritten values, and missing sources of a virtual dataset, as fill values; the checks find them on opening,
+before they pass for data.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from .stored.default_fills import default_fill
 from .stored.files import check_kind
 from .stored.select_array import select_array
 
-# Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
+# Most datasets looked at to choose one: a file with more holds one image per dataset, which fewer show.
 _MOST_DATASETS = 10_000
-# Sources of a virtual dataset that are opened to see whether they are whole; of the others only the files are checked.
+# Sources of a virtual dataset that are opened and checked; of further ones only the existence of the file is checked.
 _MOST_OPENED = 256
-# Longer attributes are data of their own.
+# Most items of an attribute: longer ones are data of their own.
 _MOST_ITEMS = 4096
-# Letters of JSON that names some axes: vigra writes about 150 for each.
+# Most characters of the JSON that names axes: vigra writes about 150 for each.
 _MOST_TAGS = 2**14
-# Attributes by which HDF5 and NetCDF-4 tie datasets together; they say nothing of the data.
+# Attributes by which HDF5 and NetCDF-4 tie datasets together; they do not describe the data.
 _TIES = frozenset(
     (
         "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "CLASS", "NAME", "_NCProperties", "_Netcdf4Dimid",
@@ -45,7 +45,7 @@ _TIES = frozenset(
     )
 )  # fmt: skip
 
-MOST_LINKS = 16  # that HDF5 follows, one after another
+MOST_LINKS = 16  # length of a chain of links that HDF5 follows
 
 _log = logging.getLogger("streampca")
 
@@ -83,14 +83,14 @@ def opened_file(path: str) -> Any:
 
 @contextmanager
 def opened(path: str) -> Iterator[Any]:
-    """Open a file for a while; whatever h5py raises meanwhile becomes one line that names it."""
+    """Open a file in a context, in which any error of h5py becomes one line that names the file."""
     with opened_file(path) as file, reading(path):
         yield file
 
 
 @contextmanager
 def reading(label: str) -> Iterator[None]:
-    """Turn whatever h5py raises for damaged metadata or values into one line."""
+    """Turn any error of h5py for damaged metadata or values into one line."""
     try:
         yield
     except (StreampcaError, MemoryError):
@@ -114,41 +114,41 @@ def dtype_of(dataset: Any, label: str) -> np.dtype[Any]:
 
 
 def holds_plain_numbers(dataset: Any, dtype: np.dtype[Any]) -> bool:
-    """Return whether the bytes of stored values are those of numpy's: no enumerations, no numbers of unusual width."""
+    """Return whether stored values have numpy's bytes: no enumerations, no numbers of unusual width."""
     return dtype.kind in "iuf" and bool(dataset.id.get_type() == h5py.h5t.py_create(dtype))
 
 
 def select_dataset(file: Any, key: str | None, source: str) -> Any:
     """Open the dataset that `key` names, else the only one that can hold images."""
-    named = (key or "").strip("/")
-    if named:
-        direct = _member(file, named, source)
+    path = (key or "").strip("/")
+    if path:
+        direct = _member(file, path, source)
         if isinstance(direct, h5py.Dataset):
             return direct
     try:
-        found = dict(islice(_datasets(file), _MOST_DATASETS))
-    except (KeyError, OSError, RuntimeError) as error:  # what h5py makes of a list of links it cannot read
+        datasets = dict(islice(_datasets(file), _MOST_DATASETS))
+    except (KeyError, OSError, RuntimeError) as error:  # h5py's errors for a list of links that it cannot read
         raise SourceError(f"{source} is damaged ({first_line(error)}); copy the file again.") from error
-    if not found:
+    if not datasets:
         raise SourceError(f"{source} holds no datasets; give an HDF5 file with a dataset of images in it.")
-    names = cf.auxiliary({path: described.names for path, described in found.items()})
-    numbers = [path for path, described in found.items() if described.dtype.kind in "biuf" and path not in names]
-    return file[select_array(found, key, source, images=numbers)]
+    describing = cf.auxiliary({name: dataset.names for name, dataset in datasets.items()})
+    numbers = [name for name, dataset in datasets.items() if dataset.dtype.kind in "biuf" and name not in describing]
+    return file[select_array(datasets, key, source, images=numbers)]
 
 
 def attributes_of(item: Any) -> dict[str, Any]:
-    """Return the attributes as h5py gives them, without those that tie datasets together or cannot be read."""
-    found = {}
+    """Return the attributes in h5py's form, without those that tie datasets together or cannot be read."""
+    attributes = {}
     for name in item.attrs:
         with suppress(OSError, TypeError, KeyError, ValueError, RuntimeError):  # types that numpy does not have
             value = item.attrs[name]
             if name not in _TIES and _is_plain(value):
-                found[name] = value
-    return found
+                attributes[name] = value
+    return attributes
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether an attribute is text or numbers, and few of them: no references, no empty ones, no tables."""
+    """Return whether an attribute is a text or a few texts or numbers: no references, no empty ones, no tables."""
     if isinstance(value, (str, bytes)):
         return True
     if not isinstance(value, (np.ndarray, np.generic)) or value.size > _MOST_ITEMS:
@@ -159,7 +159,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def axis_names(dataset: Any) -> tuple[str, ...] | None:
-    """Return the labels of the axes, or names of their dimension scales; None where no axis has either."""
+    """Return the labels of the axes, or the names of their dimension scales; None if no axis has either."""
     labels = _attribute_of_axes(dataset, "DIMENSION_LABELS")
     names: list[str] = []
     for axis in range(len(dataset.shape)):
@@ -189,7 +189,7 @@ def tagged_axes(dataset: Any, label: str) -> tuple[str, ...] | None:
 
 
 def _tag_keys(tags: Any) -> list[str] | None:
-    """Return the keys of axes that JSON lists; None where it is anything else, or longer than any that vigra writes."""
+    """Return the keys of the axes in a text of JSON; None for anything else, or a text longer than any of vigra's."""
     if not isinstance(tags, str) or len(tags) > _MOST_TAGS:
         return None
     try:
@@ -202,7 +202,7 @@ def _tag_keys(tags: Any) -> list[str] | None:
 def scale_of(dataset: Any, axis: int) -> Any:
     """Return the dimension scale of an axis: of several, the one-dimensional one of its length; None without any.
 
-    The attribute is read as any other: HDF5's own functions for it free memory twice where a file is damaged.
+    The attribute is read like any other: HDF5's own functions for scales free memory twice if the file is damaged.
     """
     references = _attribute_of_axes(dataset, "DIMENSION_LIST")
     scales = []
@@ -215,7 +215,7 @@ def scale_of(dataset: Any, axis: int) -> Any:
 
 
 def _attribute_of_axes(dataset: Any, name: str) -> Any:
-    """Return an attribute with an entry for each axis; None where there is none, or it is damaged."""
+    """Return an attribute with an entry for each axis; None if it is missing or damaged."""
     with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):
         values = dataset.attrs.get(name)
         return values if np.shape(values)[:1] == (len(dataset.shape),) else None
@@ -223,9 +223,9 @@ def _attribute_of_axes(dataset: Any, name: str) -> Any:
 
 
 def unwritten_of(dataset: Any) -> Any:
-    """Return the number that a NetCDF-4 dataset holds where none was written, if it declares no fill value.
+    """Return the number that a NetCDF-4 dataset holds where no value was written, if it declares no fill value.
 
-    It is the one that HDF5 fills it with: none where no one set it, as in files written without filling.
+    It is HDF5's fill value of the dataset; None if that was not set, as in files written without filling.
     """
     plist = dataset.id.get_create_plist()
     if "_FillValue" in dataset.attrs or dataset.dtype.kind not in "iuf" or dataset.dtype.itemsize == 1:
@@ -270,11 +270,11 @@ def _records(scale: Any) -> int:
 
 
 def _is_netcdf(dataset: Any) -> bool:
-    """Return whether a dataset is of a NetCDF-4 file, by what its library writes beside it."""
+    """Return whether a dataset belongs to a NetCDF-4 file, by the attributes that the NetCDF library writes."""
     beside = (dataset, *(scale_of(dataset, axis) for axis in range(len(dataset.shape))))
     signs = ("_Netcdf4Coordinates", "_Netcdf4Dimid")
     return "_NCProperties" in dataset.file.attrs or any(
-        sign in each.attrs for each in beside if each is not None for sign in signs
+        sign in node.attrs for node in beside if node is not None for sign in signs
     )
 
 
@@ -325,14 +325,14 @@ def check_stored(dataset: Any, label: str) -> int:
 def sources_of(dataset: Any) -> list[tuple[str, str]]:
     """Return the files and datasets that make up a virtual dataset, each once; patterns of names are left out."""
     folder = os.path.dirname(dataset.file.filename)
-    found: dict[tuple[str, str], None] = {}
+    files: dict[tuple[str, str], None] = {}
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         name = source.file_name
         if "%" in f"{name}{source.dset_name}":
             continue
         beside = dataset.file.filename if name == "." else os.path.join(folder, name)
-        found[beside if os.path.exists(beside) or not os.path.exists(name) else name, source.dset_name] = None
-    return list(found)
+        files[beside if os.path.exists(beside) or not os.path.exists(name) else name, source.dset_name] = None
+    return list(files)
 
 
 def _check_sources(dataset: Any, label: str) -> int:
@@ -353,19 +353,19 @@ def _check_sources(dataset: Any, label: str) -> int:
                 check_filters(source, f"{path}, dataset {name!r}")
                 if source.chunks and source.id.get_create_plist().get_nfilters():
                     largest = max(largest, math.prod(source.chunks) * source.dtype.itemsize)
-    given = [source for source in dataset.virtual_sources() if "%" not in f"{source.file_name}{source.dset_name}"]
-    if len(given) == len(dataset.virtual_sources()):
-        taken, whole = sum(source.vspace.get_select_npoints() for source in given), math.prod(dataset.shape)
-        if taken < whole:
+    explicit = [source for source in dataset.virtual_sources() if "%" not in f"{source.file_name}{source.dset_name}"]
+    if len(explicit) == len(dataset.virtual_sources()):
+        covered, whole = sum(source.vspace.get_select_npoints() for source in explicit), math.prod(dataset.shape)
+        if covered < whole:
             _log.warning(
                 "%s takes %d of its %d values from other files; the others read as %s.",
-                label, taken, whole, dataset.fillvalue,
+                label, covered, whole, dataset.fillvalue,
             )  # fmt: skip
     return largest
 
 
 def _check_numbered(dataset: Any) -> None:
-    """Check the files that HDF5 opens to find how long a virtual dataset of numbered files is; %b is the number."""
+    """Check the files that HDF5 opens to find the length of a virtual dataset of numbered files; %b is the number."""
     folder = glob.escape(os.path.dirname(dataset.file.filename))
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         if "%" in source.file_name:
@@ -374,37 +374,38 @@ def _check_numbered(dataset: Any) -> None:
                 check_kind(path)
 
 
-def check_links(group: Any, path: str, left: int = MOST_LINKS) -> None:
-    """Refuse a path that leads through links to what is no file: HDF5 would open it, and wait for ever for a pipe."""
+def check_links(group: Any, path: str, links_left: int = MOST_LINKS) -> None:
+    """Refuse a path whose links lead to anything but a file: HDF5 would open it, and wait for ever for a pipe."""
     parts = path.split("/")
     for end in range(1, len(parts) + 1):
         try:
             link = group.get("/".join(parts[:end]), getlink=True) if parts[end - 1] else None
-        except (KeyError, OSError, RuntimeError, ValueError):  # who opens it says what is wrong
+        except (KeyError, OSError, RuntimeError, ValueError):  # opening the path reports the problem
             return
-        if isinstance(link, h5py.SoftLink) and left:
+        if isinstance(link, h5py.SoftLink) and links_left:
             if link.path.startswith("/"):
-                check_links(group.file, link.path, left - 1)
+                check_links(group.file, link.path, links_left - 1)
             else:
-                check_links(group, "/".join([*parts[: end - 1], link.path]), left - 1)
-        elif isinstance(link, h5py.ExternalLink) and left:
-            _check_other_file(os.path.join(os.path.dirname(group.file.filename), link.filename), link.path, left - 1)
-            _check_other_file(link.filename, link.path, left - 1)
+                check_links(group, "/".join([*parts[: end - 1], link.path]), links_left - 1)
+        elif isinstance(link, h5py.ExternalLink) and links_left:
+            beside = os.path.join(os.path.dirname(group.file.filename), link.filename)
+            for file in (beside, link.filename):
+                _check_other_file(file, link.path, links_left - 1)
 
 
-def _check_other_file(path: str, inside: str, left: int) -> None:
+def _check_other_file(path: str, inside: str, links_left: int) -> None:
     """Check the file that a link leads to, and the links inside it."""
     check_kind(path)
     try:
         file = opened_file(path)
-    except SourceError:  # who opens it says what is wrong
+    except SourceError:  # opening the dataset reports the problem
         return
     with file:
-        check_links(file, inside, left)
+        check_links(file, inside, links_left)
 
 
 def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, DatasetInfo]]:
-    """Yield the datasets below a group by their paths, each once, however many links lead there."""
+    """Yield the datasets below a group by path, each only once, even if several links lead to it."""
     seen = set() if seen is None else seen
     for name in group:
         check_links(group, name)
@@ -412,7 +413,7 @@ def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Ite
             item = group[name]
         except (KeyError, OSError, RuntimeError):
             if isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise  # the file is damaged; other links may lead nowhere
+                raise  # the file is damaged; links of other kinds are allowed to lead nowhere
             continue
         info = h5py.h5o.get_info(item.id)
         if (info.fileno, info.addr) in seen:
@@ -436,7 +437,7 @@ def _naming(dataset: Any) -> dict[str, Any]:
 
 
 def _member(file: Any, path: str, source: str) -> Any:
-    """Return what lies at a path, None where there is nothing; name a link that leads nowhere."""
+    """Return the item at a path, None if nothing is there; refuse a link that leads nowhere."""
     check_links(file, path)
     try:
         item = file[path]

@@ -1,4 +1,4 @@
-"""A folder, glob or list of image files, one sample a file."""
+"""A folder, glob or list of image files, with one sample per file."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def open_images(
 ) -> Collection:
     """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
 
-    Where most of the files are TIFF stacks or FITS cubes, each of their pages or planes is a sample, and so is every
-    other image, one file after another.
+    If most of the files are TIFF stacks or FITS cubes, each of their pages or planes is a sample, and so is every other
+    image, one file after another.
 
     Returns
     -------
     ImageCollection, MixedImages or Joined
-        The second where images differ in height, width or colour, the third where most files hold several.
+        The second if images differ in height, width or colour, the third if most files hold several images.
     """
     skip = on_bad_file == "skip"
     table = read_table(listing) if listing else None
-    known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
-    files = known or find_images(source, skip=skip)
+    listed = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
+    files = listed or find_images(source, skip=skip)
     files.again = partial(find_images, source, skip=skip) if isinstance(source, str) else None
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
@@ -92,9 +92,9 @@ def open_images(
     refuse_key(key, label)
     repeats, every = repeats_to_leave_out(files, label, duplicates), len(files)
     once = np.setdiff1d(np.arange(every), [*repeats])
-    files, listing = files.taken(once), None if repeats else listing  # a table holds all files of its folder
+    files, listing = files.select(once), None if repeats else listing  # a table holds all files of its folder
     census = take_census(files, table, listener) if skip else look_at(files, label)
-    if listing and (known is None or (skip and census.fresh)):
+    if listing and (listed is None or (skip and census.fresh)):
         write_table(listing, files, **(census.arrays() if skip else {}))
     if skip:
         census = census.usable(label)
@@ -106,7 +106,7 @@ def open_images(
     except RequestError:
         if not skip:
             raise
-        # Options on an image's axes need images of one shape: that of most images, where others may be left out.
+        # Options on an image's axes need one shape: the most common one, if other images can be left out.
         fitting = census.fitting(census.places, lambda shape: shape, label)
         log_skipped(fitting.skipped_since(census), len(files), label)
         census = fitting
@@ -119,11 +119,11 @@ def open_images(
 def _collection_of(
     census: Census, places: Array, label: str, place: Georeference | None, *, skip: bool, axes: SampleAxes
 ) -> Collection:
-    """Files at some places of a table as a collection; whether others than fit may be left out later."""
+    """Return the files at some places of a table as a collection; with `skip`, misfits can be left out later."""
     sorts = census.counts(places)
     collection: Collection
     if len(sorts) == 1:
-        array = ImageFiles(census.files.taken(places), label, sorts[0].kind, place)
+        array = ImageFiles(census.files.select(places), label, sorts[0].kind, place)
         dims = ("sample", "y", "x", "channel" if place is None else BAND)[: len(array.shape)]
         collection = ImageCollection(array, source=label, dims=dims, **axes)
     else:
@@ -136,25 +136,25 @@ class ImageCollection(ArrayCollection):
     """Image files as samples."""
 
     def where(self, index: int) -> str:
-        """Path of the file, from where the source was named."""
+        """Return the path of the file, in the form in which the source was given."""
         files = self._files()
         return super().where(index) if files is None else files.listing.path(self.layout.place(index)[0])
 
     def paths(self) -> list[str]:
-        """The files of a list; else the folder or glob."""
+        """Return the files of a list; else the folder or glob."""
         listed = self.array.listing.unnamed(self.source) if isinstance(self.array, ImageFiles) else ()
         return [*super().paths(), *listed]
 
     def sample_names(self) -> Sequence[str] | None:
-        """Paths of the files below their common folder, where each is a sample."""
-        files, taken = self._files(), self.layout.index[0]
-        if files is None or not isinstance(taken, slice):
+        """Return the paths of the files below their common folder, if each is a sample."""
+        files, entries = self._files(), self.layout.index[0]
+        if files is None or not isinstance(entries, slice):
             return None
         names = files.listing.names
-        return names if taken == slice(0, len(names)) else names[taken]
+        return names if entries == slice(0, len(names)) else names[entries]
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
-        """Decode files, some at a time, without a block; see `Collection.each`."""
+        """Decode files, several at a time, without a block; see `Collection.each`."""
         files = self._files()
         if files is None:
             super().each(rows, function)
@@ -169,24 +169,24 @@ class ImageCollection(ArrayCollection):
         with quiet():
             for_each(work, rows.stop - rows.start, files.image_bytes)
 
-    def taken(self, kept: Array) -> ImageCollection | None:
-        """Only the files of which `kept`, n bools, is True; None where a sample is not a file."""
+    def taken(self, mask: Array) -> ImageCollection | None:
+        """Return the files where `mask`, n bools, is True; None if samples are not files."""
         files, run = self._files(), self.layout.index[0]
         if files is None or not isinstance(run, slice):
             return None
         every = np.zeros(len(files.listing), np.bool_)
-        every[run] = kept
-        other = copy.copy(self)
-        other.array = ImageFiles(files.listing.taken(np.flatnonzero(every)), files.label, files.kind, files.place)
-        count = int(np.count_nonzero(kept))
-        return other.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
+        every[run] = mask
+        collection = copy.copy(self)
+        collection.array = ImageFiles(files.listing.select(np.flatnonzero(every)), files.label, files.kind, files.place)
+        count = int(np.count_nonzero(mask))
+        return collection.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
 
     def _files(self) -> ImageFiles | None:
         return self.array if isinstance(self.array, ImageFiles) and self.layout.outer == (0,) else None
 
 
 class ImageFiles(StoredArray):
-    """Image files as one array of shape (files, height, width[, channels]), all at one place where they say it."""
+    """Image files as one array of shape (files, height, width[, channels]), with one georeference if they have any."""
 
     def __init__(self, listing: Listing, label: str, kind: Kind, place: Georeference | None = None) -> None:
         self.listing, self.place = listing, place
@@ -194,12 +194,12 @@ class ImageFiles(StoredArray):
         self.shape, self.dtype = (len(listing), *kind[0]), kind[1]
         self.chunk_shape = (1, *kind[0])
         self.image_bytes = kind_bytes(kind)
-        # Each thread: the picture (Pillow keeps 4 bytes for a colour pixel), its values, and the file's buffers.
+        # Every thread holds the picture (Pillow keeps 4 bytes per colour pixel), its values, and the file's buffers.
         self.decode_bytes = machine.cores() * (3 * self.image_bytes + MIB)
 
     @property
     def encoded(self) -> bool:  # type: ignore[override]
-        """True where files are compressed, which one at least as large as its values is not."""
+        """True if files are compressed, by the first one: a file at least as large as its values is not."""
         path = self.listing.path(0)
         return is_url(path) or file_state(path)[0] < self.image_bytes
 
@@ -209,7 +209,7 @@ class ImageFiles(StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates of the pixels where the images are georeferenced."""
+        """Coordinates of the pixels if the images are georeferenced."""
         return {} if self.place is None else self.place.coordinates(*self.kind[0][:2])
 
     def _check_place(self, place: Georeference | None, path: str) -> None:
@@ -220,7 +220,7 @@ class ImageFiles(StoredArray):
             raise unlike(path, kind, self.kind, self.label)
 
     def read_into(self, box: Box, out: Array) -> None:
-        """Decode each file of the box, some at a time."""
+        """Decode each file of the box, several at a time."""
 
         def read_one(at: int) -> None:
             out[at] = self.picture(box[0].start + at)[box[1:]]
@@ -237,15 +237,15 @@ class ImageFiles(StoredArray):
         return self.listing.first(length).groups(now=now)
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Count the files, but for the last one while it is young."""
+        """Count the files, without a last one that is too young."""
         return self.listing.settled(seconds)
 
 
 class MixedImages(Collection):
-    """Image files of several sizes or numbers of channels, and one dtype: each in its own shape, no rows."""
+    """Image files of several sizes or numbers of channels, and one dtype: each in its own shape, not as rows."""
 
     mixed = True
-    _told = 0  # files whose leaving out was logged last: a collection is made to fit again whenever it is prepared
+    _told = 0  # skipped files that were logged last: `fitting` is called again for every preparation
 
     def __init__(
         self,
@@ -291,32 +291,33 @@ class MixedImages(Collection):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the largest image there may be, decoded."""
+        """Most bytes of a decoded image."""
         return self._most
 
     @property
     def decode_bytes(self) -> int:
-        """Bytes `each` holds: an image a thread, as Pillow has it and as values, and its file's buffers."""
+        """Bytes that `each` holds: one image per thread, in Pillow's form and as values, and its file's buffers."""
         return machine.cores() * (3 * self._most + MIB)
 
     @property
     def encoded(self) -> bool:
-        """Image files are compressed."""
+        """True, as image files are compressed."""
         return True
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Refuse: images of several sizes make no rows; see `each`."""
-        (one, shape), (other, others) = self._examples
-        colours = len(shape) != len(others) or shape[2:] != others[2:]
+        (path, shape), (other_path, other_shape) = self._examples
+        colours = len(shape) != len(other_shape) or shape[2:] != other_shape[2:]
         typed, written = (" --grey", ", grey=True") if colours else ("", "")
         leave = "leave out the others (--on-bad-file skip)" if self._offers else "leave out the others"
         raise SourceError(
-            f"{self.source} holds images of several sizes, e.g. {one} ({format_shape(shape)}) and {other} "
-            f"({format_shape(others)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or {leave}."
+            f"{self.source} holds images of several sizes, e.g. {path} ({format_shape(shape)}) and {other_path} "
+            f"({format_shape(other_shape)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or "
+            f"{leave}."
         )
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
-        """Decode files, some at a time; see `Collection.each`."""
+        """Decode files, several at a time; see `Collection.each`."""
 
         def work(at: int) -> None:
             function(at, _picture(self.files, int(self._places[rows.start + at]), self._check))
@@ -331,53 +332,53 @@ class MixedImages(Collection):
                 "or leave it out."
             )
         if kind_bytes(kind) > self._most:
-            known = "twice the largest" if self._census is None else "the largest"
+            limit = "twice the largest" if self._census is None else "the largest"
             raise SourceError(
-                f"{path} is {format_kind(kind)}, more than {known} image looked at on opening "
+                f"{path} is {format_kind(kind)}, more than {limit} image looked at on opening "
                 f"({format_shape(self.sample_shape)}); leave it out, or open the collection again."
             )
 
-    def taken(self, kept: Array) -> Collection:
-        """Only the files of which `kept`, n bools, is True."""
-        places = self._places[kept]
+    def taken(self, mask: Array) -> Collection:
+        """Return the files where `mask`, n bools, is True."""
+        places = self._places[mask]
         if self._census is not None and len(places):
             return _collection_of(self._census, places, self.source, self._place, skip=self._skip, axes={})
-        other = copy.copy(self)
-        other._places, other.shape = places, (len(places), *self.sample_shape)
-        return other
+        collection = copy.copy(self)
+        collection._places, collection.shape = places, (len(places), *self.sample_shape)
+        return collection
 
     def fitting(self, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Collection:
-        """Leave out the files whose images a preparation cannot make like most of the others; see `Collection`."""
+        """Leave out the files whose images a preparation does not bring to the most common shape; see `Collection`."""
         if not self._skip or self._census is None:
             return self
         census = self._census.fitting(self._places, shape_of, self.source)
-        left = census.skipped_since(self._census)
-        if not left:
+        skipped = census.skipped_since(self._census)
+        if not skipped:
             return self
-        found = choose(self, np.flatnonzero(np.isin(self._places, census.places)))
-        found.skipped = census.skipped
-        if isinstance(found, MixedImages):
-            found._census = census
-        if self._told != len(left):
-            self._told = len(left)
-            log_skipped(left, self.n_samples, self.source)
-        return found
+        chosen = choose(self, np.flatnonzero(np.isin(self._places, census.places)))
+        chosen.skipped = census.skipped
+        if isinstance(chosen, MixedImages):
+            chosen._census = census
+        if self._told != len(skipped):
+            self._told = len(skipped)
+            log_skipped(skipped, self.n_samples, self.source)
+        return chosen
 
     def paths(self) -> list[str]:
-        """The files of a list; else the folder or glob."""
+        """Return the files of a list; else the folder or glob."""
         return [*super().paths(), *self.files.unnamed(self.source)]
 
     def where(self, index: int) -> str:
-        """Path of the file, from where the source was named."""
+        """Return the path of the file, in the form in which the source was given."""
         return self.files.path(int(self._places[index]))
 
     def sample_names(self) -> Sequence[str]:
-        """Paths of the files below their common folder."""
-        return self.files.taken(self._places).names
+        """Return the paths of the files below their common folder."""
+        return self.files.select(self._places).names
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return states of runs of files."""
-        return self.files.taken(self._places).groups(now=now)
+        return self.files.select(self._places).groups(now=now)
 
 
 def _picture(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import IO, Any, NamedTuple, Unpack
 
@@ -28,14 +28,15 @@ from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
-# scipy's reader holds whole files (1.2 GiB for one of 400 MiB) or maps them, and lacks CDF-5. netCDF4 took 2 to 4 times
-# as long, reads what was cut off as zeros, and with 600 corrupt headers crashed twice and took up to 2 GiB.
+# Files are parsed here because scipy's reader holds whole files (1.2 GiB for one of 400 MiB) or maps them, and lacks
+# CDF-5; netCDF4 took 2 to 4 times as long, reads missing ends as zeros, and with 600 corrupt headers crashed twice and
+# took up to 2 GiB.
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C
 
 
 class HeaderVariable(NamedTuple):
-    """A variable as its header describes it; `begin` is the byte of its first value."""
+    """Header of a variable; `begin` is the byte of its first value."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -46,14 +47,14 @@ class HeaderVariable(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of one record of a variable that has records, of all else."""
+        """Bytes of one record of a variable with records, else of the whole variable."""
         return math.prod(self.shape[1:] if self.by_record else self.shape) * self.dtype.itemsize
 
 
 class ClassicHeader(NamedTuple):
     """Variables by name, attributes of the file, and the bytes from one record to the next.
 
-    Records hold a piece of every variable that has records.
+    A record holds one entry of every variable with records.
     """
 
     variables: Mapping[str, HeaderVariable]
@@ -88,7 +89,11 @@ class ClassicVariable(FlatArray):
         variable = header.variables[name]
         stride = header.record_stride if variable.by_record else None
         super().__init__(PlainFile(path, variable.begin, label), variable.shape, variable.dtype, stride=stride)
-        self.dims, self.unwritten = _unlike(variable.dims), _unwritten(variable)
+        # A variable can have the same dimension twice, and names of axes must differ.
+        self.dims = tuple(
+            name if name not in variable.dims[:axis] else f"axis_{axis}" for axis, name in enumerate(variable.dims)
+        )
+        self.unwritten = _unwritten(variable)
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
         others = f"{self.attributes.get('coordinates', '')} {self.attributes.get('grid_mapping', '')}".split()
         self._path, self._record_stride = path, header.record_stride
@@ -102,16 +107,16 @@ class ClassicVariable(FlatArray):
 
     @property
     def series(self) -> Mapping[str, Any]:
-        """See `Collection`: attributes of the file, and variables of no dimension."""
+        """See `Collection`: attributes of the file, and variables without dimensions."""
         return cf.series_of(self._whole, self.attributes, self._single)
 
     def _single(self, name: str) -> tuple[Any, Mapping[str, Any]] | None:
-        found = self._beside.get(name)
-        if found is None or found.shape:
+        variable = self._beside.get(name)
+        if variable is None or variable.shape:
             return None
-        is_number = found.dtype.kind in "iuf"
+        is_number = variable.dtype.kind in "iuf"
         label = f"{self._path}, variable {name!r}"
-        return self._values(found._replace(shape=(1,)), label) if is_number else 0, found.attributes
+        return self._values(variable._replace(shape=(1,)), label) if is_number else 0, variable.attributes
 
     @property
     def described(self) -> Mapping[str, Described]:
@@ -119,19 +124,25 @@ class ClassicVariable(FlatArray):
         return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables)
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
-        found = self._beside.get(name)
-        if found is None or not found.dims:
+        variable = self._beside.get(name)
+        if variable is None or not variable.dims:
             return
-        label, text = f"{self._path}, variable {name!r}", found.dtype.kind == "S"
-        axes = len(found.dims) - text  # characters have an axis
+        label, text = f"{self._path}, variable {name!r}", variable.dtype.kind == "S"
+        axes = len(variable.dims) - text  # characters have an axis
         if axes == 1 or not text:
-            read = partial(self._values, found, label)
+            read = partial(self._values, variable, label)
             yield cf.Variable(
-                found.dims[:axes], found.shape[:axes], text, found.attributes, label, read, _unwritten(found)
+                variable.dims[:axes],
+                variable.shape[:axes],
+                text,
+                variable.attributes,
+                label,
+                read,
+                _unwritten(variable),
             )
 
     def _values(self, variable: HeaderVariable, label: str) -> Array:
-        # A second axis, as records are only apart along a first one.
+        # FlatArray applies the stride to the first of several axes, so that a single axis gets a second one.
         shape = (*variable.shape, 1) if len(variable.shape) == 1 else variable.shape
         stride = self._record_stride if variable.by_record else None
         file = PlainFile(self._path, variable.begin, label)
@@ -142,12 +153,12 @@ class ClassicVariable(FlatArray):
 
 
 def _unwritten(variable: HeaderVariable) -> Any:
-    """Return the number that a variable holds where none was written, if it declares no fill value."""
+    """Return the number that a variable holds where no value was written, if it declares no fill value."""
     return None if "_FillValue" in variable.attributes else default_fill(variable.dtype)
 
 
 def read_header(path: str) -> ClassicHeader:
-    """Read what a file says of its variables."""
+    """Read and check the header of a file."""
     try:
         with open_regular(path) as file:
             header = _Parser(file, os.path.getsize(path)).header()
@@ -168,7 +179,7 @@ def read_header(path: str) -> ClassicHeader:
 
 
 class _Parser:
-    """Reads a header from front to back; the numbers' widths depend on the format's version."""
+    """Parser of a header, from front to back; the width of numbers depends on the version of the format."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._size = file, size
@@ -183,15 +194,15 @@ class _Parser:
         streamed = records == np.iinfo(self._count[1:]).max
         dimensions = self._list(_DIMENSIONS, lambda: (self._text(), self._number(self._count)))
         attributes = dict(self._list(_ATTRIBUTES, self._attribute))
-        found = dict(self._list(_VARIABLES, lambda: self._variable(dimensions)))
-        stride = _stride(found.values())
-        if streamed:  # the writer did not come back to say how many
-            first = min((each.begin for each in found.values() if each.by_record), default=self._size)
+        variables = dict(self._list(_VARIABLES, lambda: self._variable(dimensions)))
+        stride = _stride(variables.values())
+        if streamed:  # the writer did not return to fill in the number of records
+            first = min((variable.begin for variable in variables.values() if variable.by_record), default=self._size)
             records = (self._size - first) // stride if stride else 0
         return ClassicHeader(
             {
-                name: each._replace(shape=(records, *each.shape[1:])) if each.by_record else each
-                for name, each in found.items()
+                name: variable._replace(shape=(records, *variable.shape[1:])) if variable.by_record else variable
+                for name, variable in variables.items()
             },
             attributes,
             stride,
@@ -217,9 +228,9 @@ class _Parser:
         return name, np.frombuffer(data, dtype).astype(dtype.newbyteorder("="))
 
     def _list(self, tag: int, item: Any) -> list[Any]:
-        found, count = self._number(">u4"), self._number(self._count)
-        if found not in (tag, 0) or (found == 0 and count):
-            raise ValueError(f"a list begins with {found} at byte {self._file.tell()}, not with {tag}")
+        first_tag, count = self._number(">u4"), self._number(self._count)
+        if first_tag not in (tag, 0) or (first_tag == 0 and count):
+            raise ValueError(f"a list begins with {first_tag} at byte {self._file.tell()}, not with {tag}")
         return [item() for _ in range(self._plausible(count, 8))]
 
     def _text(self) -> str:
@@ -232,18 +243,18 @@ class _Parser:
         return np.dtype(_TYPES[code])
 
     def _number(self, code: str) -> int:
-        return int(np.frombuffer(self._taken(int(code[2])), code)[0])
+        return int(np.frombuffer(self._bytes(int(code[2])), code)[0])
 
     def _padded(self, length: int) -> bytes:
-        return self._taken(-(-self._plausible(length, 1) // 4) * 4)[:length]
+        return self._bytes(-(-self._plausible(length, 1) // 4) * 4)[:length]
 
     def _plausible(self, count: int, least: int) -> int:
-        """Refuse a count of things that the file is too small for, before memory is taken for them."""
+        """Return a count of items; refuse one that the file is too small for, before memory is allocated."""
         if count * least > self._size:
             raise ValueError(f"it announces {count} items at byte {self._file.tell()} of {self._size}")
         return count
 
-    def _taken(self, length: int) -> bytes:
+    def _bytes(self, length: int) -> bytes:
         data = self._file.read(length)
         if len(data) < length:
             raise ValueError(f"it ends inside, at byte {self._size}")
@@ -251,11 +262,6 @@ class _Parser:
 
 
 def _stride(variables: Any) -> int:
-    """Bytes from one record to the next: each variable's piece filled up to 4 bytes, unless there is only one."""
+    """Return the bytes from one record to the next: each variable is padded to 4 bytes, unless there is only one."""
     lengths = [variable.record_bytes for variable in variables if variable.by_record]
     return lengths[0] if len(lengths) == 1 else sum(-(-length // 4) * 4 for length in lengths)
-
-
-def _unlike(dims: Sequence[str]) -> tuple[str, ...]:
-    """Names of the axes, numbered where a name comes a second time."""
-    return tuple(name if name not in dims[:axis] else f"axis_{axis}" for axis, name in enumerate(dims))

@@ -134,16 +134,18 @@ def target_of(
         return _slices(values, counted, collection, request.n_slices)
     if rule == "number":
         return _one_number(values, counted, collection, request)
-    wanted = request.target_type if taken is None else taken.type
+    target_type = request.target_type if taken is None else taken.type
     if rule == "classes":
         _check_labels(values, collection, request)
         return _classes(values, counted, collection, kind)
-    if target_type_of(values, collection, wanted, listener) == "classes":
+    if target_type_of(values, collection, target_type, listener) == "classes":
         return _classes(values, counted, collection, kind)
     return _numbers(values, counted, collection)
 
 
-def target_type_of(values: Array, collection: Collection, wanted: str = "auto", listener: Listener = silent) -> str:
+def target_type_of(
+    values: Array, collection: Collection, target_type: str = "auto", listener: Listener = silent
+) -> str:
     """Return whether the values of a target are classes or numbers, as wanted or as they look.
 
     Text and yes or no are classes, and so are whole numbers in any dtype, unless more than half of the values are
@@ -170,18 +172,18 @@ def target_type_of(values: Array, collection: Collection, wanted: str = "auto", 
         more than half of which are different, but not all.
     """
     subject = f"the target of {collection.source}"
-    if values.ndim > 1 and wanted == "classes":
+    if values.ndim > 1 and target_type == "classes":
         raise RequestError(
             f"{subject} has {values.shape[1]} numbers a sample, which are no class; give one label a sample, or leave "
             "--target-type (target_type=) out."
         )
-    if values.dtype.kind == "U" and wanted == "numbers":
+    if values.dtype.kind == "U" and target_type == "numbers":
         raise RequestError(
             f"{subject} holds text such as {str(values[0])!r}, which is no number; give --target-type classes "
             "(target_type='classes'), or numbers."
         )
-    if wanted != "auto":
-        return wanted
+    if target_type != "auto":
+        return target_type
     if values.ndim > 1 or values.dtype.kind in "bU":
         return "numbers" if values.ndim > 1 else "classes"
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -279,14 +281,14 @@ def _one_number(values: Array, counted: npt.NDArray[np.bool_], collection: Colle
     """Return a target of one number a sample, or of two labels that stand for 0 and 1."""
     if values.dtype.kind in "biuf" or target_type_of(values, collection, request.target_type) == "numbers":
         return _numbers(values, counted, collection)
-    found, kind = _classes(values, counted, collection, request.kind), request.kind
-    if found.width > 2:
+    target, kind = _classes(values, counted, collection, request.kind), request.kind
+    if target.width > 2:
         raise RequestError(
-            f"the target of {collection.source} has {found.width} labels, and kind {kind!r} learns from a number or "
+            f"the target of {collection.source} has {target.width} labels, and kind {kind!r} learns from a number or "
             "from two labels; give numbers, leave samples of other labels out (--where, where=), or use kind "
             "'supervised-pca'."
         )
-    return found
+    return target
 
 
 def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collection) -> Target:

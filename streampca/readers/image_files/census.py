@@ -1,4 +1,4 @@
-"""Kinds of image in a collection's files, by some headers, or by a census that decodes every file once."""
+"""Kinds of images in a collection's files, by some headers, or by a census that decodes every file once."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from .decode import Kind, format_kind, holds_several, read_header, read_picture
 from .listing import Listing
 from .names import FileNames
 
-# Headers looked at on opening, spread over the files; the others are checked when they are decoded.
+# Headers read on opening, spread over the files; the others are checked when they are decoded.
 _LOOKED_AT = 64
 
-# Where images differ in size every header is read up to so many files (2 s), so that the largest is known.
+# Most files of which every header is read (2 s) if images differ in size, so that the largest is known.
 _ALL_HEADERS = 20_000
 
 # Files between two events of a census.
 _AT_A_TIME = 1024
 
-# What one image may take in a census none of whose first headers could be read.
+# Most bytes of an image in a census if none of the first headers could be read.
 _LARGE = 64 * MIB
 
-# Decoded bytes a header counts as: it waits for the disk rather than for the interpreter's lock.
+# Decoded bytes that a header counts as: reading one waits for the disk rather than for the interpreter's lock.
 _HEADER = 2**16
 
-# What stands in a census for a file that cannot be decoded, and for one not looked at yet.
+# Numbers in a census for a file that cannot be decoded, and for one that has not been read yet.
 _BAD, _UNSEEN = -1, -2
 
 OFFER = 'To leave out such files, give --on-bad-file skip (on_bad_file="skip").'
@@ -54,7 +54,7 @@ _log = logging.getLogger("streampca")
 
 
 class KindCount(NamedTuple):
-    """A kind of image: how many `files` of those looked at are of it, and which is the `first`."""
+    """A kind of image, the number of `files` of that kind among those read, and the index of the `first`."""
 
     kind: Kind
     files: int
@@ -63,7 +63,7 @@ class KindCount(NamedTuple):
 
 @dataclass
 class Census:
-    """Table of files: of which kind each is, as far as it is known, and why some are left out.
+    """Table of files: the kind of each, where known, and the reasons why some are left out.
 
     Attributes
     ----------
@@ -72,13 +72,13 @@ class Census:
     kinds : dict of Kind to int
         Their kinds, numbered.
     numbers : ndarray of int32, shape (n,)
-        Each file's kind; -1 where it cannot be decoded, -2 where it was not looked at.
+        Each file's kind; -1 if it cannot be decoded, -2 if it was not read.
     reasons : dict of int to str
-        What is wrong with those that cannot be decoded or are left out, in one line.
+        Reason, in one line, for each file that cannot be decoded or is left out.
     fresh : bool
-        Whether any file was decoded for it, rather than all taken over from a table.
+        Whether any file was decoded, rather than all entries copied from a stored table.
     located : dict of int to Georeference
-        Where images of files lie, of those whose header was read and says so.
+        Georeferences from the headers that were read and have one.
     """
 
     files: Listing
@@ -90,20 +90,20 @@ class Census:
 
     @classmethod
     def unseen(cls, files: Listing) -> Census:
-        """Return a table in which no file has been looked at."""
+        """Return a table in which no file has been read."""
         return cls(files, {}, np.full(len(files), _UNSEEN, np.int32))
 
     @property
     def complete(self) -> bool:
-        """True where every file was looked at."""
+        """True if every file was read."""
         return not (self.numbers == _UNSEEN).any()
 
     @property
     def places(self) -> Array:
-        """Files that are not left out, ascending."""
-        kept = np.ones(len(self.files), np.bool_)
-        kept[list(self.reasons)] = False
-        return np.flatnonzero(kept)
+        """Indices of the files that are not left out, ascending."""
+        mask = np.ones(len(self.files), np.bool_)
+        mask[list(self.reasons)] = False
+        return np.flatnonzero(mask)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -111,40 +111,40 @@ class Census:
         return self.skipped_since(None)
 
     def skipped_since(self, before: Census | None) -> tuple[Skipped, ...]:
-        """Files that are left out here and were not in an earlier table."""
+        """Return the files that are left out here but not in an earlier table."""
         new = self.reasons.keys() - (before.reasons if before else {})
         return tuple(Skipped(without_secrets(self.files.path(at)), self.reasons[at]) for at in sorted(new))
 
-    def enter(self, places: Iterable[int], found: Iterable[Kind | str]) -> None:
-        """Enter the kinds of some files, or what is wrong with them."""
-        for at, kind in zip(places, found, strict=True):
+    def enter(self, places: Iterable[int], kinds: Iterable[Kind | str]) -> None:
+        """Enter the kind of each file, or the reason why it is bad."""
+        for at, kind in zip(places, kinds, strict=True):
             if isinstance(kind, str):
                 self.numbers[at], self.reasons[at] = _BAD, kind
             else:
                 self.numbers[at] = self.kinds.setdefault(kind, len(self.kinds))
 
     def counts(self, places: Array) -> list[KindCount]:
-        """Sort files whose kind is known into their kinds, the commonest first."""
-        known, kinds = places[self.numbers[places] >= 0], list(self.kinds)
-        found, first, counts = np.unique(self.numbers[known], return_index=True, return_counts=True)
-        each = zip(found.tolist(), counts.tolist(), known[first].tolist(), strict=True)
+        """Count the files of each kind, where known, the most common kind first."""
+        places_of_known, kinds = places[self.numbers[places] >= 0], list(self.kinds)
+        numbers, first, counts = np.unique(self.numbers[places_of_known], return_index=True, return_counts=True)
+        rows = zip(numbers.tolist(), counts.tolist(), places_of_known[first].tolist(), strict=True)
         return sorted(
-            (KindCount(kinds[number], *rest) for number, *rest in each), key=lambda one: (-one.files, one.first)
+            (KindCount(kinds[number], *rest) for number, *rest in rows), key=lambda count: (-count.files, count.first)
         )
 
     def without(self, places: Array, common: Kind, label: str, reasons: Mapping[int, str] | None = None) -> Census:
-        """Leave out some files, for the reason given for their kind, else because they are unlike the common one."""
-        kinds, left = list(self.kinds), {}
+        """Leave out some files, for the reason given for their kind, else because they differ from the common kind."""
+        kinds, left_out = list(self.kinds), {}
         for at in places.tolist():
             number, path = int(self.numbers[at]), self.files.path(at)
             reason = (reasons or {}).get(number) or first_line(unlike(path, kinds[number], common, label))
-            left[at] = reason.removeprefix(f"{without_secrets(path)} ")
-        return replace(self, reasons=self.reasons | left)
+            left_out[at] = reason.removeprefix(f"{without_secrets(path)} ")
+        return replace(self, reasons=self.reasons | left_out)
 
     def usable(self, label: str) -> Census:
-        """Leave out the files that are not of the commonest dtype.
+        """Leave out the files that do not have the most common dtype.
 
-        Which shapes fit is for the preparation to say, see `fitting`.
+        Shapes are left to the preparation, see `fitting`.
         """
         places = self.places
         if not len(places):
@@ -156,10 +156,9 @@ class Census:
         return self.without(places[np.isin(self.numbers[places], wrong)], common, label)
 
     def fitting(self, places: Array, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]], label: str) -> Census:
-        """Leave out the files whose images a preparation cannot make like most of the others.
+        """Leave out the files whose images a preparation does not bring to the most common shape.
 
-        Images of no shape that most of those have which can be prepared are all kept: they are for the preparation to
-        refuse by name.
+        If no shape has a majority among the prepared images, all files are kept, for the preparation to refuse by name.
         """
         shapes: dict[Kind, tuple[int, ...]] = {}
         reasons: dict[int, str] = {}
@@ -184,8 +183,8 @@ class Census:
         return {"kinds": self.numbers, "said": np.frombuffer(text, np.uint8), "reading": np.array(self.files.reading)}
 
     def take_over(self, table: Mapping[str, Array]) -> None:
-        """Enter what a table says of files whose name, size and time are as they were."""
-        # Kinds are of images as they are read: turned, or not.
+        """Copy the entries of a stored table for files with unchanged name, size and time."""
+        # Kinds depend on the rules for tags: images are turned, or not.
         alike = tuple(table.get("reading", ())) == self.files.reading
         if "said" not in table or not alike or str(table["root"]) != os.path.realpath(self.files.root):
             return
@@ -202,22 +201,22 @@ class Census:
 
 
 def _tokens(names: FileNames, states: Array) -> Array:
-    """Return a number for each file's name, size and time: two of a million agree by chance once in 10^7 tables."""
+    """Return a hash of each file's name, size and time: two of a million agree by chance once in 10^7 tables."""
     return np.fromiter(map(hash, zip(names, *states.tolist(), strict=True)), np.int64, len(names))
 
 
 def kind_bytes(kind: Kind) -> int:
-    """Bytes of an image, decoded."""
+    """Return the bytes of a decoded image."""
     return math.prod(kind[0]) * kind[1].itemsize
 
 
 def with_remedy(error: SourceError, files: Listing) -> SourceError:
-    """Return the error with the offer to leave out bad files, where there are others."""
+    """Return the error with the offer to leave out bad files, if there are several files."""
     return SourceError(f"{error} {OFFER}") if len(files) > 1 else error
 
 
 def look_at(files: Listing, label: str) -> Census:
-    """Sort files into kinds by some headers, by all where those differ in shape and files are few enough."""
+    """Sort files into kinds by some headers, or by all headers if kinds differ and files are few enough."""
     census = Census.unseen(files)
     _look(census, _spread(len(files)))
     if len(census.kinds) > 1 and len(files) <= _ALL_HEADERS:
@@ -239,40 +238,41 @@ def _look(census: Census, places: Sequence[int]) -> None:
         except SourceError as error:
             raise with_remedy(error, census.files) from error
 
-    found = _each(census.files, places, header_of, _HEADER)
-    census.enter(places, (kind for kind, _ in found))
-    census.located.update({at: place for at, (_, place) in zip(places, found, strict=True) if place is not None})
+    headers = _each(census.files, places, header_of, _HEADER)
+    census.enter(places, (kind for kind, _ in headers))
+    census.located.update({at: place for at, (_, place) in zip(places, headers, strict=True) if place is not None})
 
 
 def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tuple[Census, Georeference | None]:
-    """Return where the images of files lie, and refuse or leave out files elsewhere.
+    """Return the common georeference of the images, and refuse or leave out files with another one.
 
-    Without `skip` it is where the first lies, and others are refused here as far as their headers are known; with it,
-    where most lie. Where it is not `checked`, it is a place only if all files are known to be there. Images of several
-    kinds have no place in common, but those of the commonest kind where others may be left out.
+    Without `skip` it is the first file's, and others are refused here where their headers are known; with `skip` it is
+    the most common one. If places are not `checked`, there is a common one only if all files are known to have it.
+    Images of several kinds have none; with `skip`, those of the most common kind can.
 
     Raises
     ------
     SourceError
-        If an image lies elsewhere, and is not to be left out.
+        If an image has another georeference, and `skip` is False.
     """
-    if skip and not census.located:  # those decoded or taken over from a table: the first tells if there is any
+    # Decoding, or a stored table, leaves no georeferences: the first header shows whether there are any.
+    if skip and not census.located:
         _locate(census, census.places[:1].tolist())
         _locate(census, census.places[1:].tolist() if census.located else ())
     sorts = census.counts(census.places)
     common_kind = census.kinds[sorts[0].kind]
-    known = {at: place for at, place in census.located.items() if census.numbers[at] == common_kind}
-    known = {at: place for at, place in known.items() if at not in census.reasons}
-    if not known or (len(sorts) > 1 and not skip):
+    located = {at: place for at, place in census.located.items() if census.numbers[at] == common_kind}
+    located = {at: place for at, place in located.items() if at not in census.reasons}
+    if not located or (len(sorts) > 1 and not skip):
         return census, None
-    counts = Counter(known.values())
+    counts = Counter(located.values())
     if not checked and not census.complete:
         return census, None
-    common = counts.most_common(1)[0][0] if skip else known[min(known)]
-    example = next(at for at in sorted(known) if known[at] == common)
-    left: dict[int, str] = {}
+    common = counts.most_common(1)[0][0] if skip else located[min(located)]
+    example = next(at for at in sorted(located) if located[at] == common)
+    left_out: dict[int, str] = {}
     for place in counts:
-        at = next(at for at, each in known.items() if each == place)
+        at = next(at for at, other in located.items() if other == place)
         try:
             check_place(place, census.files.path(at), common, census.files.path(example), sorts[0].kind[0])
         except SourceError as error:
@@ -280,18 +280,20 @@ def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tu
                 return census, None
             if not skip:
                 raise with_remedy(error, census.files) from error
-            left |= {each: f"lies elsewhere: {first_line(error)}" for each, where in known.items() if where == place}
-    return replace(census, reasons=census.reasons | left), common
+            left_out |= {
+                number: f"lies elsewhere: {first_line(error)}" for number, other in located.items() if other == place
+            }
+    return replace(census, reasons=census.reasons | left_out), common
 
 
 def _locate(census: Census, places: Sequence[int]) -> None:
-    """Read where images of some files lie."""
-    found = _each(census.files, places, lambda path: read_header(path, census.files.reading)[1], _HEADER)
-    census.located.update({at: place for at, place in zip(places, found, strict=True) if place is not None})
+    """Read the georeferences of some files."""
+    located = _each(census.files, places, lambda path: read_header(path, census.files.reading)[1], _HEADER)
+    census.located.update({at: place for at, place in zip(places, located, strict=True) if place is not None})
 
 
 def mostly_stacks(files: Listing) -> bool:
-    """Return whether most files, by the headers of some, are TIFF or FITS files that hold several images."""
+    """Return whether most files, by a sample of headers, are TIFF or FITS files with several images."""
     several = _each(files, _spread(len(files)), holds_several, _HEADER)
     return 2 * sum(several) > len(several)
 
@@ -303,7 +305,7 @@ def _each(files: Listing, places: Sequence[int], function: Callable[[str], T], e
 
 
 def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
-    """Return the refusal of a file that is not like the others."""
+    """Return the error for a file of another kind than the others."""
     return SourceError(
         f"{path} is {format_kind(kind)}, unlike most images of {label} ({format_kind(common)}); convert it to that, or "
         "leave it out."
@@ -311,7 +313,7 @@ def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
 
 
 def _commonest(sorts: Sequence[KindCount]) -> Kind:
-    """Return the commonest kind of the commonest dtype; of `sorts`, the commonest come first."""
+    """Return the most common kind of the most common dtype; `sorts` begin with the most common kinds."""
     dtypes: Counter[object] = Counter()
     for kind, files, _ in sorts:
         dtypes[kind[1]] += files
@@ -324,31 +326,31 @@ def _spread(n: int) -> Sequence[int]:
 
 
 def take_census(files: Listing, table: Mapping[str, Array] | None, listener: Listener) -> Census:
-    """Decode every file once, some at a time; what a table says of files that have not changed since is taken over.
+    """Decode every file once, several at a time; entries of a stored table are copied for unchanged files.
 
-    An image of more than twice the bytes of the largest whose header is looked at first is not decoded, and counts as
-    bad: several are in memory at a time.
+    An image of more than twice the bytes of the largest in the first headers is not decoded, and counts as bad: several
+    are in memory at a time.
     """
     census = Census.unseen(files)
     if table is not None:
         census.take_over(table)
-    left = np.flatnonzero(census.numbers == _UNSEEN)
-    census.fresh = bool(len(left))
+    unseen = np.flatnonzero(census.numbers == _UNSEEN)
+    census.fresh = bool(len(unseen))
     if not census.fresh:
         return census
     usual = max(_header_bytes(files.path(at)) for at in _spread(len(files)))
     decode = partial(_decoded, reading=files.reading, most=2 * usual or _LARGE)
-    with reported(listener, PassStarted("checking files", 1, 1, len(left), _size(files, left))):
-        for start in range(0, len(left), _AT_A_TIME):
+    with reported(listener, PassStarted("checking files", 1, 1, len(unseen), _size(files, unseen))):
+        for start in range(0, len(unseen), _AT_A_TIME):
             safe_point()
-            some = left[start : start + _AT_A_TIME]
-            census.enter(some.tolist(), _each(files, some.tolist(), decode, usual))
-            listener(BlockDone(len(some), _size(files, some)))
+            batch = unseen[start : start + _AT_A_TIME]
+            census.enter(batch.tolist(), _each(files, batch.tolist(), decode, usual))
+            listener(BlockDone(len(batch), _size(files, batch)))
     return census
 
 
 def _decoded(path: str, reading: TagRules, most: int) -> Kind | str:
-    """Decode a file; return its kind, or what is wrong with it."""
+    """Decode a file; return its kind, or the reason why it is bad."""
 
     def check(kind: Kind) -> None:
         if kind_bytes(kind) > most:
@@ -365,7 +367,7 @@ def _decoded(path: str, reading: TagRules, most: int) -> Kind | str:
 
 
 def _header_bytes(path: str) -> int:
-    """Bytes of an image by its header; 0 where that cannot be read."""
+    """Return the bytes of an image by its header; 0 if that cannot be read."""
     try:
         return kind_bytes(read_header(path)[0])
     except SourceError:
@@ -377,7 +379,7 @@ def _size(files: Listing, which: Array) -> int:
 
 
 def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
-    """Say in the log that files were left out: a line for all at level warning, one for each at level info."""
+    """Log the files that were left out: one line for all at level warning, one for each at level info."""
     if skipped:
         shown = without_secrets(label)
         _log.warning("left out %d of the %d files of %s, %s first.", len(skipped), count, shown, skipped[0].path)

@@ -1,4 +1,4 @@
-"""One image file: its header, and its pixels, whatever its format."""
+"""Reading of one image file of any format: its header, and its pixels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def read_header(path: str, reading: TagRules = TagRules()) -> tuple[Kind, Georeference | None]:  # noqa: B008 - frozen
-    """Return shape and dtype of an image, and where it lies if it says so."""
+    """Return shape and dtype of an image, and its georeference, if it has one."""
     with _opened(path, reading) as picture:
         return (picture.shape, picture.dtype), picture.place
 
@@ -45,7 +45,7 @@ def read_picture(
 ) -> Array:
     """Decode an image, shape (height, width[, channels]).
 
-    Before memory is allocated, `check` sees shape and dtype, and `check_place` where the image lies.
+    Before memory is allocated, `check` is called with shape and dtype, and `check_place` with the georeference.
     """
     with _opened(path, reading) as picture:
         if check is not None:
@@ -62,7 +62,7 @@ def read_picture(
 
 
 def holds_several(path: str) -> bool:
-    """Return whether a file is a TIFF stack or a FITS cube; one that cannot be read will say so when it is."""
+    """Return whether a file is a TIFF stack or a FITS cube; a file that cannot be read is reported when it is read."""
     kind = ending(path)
     try:
         if kind in STACKS:
@@ -73,7 +73,7 @@ def holds_several(path: str) -> bool:
 
 
 def format_kind(kind: Kind) -> str:
-    """Write a kind of image as people say it, e.g. ``"112 x 92 uint8"``."""
+    """Return a kind of image as text, e.g. ``"112 x 92 uint8"``."""
     return f"{format_shape(kind[0])} {kind[1]}"
 
 
@@ -86,7 +86,7 @@ def _opened(path: str, reading: TagRules) -> Iterator[OpenedImage]:
 @contextmanager
 def _as_stored(path: str, reading: TagRules) -> Iterator[OpenedImage]:
     try:
-        # Closed by the with below; errors of opening are told apart.
+        # Closed by the with below; only errors of opening it are caught here.
         file: IO[bytes] = io.BytesIO(remote.fetch(path)) if remote.is_url(path) else open_regular(path)
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check that it is there.") from error

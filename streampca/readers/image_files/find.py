@@ -1,4 +1,4 @@
-"""Finds the image files that a folder, a glob or a list stands for."""
+"""Search for the image files of a folder, a glob or a list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTENSIONS = frozenset(
         ".webp", ".avif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".fits", ".fit", ".fts", ".fz",
     )
 )  # fmt: skip
-# Endings of images that nothing here decodes: never left out without a word, for they may be half of a collection.
+# Endings of images that nothing here decodes: never left out silently, as they can be half of a collection.
 UNREAD = frozenset(
     (
         ".heic", ".heif", ".hif", ".jxl", ".jxr", ".wdp", ".dcm", ".psd", ".tga", ".exr", ".hdr", ".dng", ".nef",
@@ -32,19 +32,19 @@ UNREAD = frozenset(
     )
 )  # fmt: skip
 IMAGES = EXTENSIONS | UNREAD
-# Of these, files that may hold several images.
+# Endings among these of files that can hold several images.
 STACKS, CUBES = frozenset((".tif", ".tiff")), frozenset((".fits", ".fit", ".fts", ".fz"))
 # Endings of files that hold many samples each.
 MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".mat", ".zarr"))
-_LOOKED_AT, _NAMED = 100, 4  # files of a folder without images that are looked at, and IDX files that are named
+_LOOKED_AT, _NAMED = 100, 4  # files of a folder without images that are examined, and IDX files that an error names
 
 
 def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
     """Find the image files of a source.
 
-    A folder is searched to the bottom, and so are the folders that a glob matches; both give files in natural order
-    (s2 before s10). A list keeps its own order; folders in it are searched. With `skip`, files of a list that do not
-    exist are listed too, to be left out when they are opened.
+    A folder is searched recursively, and so are the folders that a glob matches; both give files in natural order (s2
+    before s10). A list keeps its own order; folders in it are searched. With `skip`, files of a list that do not exist
+    are listed, too, and left out when they are opened.
     """
     if isinstance(source, str):
         if remote.is_url(source):
@@ -60,20 +60,20 @@ def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
 
 
 def _behind(url: str, skip: bool) -> list[str]:
-    """Images that a URL stands for: itself, what a glob matches, or what its server lists below it."""
+    """Return the images of a URL: itself, the matches of a glob, or the files that its server lists below it."""
     if ending(url) in IMAGES and not remote.is_pattern(url):
         return [url]
-    found = remote.matching(url)
-    _check_kinds(url, Counter(map(ending, found)), skip)
-    return [path for path in found if ending(path) in IMAGES]
+    paths = remote.matching(url)
+    _check_kinds(url, Counter(map(ending, paths)), skip)
+    return [path for path in paths if ending(path) in IMAGES]
 
 
 def _listed(item: str, skip: bool) -> Iterable[str]:
     if remote.is_url(item):
         return sorted(_behind(item, skip), key=natural)
     if os.path.isdir(item):
-        found = _Search(item).listing(skip)
-        return map(found.path, range(len(found)))
+        listing = _Search(item).listing(skip)
+        return map(listing.path, range(len(listing)))
     if not skip and not os.path.isfile(item):
         raise SourceError(
             f"{item} does not exist or is not a file; take it off the list, or leave out such files by "
@@ -87,7 +87,7 @@ def _matching(pattern: str, skip: bool) -> list[str]:
     files = [path for path in matches if os.path.isfile(path)]
     images = [path for path in files if ending(path) in IMAGES]
     kinds = Counter(map(ending, files))
-    # With ** the files of a matching folder match by themselves.
+    # With ** the files of a matching folder are matches already.
     if not images or "**" not in pattern:
         for folder in filter(os.path.isdir, matches):
             search = _Search(folder)
@@ -101,15 +101,15 @@ def has_images(folder: str) -> bool:
     """Return whether there is an image file below a folder; Zarr stores are not searched."""
     try:
         return any(True for _ in _Search(folder))
-    except SourceError:  # a folder cannot be listed, which is said where its images are opened
+    except SourceError:  # a folder that cannot be listed is reported when its images are opened
         return True
 
 
 def _check_kinds(source: str, kinds: Counter[str], skip: bool) -> None:
-    """Refuse files, so many of each ending, without images, or of which a part would be left out without a word."""
+    """Refuse files, counted by ending, that hold no images, or of which some would be left out silently."""
     images, unread, arrays, others = (
-        Counter({kind: count for kind, count in kinds.items() if count and kind in those})
-        for those in (EXTENSIONS, UNREAD, MANY, kinds.keys() - IMAGES)
+        Counter({kind: count for kind, count in kinds.items() if count and kind in endings})
+        for endings in (EXTENSIONS, UNREAD, MANY, kinds.keys() - IMAGES)
     )
     if not images and not unread:
         raise _no_images(source, others)
@@ -128,12 +128,12 @@ def _check_kinds(source: str, kinds: Counter[str], skip: bool) -> None:
 
 
 class _Search:
-    """Image files below a folder, links followed, hidden ones left out: names below it, in natural order.
+    """Names of the image files below a folder, in natural order; links are followed, hidden files left out.
 
     Attributes
     ----------
     kinds : Counter of str
-        Files of each ending, as far as the search went.
+        Number of files of each ending that the search has seen so far.
     """
 
     def __init__(self, top: str) -> None:
@@ -155,14 +155,14 @@ class _Search:
                 yield path
 
     def listing(self, skip: bool) -> Listing:
-        """Return the files found; refuse none, or files that do not make one collection."""
+        """Return the image files; refuse a folder without any, or files that do not make one collection."""
         names = FileNames(self)
         _check_kinds(self.top, self.kinds, skip)
         folders = ListedFolders(self.top, FileNames(self._folders), np.array(self._times, np.int64))
         return Listing(self.top, names, states_of(self.top, names), folders)
 
     def _entries(self, folder: str) -> list[str]:
-        """Image files of a folder, and its folders, which end in a separator; the last in natural order first."""
+        """Return image files and folders in a folder, folders with a separator at the end, in reverse natural order."""
         here = os.path.join(self.top, folder)
         try:
             state = os.stat(here)
@@ -171,28 +171,28 @@ class _Search:
             self._seen.add((state.st_dev, state.st_ino))
             self._folders.append(folder)
             self._times.append(settled(state.st_mtime_ns))
-            with os.scandir(here) as found:
-                names = [name for entry in found if (name := self._taken(entry))]
+            with os.scandir(here) as scan:
+                names = [name for entry in scan if (name := self._entry_name(entry))]
         except OSError as error:
             raise SourceError(f"{here} cannot be listed: {error.strerror}; check its permissions.") from error
         names.sort(key=lambda name: natural_name(os.fsencode(name.removesuffix(os.sep))), reverse=True)
         return [folder + name for name in names]
 
-    def _taken(self, entry: os.DirEntry[str]) -> str:
-        """Name of an image file, or of a folder, which ends in a separator; nothing for what is neither."""
+    def _entry_name(self, entry: os.DirEntry[str]) -> str:
+        """Return the name of an image file, or of a folder with a separator at its end; empty for any other entry."""
         kind = ending(entry.name)
         if entry.name.startswith("."):
             return ""
-        if entry.is_dir() and kind != ".zarr":  # a store is like a file, of which no part is an image
+        if entry.is_dir() and kind != ".zarr":  # a Zarr store counts as a file: no part of it is an image
             return entry.name + os.sep
-        # A link to nothing was meant as a sample; what is neither file nor folder (a pipe, a socket) was not.
+        # A broken link was meant as a sample; entries that are neither files nor folders (pipes, sockets) were not.
         there = entry.is_file() or entry.is_dir() or (kind in IMAGES and entry.is_symlink())
         self.kinds[kind] += there
         return entry.name if there and kind in IMAGES else ""
 
 
 def ending(path: str) -> str:
-    """Return the ending that names a file's format, in small letters; ``.gz`` after it says that it is packed."""
+    """Return the extension of a file's format in lower case, without a ``.gz`` after it."""
     return os.path.splitext(remote.without_query(path).lower().removesuffix(".gz"))[1]
 
 
@@ -201,13 +201,13 @@ def _counted(extensions: Counter[str]) -> str:
 
 
 def _idx_files(folder: str) -> list[str]:
-    """Names of the first IDX files of a folder: no ending tells them."""
+    """Return the names of the first IDX files of a folder, which have no extension of their own."""
     names = sorted(os.listdir(folder), key=natural)[:_LOOKED_AT] if os.path.isdir(folder) else []
     return list(islice((name for name in names if is_idx(os.path.join(folder, name))), _NAMED))
 
 
 def _no_images(source: str, others: Counter[str]) -> SourceError:
-    known = ", ".join(sorted(EXTENSIONS))
+    extensions = ", ".join(sorted(EXTENSIONS))
     literal = source.replace("[", "[[]")
     if not others.total() and not os.path.exists(source) and any(glob.iglob(literal, recursive=True)):
         return SourceError(
@@ -220,12 +220,12 @@ def _no_images(source: str, others: Counter[str]) -> SourceError:
             f"labels; give one of them, such as {os.path.join(source, arrays[0])}."
         )
     if not others.total():
-        return SourceError(f"{source} matches no files; give a folder or glob of image files ({known}).")
+        return SourceError(f"{source} matches no files; give a folder or glob of image files ({extensions}).")
     zarr = (
         " A Zarr store has zarr.json or .zarray in its folder; this one was not written."
         if ".zarr" in source
         else " Images whose names end otherwise are known by their content in a list: @list.txt, or a list of paths."
     )
     return SourceError(
-        f"{source} holds no images; the extensions found are {_counted(others)} and images have {known}.{zarr}"
+        f"{source} holds no images; the extensions found are {_counted(others)} and images have {extensions}.{zarr}"
     )

@@ -16,11 +16,11 @@ from ...errors import SourceError
 from ..collection import Array
 from .opened_image import OpenedImage, check_size, check_stored
 
-# How files begin: boxes, or the codestream alone.
+# First bytes of files: boxes, or the codestream alone.
 JPEG_2000 = (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")
 _SIZ = b"\xff\x4f\xff\x51"
 _SIZES = struct.Struct(">4xIIII16xH")  # after the marker: length, capabilities, sizes, offsets, tiles, components
-# Boxes of metadata, colour profiles among them, stand before the codestream.
+# Bytes in which the codestream must begin, after boxes of metadata such as colour profiles.
 _LONGEST_HEADER = 2**22
 
 
@@ -32,7 +32,7 @@ def open_jpeg_2000(file: IO[bytes], path: str) -> OpenedImage:
         raise SourceError(f"{path} is a JPEG 2000 file without an image; it is damaged, copy it again.")
     at += len(_SIZ)
     right, bottom, left, top, channels = _SIZES.unpack_from(start, at)
-    components = [start[at + _SIZES.size + 3 * each :][:3] for each in range(channels)]
+    components = [start[at + _SIZES.size + 3 * channel :][:3] for channel in range(channels)]
     depths = {(component[0] & 0x7F) + 1 for component in components}
     if len(set(components)) > 1 or max(depths) > 16 or channels > 4 or components[0][1:] != b"\1\1":
         raise SourceError(

@@ -1,8 +1,7 @@
-"""The table of files: names, sizes and times of any number of them, kept in a file where asked.
+"""Table of files with their names, sizes and times, which can be stored.
 
-Listing a million files takes seconds from memory and minutes from a network's disk. A listing that was kept is used
-again while every folder's time of change is what it was: files are added to, renamed in and taken from a folder by
-changing it.
+Listing a million files takes seconds from memory and minutes from a network disk. A stored listing is used again while
+the time of change of every folder is the same, as adding, renaming and removing files changes it.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from .names import FileNames
 
 _FORMAT = "streampca listing 1"
 
-# A folder that changed so shortly before it was listed may change again within its time's resolution (FAT's is 2 s),
-# and its time would not tell.
+# A folder that changed within this time before it was listed can change again without a new time of change, whose
+# resolution is limited (2 s on FAT).
 _SETTLED_NS = 2 * 10**9
 
 _MOST_INODE, _UNKNOWN = 2**63 - 1, -1
 
 
 class ListedFolders(NamedTuple):
-    """Folders that were listed: the topmost, their names below it, and when each last changed (ns, 0: unknown)."""
+    """Listed folders: the topmost one, names below it, and the time of each one's last change (ns, 0: unknown)."""
 
     top: str
     names: FileNames
     times: Array
 
     def unchanged(self) -> bool:
-        """Return whether each is there and has not changed."""
+        """Return whether every folder exists and has not changed."""
         try:
             return all(
                 os.stat(os.path.join(self.top, name)).st_mtime_ns == time
@@ -60,9 +59,9 @@ class Listing:
     Attributes
     ----------
     again : callable or None
-        Finds the files of the same source as they are now; set by who found these, where they are all there is.
+        Function that finds the current files of the same source; set by the caller if these are all of them.
     reading : TagRules
-        How they are read.
+        Rules for the tags of the files.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Listing:
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> Listing:
-        """Hold paths as their common folder, where they are written as below one, and names below it."""
+        """Return the listing of paths, as their common folder, if they are written with one, and names below it."""
         if any(map(remote.is_url, paths)):
             root = remote.common_folder(paths)
         else:
@@ -92,24 +91,24 @@ class Listing:
         return len(self.names)
 
     def path(self, index: int) -> str:
-        """Path of one file."""
+        """Return the path of one file."""
         return os.path.join(self.root, self.names[index])
 
     def unnamed(self, source: str) -> Iterator[str]:
-        """Paths of the files where the text a collection has for its source names none: it was a list."""
+        """Yield the paths of the files if `source` is not a path or glob, because it was a list."""
         if not os.path.exists(source) and not glob.has_magic(source):
             yield from map(self.path, range(len(self)))
 
     @property
     def states(self) -> Array:
-        """Sizes and times of change, int64, shape (2, n), as they were when this was opened or first asked."""
+        """Sizes and times of change, int64, shape (2, n), at the time of opening or of the first access."""
         return self._asked[:2]
 
     @property
     def identities(self) -> Array:
-        """Devices and inodes, int64, shape (2, n), which all paths of one file share; -1 for what is not there.
+        """Devices and inodes, int64, shape (2, n), which all paths of one file share; -1 for a missing file.
 
-        Behind URLs a file is told from others by its URL alone.
+        Files behind URLs are identified by their URL alone.
         """
         if len(self) and remote.is_url(self.path(0)):
             return np.array([(0, hash(name)) for name in self.names], np.int64).T
@@ -122,7 +121,7 @@ class Listing:
         return self._known
 
     def repeats(self) -> dict[int, int]:
-        """Return the places of files that stand at an earlier place, too, by the same path or another, with that."""
+        """Return the index of each file that occurs earlier, under the same path or another, with the earlier index."""
         devices, inodes = self.identities
         order = np.lexsort((inodes, devices))  # stable: the first of each comes first
         same = (np.diff(devices[order]) == 0) & (np.diff(inodes[order]) == 0) & (inodes[order][1:] != _UNKNOWN)
@@ -130,29 +129,29 @@ class Listing:
         again = np.flatnonzero(np.append(False, same))
         return dict(sorted(zip(order[again].tolist(), order[first[again]].tolist(), strict=True)))
 
-    def taken(self, places: Array) -> Listing:
-        """Only the files at some ascending places; itself where these are all."""
+    def select(self, places: Array) -> Listing:
+        """Return the files at some ascending indices; the listing itself if these are all."""
         if len(places) == len(self):
             return self
-        kept = np.zeros(len(self), np.bool_)
-        kept[places] = True
-        some = Listing(self.root, self.names.taken(kept), None if self._known is None else self._known[:, kept])
-        some.reading = self.reading
-        return some
+        mask = np.zeros(len(self), np.bool_)
+        mask[places] = True
+        listing = Listing(self.root, self.names.select(mask), None if self._known is None else self._known[:, mask])
+        listing.reading = self.reading
+        return listing
 
     def first(self, count: int) -> Listing:
-        """Only the first files, whatever is added behind them."""
-        some = Listing(self.root, self.names.taken(np.arange(len(self)) < count))
-        some.reading = self.reading
-        return some
+        """Return the first files, unaffected by files added after them."""
+        listing = Listing(self.root, self.names.select(np.arange(len(self)) < count))
+        listing.reading = self.reading
+        return listing
 
     def settled(self, seconds: float) -> int:
-        """Return how many files are complete: all but the last one, and that too where it is older than so long."""
+        """Return the number of complete files: all but the last, and also that one if it is older than `seconds`."""
         changed = os.stat(self.path(len(self) - 1)).st_mtime_ns
         return len(self) if changed <= time.time_ns() - seconds * 1e9 else len(self) - 1
 
     def groups(self, *, now: bool = False) -> list[State]:
-        """Return states of runs of files: names, sizes and times, and how they are read; see `Collection.states`."""
+        """Return states of runs of files: names, sizes, times, and rules for tags; see `Collection.states`."""
         if now:
             return self.current()._grouped(group_size(len(self)))
         if self._groups is None:
@@ -160,31 +159,31 @@ class Listing:
         return self._groups
 
     def current(self) -> Listing:
-        """Return the files that there are now, where folders have changed since, with their states of now."""
+        """Return the listing with current states, searched again if folders have changed since."""
         unchanged = self.folders is not None and self.folders.unchanged()
-        found = Listing(self.root, self.names) if self.again is None or unchanged else self.again()
-        found.reading = self.reading
-        return found
+        listing = Listing(self.root, self.names) if self.again is None or unchanged else self.again()
+        listing.reading = self.reading
+        return listing
 
     def _grouped(self, size: int) -> list[State]:
-        found, n, (text, ends) = [], len(self), self.names.held
+        groups, n, (text, ends) = [], len(self), self.names.held
         for start in range(0, n, size):
             stop = min(start + size, n)
             cuts = ends[start : stop + 1]
             names = text[cuts[0] : cuts[-1]], cuts - cuts[0]
             state = _digest(*names, self.states[:, start:stop], np.array(self.reading))
-            found.append(State(start, span_of(self.path(start), self.path(stop - 1)), state))
-        return found
+            groups.append(State(start, span_of(self.path(start), self.path(stop - 1)), state))
+        return groups
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was found is for the process that opened it; whoever needs more asks the system again.
+        # States belong to the process that opened the listing; another one asks the system again.
         return self.__dict__ | {"_known": None, "folders": None}
 
 
 def states_of(root: str, names: FileNames) -> Array:
-    """Sizes in bytes, times of last change in nanoseconds, devices and inodes, shape (4, n); -1 for what is not there.
+    """Return sizes in bytes, times of last change in ns, devices and inodes, shape (4, n); -1 for a missing file.
 
-    Behind URLs there are the first two, shape (2, n).
+    For URLs only the first two are returned, shape (2, n).
     """
     paths = (os.path.join(root, name) for name in names)
     if len(names) and remote.is_url(os.path.join(root, names[0])):
@@ -193,7 +192,7 @@ def states_of(root: str, names: FileNames) -> Array:
     for path in paths:
         try:
             state = os.stat(path)
-            # Some file systems number files by all of 64 bits, and some, by no number but 0, not at all.
+            # Some file systems use all 64 bits for the inode, and some give every file the inode 0.
             inode = state.st_ino & _MOST_INODE or _UNKNOWN
             states.extend((state.st_size, state.st_mtime_ns, state.st_dev & _MOST_INODE, inode))
         except OSError:
@@ -202,14 +201,14 @@ def states_of(root: str, names: FileNames) -> Array:
 
 
 def settled(time_ns: int) -> int:
-    """Return a folder's time of change, or 0 if it is too young to tell a later change by."""
+    """Return a folder's time of change, or 0 if it is too recent to detect a later change."""
     return time_ns if time_ns < time.time_ns() - _SETTLED_NS else 0
 
 
 def listing_in(table: Mapping[str, Array], folder: str) -> Listing | None:
-    """Return the listing of a folder that a table holds, if the table is of this folder and it has not changed.
+    """Return the listing of a folder from a table, if the table is for this folder and it has not changed.
 
-    Sizes and times are not those of the table: they change without the folder's changing.
+    Sizes and times of files are not taken from the table: they can change while the folder does not.
     """
     names = FileNames.of(table["folder_text"], table["folder_ends"])
     folders = ListedFolders(folder, names, table["folder_times"])
@@ -219,11 +218,11 @@ def listing_in(table: Mapping[str, Array], folder: str) -> Listing | None:
 
 
 def read_table(path: str) -> dict[str, Array] | None:
-    """Read a table; None where there is none."""
+    """Read a table; None if the file does not exist."""
     if not os.path.lexists(path):
         return None
     try:
-        # Opened here: numpy leaves what it opened open where it is no whole archive.
+        # Opened here, as numpy would leave a file open that is not a whole archive.
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             table = {name: archive[name] for name in archive.files}
         if str(table["format"]) == _FORMAT:  # whole, by the archive's checksums
@@ -234,7 +233,7 @@ def read_table(path: str) -> dict[str, Array] | None:
 
 
 def write_table(path: str, listing: Listing, **more: Array) -> None:
-    """Write a listing and more arrays about its files to a table: whole, or not at all."""
+    """Write a listing and more arrays about its files to a table, atomically."""
     folders = listing.folders or ListedFolders("", FileNames(()), np.empty(0, np.int64))
     _check_outside(path, listing)
     text, ends = listing.names.held
@@ -244,7 +243,7 @@ def write_table(path: str, listing: Listing, **more: Array) -> None:
         "text": text, "ends": ends, "states": listing.states,
         "folder_text": folder_text, "folder_ends": folder_ends, "folder_times": folders.times, **more,
     }  # fmt: skip
-    # Not as other outputs are staged: several runs may write one table at the same time.
+    # Not staged like other outputs, as several runs can write one table at the same time.
     partial = f"{path}.{uuid.uuid4().hex[:8]}.streampca-partial"
     try:
         os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
@@ -254,7 +253,7 @@ def write_table(path: str, listing: Listing, **more: Array) -> None:
     except OSError as error:
         raise OutputError(f"{path} could not be written: {error.strerror}; give listing another path.") from error
     finally:
-        with contextlib.suppress(OSError):  # it is gone where it took its place
+        with contextlib.suppress(OSError):  # after success the partial file no longer exists
             os.unlink(partial)
 
 
@@ -271,7 +270,7 @@ def _check_outside(path: str, listing: Listing) -> None:
 
 
 def _digest(*arrays: Array) -> str:
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for values in arrays:
-        found.update(np.ascontiguousarray(values).data)
-    return found.hexdigest()[:16]
+        hasher.update(np.ascontiguousarray(values).data)
+    return hasher.hexdigest()[:16]

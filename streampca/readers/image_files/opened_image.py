@@ -1,7 +1,7 @@
-"""An image file as the readers of each format hand it over, and the two guards they share.
+"""An image file as returned by the readers of formats, and the guards that they share.
 
-Decoders meet broken files with any error, warnings, log lines, or by asking for all memory; past these guards there is
-one line that names the file.
+Decoders respond to broken files with any error, warnings, log lines, or by allocating all memory; the guards turn all
+of these into one line that names the file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..collection import Array
 from ..silence_decoders import quiet
 from ..stored.files import size_of
 
-# No common codec packs real pixels tighter: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an
-# empty picture about as much. Small pictures may claim what they like.
+# Largest plausible ratio of compression: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an
+# empty picture about as much. Small pictures are not checked.
 _MOST_PACKED = 1500
 _SMALL = 16 * MIB
 
 
 class OpenedImage(NamedTuple):
-    """An opened image file: `load` decodes it as stored, `orientation` is its tag's value, `place` where it lies."""
+    """An opened image file: `load` decodes it as stored, `orientation` is its tag's value, `place` its georeference."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -60,7 +60,7 @@ def check_stored(file: IO[bytes], path: str, shape: tuple[int, ...], dtype: np.d
 
 @contextmanager
 def decoding(path: str) -> Iterator[None]:
-    """Turn whatever a decoder raises into one line that names the file."""
+    """Turn any error of a decoder into one line that names the file."""
     try:
         with quiet():
             yield

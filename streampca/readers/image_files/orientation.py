@@ -1,4 +1,4 @@
-"""Orientation tags: which way up and around an image is stored (Exif 2.32 and TIFF 6.0, tag 274)."""
+"""Orientation tags, which give the rotation and reflection of a stored image (Exif 2.32 and TIFF 6.0, tag 274)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .opened_image import OpenedImage
 
 TAG = 274
 
-# Each turns an image as it is stored into the image that is meant; 1 is stored as meant.
+# Functions that turn a stored image upright, by the tag's value; 1 is upright already.
 _TURNS: dict[int, Callable[[Array], Array]] = {
     2: lambda image: image[:, ::-1],
     3: lambda image: image[::-1, ::-1],
@@ -26,17 +26,17 @@ _TURNS: dict[int, Callable[[Array], Array]] = {
 }
 _SIDEWAYS = frozenset((5, 6, 7, 8))
 
-# Under these names Pillow keeps what of a file may hold the tag.
+# Keys under which Pillow keeps the metadata that can contain the tag.
 _SAYING = frozenset(("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"))
 
 _CHUNK = struct.Struct(">I4s")
 _TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
-# Keywords of the texts of a PNG file that may hold the tag.
+# Keywords of the texts of a PNG file that can contain the tag.
 _TELLING = (b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
 def upright(picture: OpenedImage) -> OpenedImage:
-    """Return an image turned as its orientation says; a view of the image as stored when it is decoded."""
+    """Return an image turned by its orientation tag; decoding it gives a view of the stored image."""
     turn = _TURNS.get(picture.orientation)
     if turn is None:
         return picture
@@ -46,19 +46,19 @@ def upright(picture: OpenedImage) -> OpenedImage:
 
 
 def orientation_of(image: Any) -> int:
-    """Return the orientation of an image that Pillow opened, from Exif or XMP; 1 where there is none."""
-    if not _SAYING & image.info.keys():  # asking takes a tenth of the time that a small JPEG does
+    """Return the orientation of an image that Pillow opened, from Exif or XMP; 1 without a tag."""
+    if not _SAYING & image.info.keys():  # reading the tag takes a tenth of the time of a small JPEG
         return 1
     try:
         return int(image.getexif().get(TAG, 1))
-    except Exception:  # whatever Exif data that are damaged raise; no viewer turns such an image
+    except Exception:  # damaged Exif data can raise any error; viewers do not turn such an image
         return 1
 
 
 def png_orientation(file: IO[bytes], path: str) -> int:
-    """Return the orientation of a PNG file; chunks that may tell it can stand before or after the pixels.
+    """Return the orientation of a PNG file, whose chunks of metadata can come before or after the pixels.
 
-    Pillow, which decodes the pixels to get at the chunks after them, is asked only where there are such chunks.
+    Pillow, which decodes the pixels to reach the chunks after them, is called only if such chunks exist.
     """
     file.seek(8)
     while len(start := file.read(_CHUNK.size)) == _CHUNK.size:

@@ -1,7 +1,7 @@
 """PNG, JPEG, BMP, GIF, WebP and AVIF files, decoded by Pillow.
 
 Its format classes are called directly: `PIL.Image.open` tries every plugin and warns of large images by a limit of its
-own, where `opened_image.check_size` compares with what the file can hold.
+own, whereas `opened_image.check_size` compares an image's size with its file's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BANDS = {"1": (), "L": (), "I": (), "F": (), "I;16": (), "I;16L": (), "I;16B": 
 }
 _DTYPES = {"I": "i4", "F": "f4"} | dict.fromkeys(("I;16", "I;16L", "I;16B", "I;16N"), "u2")
 
-# Bytes and where they stand: of containers, what is inside stands behind the first eight or more.
+# Magic numbers and their offsets; in containers, the format inside is named after the first eight bytes or more.
 _OTHER_FORMATS = {
     (0, b"\x89HDF"): "HDF5, an array of images: give it alone",
     (0, b"CDF"): "NetCDF, an array of images: give it alone",
@@ -55,12 +55,12 @@ _OTHER_FORMATS = {
     (0, b"v/1\x01"): "OpenEXR: save it as TIFF of float32",
     (0, b"%PDF"): "PDF: save its pages as PNG",
 }
-_START = 1024  # bytes, among which are those above
+_START = 1024  # bytes at the start of a file, which contain the magic numbers above
 _TABLES = (".csv", ".tsv", ".parquet")
 
 
 def open_bitmap(file: IO[bytes], path: str) -> OpenedImage:
-    """Open a file of one of these formats, told by its first bytes; the file stays open until it is decoded."""
+    """Open a file of one of these formats by its first bytes; the file stays open until it is decoded."""
     start = file.read(_START)
     file.seek(0)
     open_format = _format_of(start, path)
@@ -75,21 +75,21 @@ def open_bitmap(file: IO[bytes], path: str) -> OpenedImage:
         )
     picture = _paletted(image) if image.mode == "P" else _valued(image, path)
     check_size(path, picture.shape, picture.dtype)
-    # Of PNG, Pillow would decode the pixels to look at what comes after them.
+    # For PNG, Pillow would decode the pixels to reach the chunks after them.
     return picture if image.format == "PNG" else picture._replace(orientation=orientation_of(image))
 
 
 def _format_of(start: bytes, path: str) -> Callable[..., Any] | None:
-    """Return Pillow's class for a file that begins so; None where it is of another format."""
+    """Return Pillow's class for a file by its first bytes; None for another format."""
     if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
         return WebPImagePlugin.WebPImageFile
     if start[4:8] == b"ftyp" and start[8:12] in (b"avif", b"avis"):
         return _avif(start, path)
-    return next((found for magic, found in _FORMATS.items() if start.startswith(magic)), None)
+    return next((open_format for magic, open_format in _FORMATS.items() if start.startswith(magic)), None)
 
 
 def _avif(start: bytes, path: str) -> Callable[..., Any]:
-    """Return Pillow's class for AVIF, which there is from Pillow 11.3 on and reads 8 bits."""
+    """Return Pillow's class for AVIF, which exists from Pillow 11.3 on and reads 8 bits."""
     # The box "pixi" counts the channels and gives each one's bits (ISO/IEC 23008-12, 6.5.6).
     pixels = start.find(b"pixi")
     if pixels > 0 and max(start[pixels + 9 :][: start[pixels + 8]], default=8) > 8:
@@ -102,7 +102,7 @@ def _avif(start: bytes, path: str) -> Callable[..., Any]:
 
 
 def _guess(start: bytes, path: str) -> str:
-    """Say what a file is that no image begins as, and what to do."""
+    """Return the likely format of a file that is not an image, and a remedy, for an error."""
     if not start:
         return "is not of a known format: it is empty (0 bytes); copy or save it again"
     for (place, magic), text in _OTHER_FORMATS.items():
@@ -110,11 +110,11 @@ def _guess(start: bytes, path: str) -> str:
             return f"cannot be read as an image: it is {text}"
     if path.lower().endswith(_TABLES):
         return "is a table: scores are read from .zarr or .npy, and images from paths in table.csv:column"
-    known = (
+    formats = (
         "npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, JPEG 2000, TIFF, BMP, GIF, WebP, AVIF, PBM, PGM and PPM"
     )
     return (
-        f"is not of a known format: it begins like none of {known}; save it as one of them; paths in a list are "
+        f"is not of a known format: it begins like none of {formats}; save it as one of them; paths in a list are "
         "@list.txt or table.csv:column"
     )
 
@@ -144,7 +144,7 @@ def _deep_png(path: str) -> Array:
 
 
 def _paletted(image: Any) -> OpenedImage:
-    """Describe an image of palette entries: grey where every entry is, with alpha where one is transparent."""
+    """Describe an image of palette entries: grey if every entry is grey, with alpha if one is transparent."""
     layout, data = image.palette.getdata()
     entries = Image.frombytes("P", (256, 1), bytes(range(256)))
     entries.putpalette(data, layout)

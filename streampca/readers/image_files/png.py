@@ -1,7 +1,7 @@
 """PNG files of plain pixels, decoded by libpng in one call that lets other threads run.
 
-Of 96 x 96 pixels, Pillow takes 1.7 times as long, much of it in Python, where threads wait for each other. It keeps
-those with a palette, transparency, frames or interlacing. The format is that of
+For 96 x 96 pixels, Pillow takes 1.7 times as long, much of it in Python, where threads wait for each other. Files with
+a palette, transparency, frames or interlacing are left to Pillow. The format is described in
 https://www.w3.org/TR/png-3/.
 """
 
@@ -20,10 +20,10 @@ from .orientation import png_orientation
 from .pillow import open_bitmap
 
 _HEADER = struct.Struct(">8x4x4sIIBBBBB4x")  # after the signature and a length: IHDR, and its checksum
-_AT_ONCE = 2**16  # bytes up to which a file is read whole
+_AT_ONCE = 2**16  # largest file in bytes that is read whole
 _CHUNK = struct.Struct(">I4s")
 _CHANNELS: dict[int, tuple[int, ...]] = {0: (), 2: (3,), 4: (2,), 6: (4,)}  # by colour type
-# What may come before the pixels and says nothing that changes them.
+# Chunks before the pixels that do not affect their values.
 _IDLE = frozenset((b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME", b"tEXt", b"zTXt", b"iTXt", b"iCCP", b"eXIf"))
 
 
@@ -31,7 +31,7 @@ def open_png(file: IO[bytes], path: str) -> OpenedImage:
     """Open a PNG file, which stays open until it is decoded."""
     start = file.read(_AT_ONCE)
     if len(start) < _AT_ONCE:
-        file = io.BytesIO(start)  # fewer system calls than going from chunk to chunk, and then reading all
+        file = io.BytesIO(start)  # fewer system calls than seeking from chunk to chunk, and then reading all
     file.seek(0)
     plain = _plain_picture(file, path)
     orientation = png_orientation(file, path)
@@ -40,7 +40,7 @@ def open_png(file: IO[bytes], path: str) -> OpenedImage:
 
 
 def _plain_picture(file: IO[bytes], path: str) -> OpenedImage | None:
-    """The picture, if nothing but its size and depth says what its pixels are."""
+    """Return the picture if size and depth alone determine its pixels, else None."""
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
@@ -57,7 +57,7 @@ def _plain_picture(file: IO[bytes], path: str) -> OpenedImage | None:
 
 
 def _next_chunk(file: IO[bytes]) -> bytes:
-    """Name of the next chunk, which is skipped unless the pixels begin there; nothing at the end of the file."""
+    """Return the name of the next chunk, and skip it if it does not affect pixels; empty at the end of the file."""
     start = file.read(_CHUNK.size)
     if len(start) < _CHUNK.size:
         return b""
@@ -71,6 +71,6 @@ def _decoded(file: IO[bytes], path: str) -> Array:
     file.seek(0)
     try:
         return np.asarray(imagecodecs.png_decode(file.read()))
-    except (RuntimeError, ValueError):  # Pillow reads some that libpng will not, and says what is wrong with the rest
+    except (RuntimeError, ValueError):  # Pillow reads some files that libpng rejects, and reports the others
         file.seek(0)
         return open_bitmap(file, path).load()

@@ -251,7 +251,7 @@ class Joined(Reopening, Filled):
             counts[at] = np.count_nonzero(mask)
         kept &= counts > 0
         self._keys = np.concatenate(dated) if sum(map(len, dated)) == counts[kept].sum() else None
-        self.files = files.taken(np.flatnonzero(kept))
+        self.files = files.select(np.flatnonzero(kept))
         self._states, self._several = states[kept], several[kept]
         self._ends = np.concatenate([[0], np.cumsum(counts[kept])])
         shape, self.dtype, self.axes = common.kind
