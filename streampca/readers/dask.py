@@ -1,9 +1,7 @@
-"""Arrays that are computed when they are sliced (dask, and xarray over it), piece by piece: what is read is never kept.
+"""Lazy arrays (dask, and xarray over it) as collections, computed piece by piece, and collections as lazy arrays.
 
-And the other way round: collections as arrays that are computed when they are asked for.
-
-Whoever wrote the graph says where it is computed, by the scheduler that is set in dask; only a task of a cluster
-computes what it reads itself. Of data frames one partition is computed at a time, and the last one is kept.
+The scheduler set in dask decides where a graph is computed; only a task of a cluster computes its own reads itself.
+Computed pieces are not kept, except the last partition of a data frame, which is computed one partition at a time.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from .stored.layout import SampleAxes
 if TYPE_CHECKING:  # dask.array takes half of the time of importing this package (with xarray, which it imports): on use
     import dask.array as da
 
-LAZY_BLOCK_BYTES = 64 * MIB  # stored bytes to a chunk of a lazy array of a collection
+LAZY_BLOCK_BYTES = 64 * MIB  # stored bytes in a chunk of a lazy array of a collection
 
-# Bytes computed at a time, a chunk at least: dask holds the slices of all its chunks, then puts them together.
+# Bytes computed at a time, at least one chunk: dask holds the slices of all chunks, then joins them.
 _PIECE = 16 * MIB
 
 
@@ -40,7 +38,7 @@ class LazyArray(ObjectArray):
     """A dask array, or an `xarray.DataArray` over one."""
 
     def __init__(self, array: Any, source: str) -> None:
-        # Only what dask keeps of an array without values, its meta, says before computing whether it may be masked.
+        # Before anything is computed, only dask's meta, an empty array, shows whether values can be masked.
         lazy = _computable(array)
         super().__init__(array, source, masked=isinstance(getattr(lazy, "_meta", None), np.ma.MaskedArray))
         with _held_by_a_cluster(source):
@@ -49,11 +47,11 @@ class LazyArray(ObjectArray):
         self._most = _PIECE // self.dtype.itemsize
         piece = largest_piece(self.shape, self.chunk_shape, self._most) * self.dtype.itemsize
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
-        # The piece, the slices it is made of, and for each thread a chunk and what that is computed from.
+        # The piece, the slices that it is joined from, and for each thread a chunk and the inputs of its computation.
         self.decode_bytes = 2 * piece + 2 * machine.cores() * chunk
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_client": None}  # where it is read then, workers have clients of their own
+        return {**vars(self), "_client": None}  # workers have clients of their own
 
     def read_into(self, box: Box, out: Array) -> None:
         """Compute the box piece by piece, cut at chunk edges."""
@@ -66,7 +64,7 @@ class LazyArray(ObjectArray):
             return np.asanyarray(compute(lazy, client=self._client) if hasattr(lazy, "compute") else lazy)
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the name of the graph's result, which dask derives from what it is made of when it is made."""
+        """Return a state of the name of the graph's result, which dask derives from the graph's inputs."""
         return [State(0, self._source, digest(str(getattr(_computable(self.array), "name", ""))))]
 
 
@@ -88,7 +86,7 @@ class _Samples:
         self._collection = collection
 
     def __call__(self, rows: Array, start: int) -> Array:
-        rows = rows if rows.flags.owndata else rows.copy()  # of an array in memory: results are their owner's
+        rows = rows if rows.flags.owndata else rows.copy()  # a view of an array in memory must not leak to the caller
         return self._collection.as_images(rows)
 
 
@@ -103,11 +101,11 @@ def lazy_rows(
     Parameters
     ----------
     collection : Collection
-        It is in the graph once, and each chunk reads its own samples.
+        The collection, which is in the graph once; each chunk reads its own samples.
     function : callable
-        ``function(rows, start)`` makes (m, *shape) of m rows of features, those of samples from number `start` on.
+        ``function(rows, start)`` maps m rows of features, of the samples from `start` on, to an array (m, *shape).
     shape, dtype
-        Of what it makes of one row, and of its result.
+        Shape of the result for one row, and dtype of the result.
     """
     import dask.array as da
 
@@ -118,17 +116,17 @@ def lazy_rows(
     return da.from_array(
         _Mapped(collection, function, shape, dtype),
         chunks=(rows, *shape),
-        # A name of its own: of an array in memory a fingerprint covers some values, and dask would take one for
-        # another.
+        # A random name: the fingerprint of an array in memory covers only some values, so that a name derived from it
+        # could be the same for different arrays.
         name=False,
         asarray=False,
-        getitem=_Mapped.rows,  # none of dask's own, into which it would fuse slices of the result
+        getitem=_Mapped.rows,  # in place of dask's own, into which it would fuse slices of the result
         meta=np.empty((0,) * (1 + len(shape)), dtype),
     )
 
 
 class _Mapped:
-    """A collection mapped row by row, as what `dask.array.from_array` slices."""
+    """A collection mapped row by row, in the form that `dask.array.from_array` slices."""
 
     def __init__(
         self,
@@ -159,19 +157,19 @@ def is_lazy(source: Any) -> bool:
 
 
 def open_frame(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
-    """Open a dask DataFrame; samples are its rows. All partitions are computed once, to count these."""
+    """Open a dask DataFrame; samples are its rows. All partitions are computed once, to count the rows."""
     name = "dask DataFrame"
     refuse_key(key, f"a {name}")
     return ArrayCollection(LazyFrame(source, name), source=name, **axes)
 
 
 def rows_of_frame(frame: Any) -> Any:
-    """Return a dask DataFrame as a dask array of as many rows, which are counted as `open_frame` counts them."""
+    """Return a dask DataFrame as a dask array of known length; the rows are counted as in `open_frame`."""
     return frame.to_dask_array(lengths=True)
 
 
 class LazyFrame(StoredArray):
-    """The numbers of a data frame, in the dtype that holds those of all columns."""
+    """The numbers of a data frame, in a dtype that holds the numbers of all columns."""
 
     encoded = True
     counts_first = True
@@ -185,7 +183,7 @@ class LazyFrame(StoredArray):
         self._edges = np.cumsum([0, *counts])
         self.shape = (int(self._edges[-1]), len(frame.columns))
         self.chunk_shape = (max(counts, default=1) or 1, self.shape[1])
-        # A partition, what it is computed from, and its values where columns are of several dtypes.
+        # A partition, the inputs of its computation, and its values in one dtype.
         self.decode_bytes = 3 * self.chunk_shape[0] * self.shape[1] * self.dtype.itemsize
         self._last: tuple[int, Array] | None = None
         self._lock = threading.Lock()
@@ -210,10 +208,10 @@ class LazyFrame(StoredArray):
                 ]
 
     def _partition(self, number: int) -> Array:
-        """Return the values of a partition, which is computed unless it was read last."""
+        """Return the values of a partition; it is computed unless it was read last."""
         with held(self._lock):
             if self._last is None or self._last[0] != number:
-                self._last = None  # before the next is there
+                self._last = None  # freed before the next one is computed
                 frame = self._computed(self._frame.partitions[number])
                 values = np.asarray(frame.to_numpy(dtype=self.dtype))
                 count = int(self._edges[number + 1] - self._edges[number])
@@ -226,18 +224,18 @@ class LazyFrame(StoredArray):
             return self._last[1]
 
     def _computed(self, part: Any) -> Any:
-        """Compute here, unless a scheduler was chosen: each of dask's threads keeps memory of what it freed."""
+        """Compute in this thread unless a scheduler was chosen: dask's threads would keep the memory that they free."""
         with _held_by_a_cluster(self._source):
             return compute(part, client=self._client, default="synchronous")
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the name of the graph's result, which dask derives from what it is made of."""
+        """Return a state of the name of the graph's result, which dask derives from the graph's inputs."""
         return [State(0, self._source, digest(str(getattr(self._frame, "_name", ""))))]
 
 
 @contextmanager
 def _held_by_a_cluster(source: str) -> Iterator[None]:
-    """Say that a cluster has forgotten what an array or a frame is made of, where that is so."""
+    """Turn dask's error into one that tells that a cluster lost the data of an array or a frame."""
     try:
         yield
     except CancelledError as error:

@@ -1,4 +1,4 @@
-"""`Target`: classes or numbers of the samples, read from a column, from which supervised kinds of model learn."""
+"""`Target`: classes or numbers of the samples, read from a column, for supervised kinds of model."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Target:
     Attributes
     ----------
     values : ndarray of int, shape (n,), or of float64, shape (n, l)
-        Place of each sample's label in `classes`, or its l numbers.
+        Index of each sample's label in `classes`, or its l numbers.
     classes : ndarray of shape (c,) or None
-        Labels, ascending; None where samples have numbers.
+        Labels, ascending; None if samples have numbers.
     """
 
     values: Array
@@ -37,12 +37,12 @@ class Target:
 
     @property
     def type(self) -> str:
-        """Type that the values were taken for, "classes" or "numbers"."""
+        """Type of the values, "classes" or "numbers"."""
         return "numbers" if self.classes is None else "classes"
 
     @property
     def width(self) -> int:
-        """Number of label features: the classes, or the numbers of a sample."""
+        """Number of label features: of classes, or of the numbers of a sample."""
         return len(self.classes) if self.classes is not None else int(self.values.shape[1])
 
     @property
@@ -70,12 +70,12 @@ class Target:
 
 
 def digest_of(target: Target | None) -> str | None:
-    """Return a short digest of a target, None where there is none."""
+    """Return a short digest of a target, None without a target."""
     return None if target is None else target.digest
 
 
 def check_target(target: Any, kind: str) -> None:
-    """Refuse a target beside a kind of model that takes none, and a supervised kind without one."""
+    """Refuse a target for a kind of model that uses none, and a supervised kind without one."""
     rule = KINDS[kind]
     if target is not None and not rule:
         raise RequestError(
@@ -96,7 +96,7 @@ def target_of(
     taken: Target | None = None,
     listener: Listener = silent,
 ) -> Target | None:
-    """Return the target of a collection as a kind of model takes it; None where it takes none.
+    """Return the target of a collection in the form that a kind of model uses; None if it uses none.
 
     Parameters
     ----------
@@ -105,24 +105,24 @@ def target_of(
     collection : Collection
         The samples.
     request : Request
-        Its `kind`, a key of `streampca.planning.registry.KINDS`, `target_type` and `n_slices`. A kind that learns from
-        classes takes text, whole numbers and yes or no for these; one that learns from one number a sample takes all
-        numbers for numbers, and text of two labels for 0 and 1. For a kind that learns from either, see
+        Request with `kind`, a key of `streampca.planning.registry.KINDS`, `target_type` and `n_slices`. For a kind that
+        learns from classes, text, whole numbers and yes or no are classes; for one that learns from one number per
+        sample, all numbers are numbers, and text of two labels is 0 and 1. For a kind that learns from either, see
         `target_type_of`.
     weights : ndarray of shape (n,), optional
-        Weight of each sample; nothing is learned from samples of weight 0, whose values must be valid too.
+        Weight of each sample; nothing is learned from samples of weight 0, whose values must be valid, too.
     taken : Target, optional
-        Target of more samples, whose type is also that of these.
+        Target of more samples, whose type also applies to these.
     listener : callable
-        Told what the values are taken for, where that is a guess.
+        Function that receives an event if the type is a guess.
 
     Raises
     ------
     RequestError
-        If a target is missing or not wanted, has another number of values than there are samples, or may be either of
-        the two types.
+        If a target is missing or not used, has another number of values than there are samples, or could be of either
+        type.
     DataError
-        If all samples are of one class, or have the same numbers, or a number is NaN or infinite.
+        If all samples have one class or the same numbers, or a number is NaN or infinite.
     """
     kind, rule = request.kind, KINDS[request.kind]
     check_target(column, kind)
@@ -146,10 +146,10 @@ def target_of(
 def target_type_of(
     values: Array, collection: Collection, target_type: str = "auto", listener: Listener = silent
 ) -> str:
-    """Return whether the values of a target are classes or numbers, as wanted or as they look.
+    """Return whether the values of a target are classes or numbers, by request or by their values.
 
     Text and yes or no are classes, and so are whole numbers in any dtype, unless more than half of the values are
-    different; other numbers are numbers, and so are several numbers a sample.
+    different; other numbers are numbers, and so are several numbers per sample.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def target_type_of(
         Numbers or text.
     collection : Collection
         The samples.
-    wanted : {"auto", "classes", "numbers"}
+    target_type : {"auto", "classes", "numbers"}
     listener : callable
-        Told what was taken, where values are repeated, or whole numbers.
+        Function that receives an event with the type that was guessed, if values are repeated or whole numbers.
 
     Returns
     -------
@@ -168,8 +168,8 @@ def target_type_of(
     Raises
     ------
     RequestError
-        If the values cannot be what is wanted, or may be either: whole numbers without gaps, as classes are numbered,
-        more than half of which are different, but not all.
+        If the values cannot have the requested type, or could have either: whole numbers without gaps, like numbered
+        classes, more than half of which are different, but not all.
     """
     subject = f"the target of {collection.source}"
     if values.ndim > 1 and target_type == "classes":
@@ -187,16 +187,16 @@ def target_type_of(
     if values.ndim > 1 or values.dtype.kind in "bU":
         return "numbers" if values.ndim > 1 else "classes"
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return "numbers"  # which are refused by sample
+        return "numbers"  # whose check names the sample
     return _guessed(values, subject, listener)
 
 
 def _guessed(values: Array, subject: str, listener: Listener) -> str:
-    """Return what finite numbers, one a sample, are taken for, and say it; see `target_type_of`."""
+    """Guess the type of finite numbers, one per sample, and report it; see `target_type_of`."""
     count, n = len(np.unique(values)), len(values)
     is_whole, is_repeated = _are_whole(values), 2 * count <= n
     if not (is_whole or is_repeated):
-        return "numbers"  # as measurements are: nothing to be said
+        return "numbers"  # like measurements: not worth a warning
     least, most = float(values.min()), float(values.max())
     if is_whole and not is_repeated and count < n and most - least + 1 == count:
         raise RequestError(
@@ -216,17 +216,17 @@ def _guessed(values: Array, subject: str, listener: Listener) -> str:
 
 
 def _are_whole(values: Array) -> bool:
-    """Return whether all numbers are whole, in whatever dtype."""
+    """Return whether all numbers are whole, in any dtype."""
     return values.dtype.kind != "f" or bool((values == np.rint(values)).all())
 
 
 def as_labels(values: Array, collection: Collection) -> Array:
-    """Return one label for each sample: whole numbers in floating point as integers, everything else as it is.
+    """Return one label for each sample: whole floats as integers, anything else as it is.
 
     Raises
     ------
     DataError
-        If one is NaN or infinite.
+        If a label is NaN or infinite.
     """
     if values.dtype.kind != "f":
         return values
@@ -238,7 +238,7 @@ def as_labels(values: Array, collection: Collection) -> Array:
 
 
 def _check_labels(values: Array, collection: Collection, request: Request) -> None:
-    """Refuse fractions for a kind that learns from classes, unless they are said to be classes."""
+    """Refuse fractions for a kind that learns from classes, unless the request declares classes."""
     if request.target_type == "auto" and values.dtype.kind == "f" and np.isfinite(values).all():
         bad = np.flatnonzero(values != np.rint(values))
         if len(bad):
@@ -262,7 +262,7 @@ def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
 
 
 def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, count: int) -> Target:
-    """Return a target of slices, named by their least numbers: nearly equal in size, equal numbers in one slice."""
+    """Return a target of slices of nearly equal size, named by their smallest numbers; equal numbers stay together."""
     if values.dtype.kind not in "biuf":
         raise RequestError(
             f"the target of {collection.source} holds text such as {str(values[0])!r}, and slices are of sorted "
@@ -272,13 +272,13 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
     seen = np.sort(numbers[counted, 0])
     edges = np.unique(seen[[part * len(seen) // count for part in range(1, count)]])
     edges = edges[edges > seen[0]]
-    if not len(edges):  # the smallest number fills all slices but part of the last
+    if not len(edges):  # the smallest number fills all slices except a part of the last
         edges = seen[seen > seen[0]][:1]
     return Target(np.searchsorted(edges, numbers[:, 0], side="right"), np.concatenate([seen[:1], edges]))
 
 
 def _one_number(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, request: Request) -> Target:
-    """Return a target of one number a sample, or of two labels that stand for 0 and 1."""
+    """Return a target of one number per sample, or of two labels as 0 and 1."""
     if values.dtype.kind in "biuf" or target_type_of(values, collection, request.target_type) == "numbers":
         return _numbers(values, counted, collection)
     target, kind = _classes(values, counted, collection, request.kind), request.kind
@@ -307,7 +307,7 @@ def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
 
 
 def _not_finite(collection: Collection, at: int, value: Array) -> DataError:
-    """Return the error about a target that is NaN or infinite."""
+    """Return the error for a target that is NaN or infinite."""
     return DataError(
         f"the target of {collection.named(at)} is {value.tolist()}; give finite numbers, or leave samples without one "
         "out (samples=, where=)."
