@@ -237,7 +237,7 @@ def _prepared(
     if values.dtype.kind not in "iuf":
         return None
     values = values.astype(np.float64)
-    if around and np.isfinite(values).all():
+    if around and np.isfinite(values).all():  # a mean of 359 and 1 degrees must be 360, not 180
         values = np.unwrap(values, period=360, axis=0)
     if preparation.resize is not None:
         values = resampled(values, preparation.resize[axis])

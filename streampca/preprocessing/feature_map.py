@@ -307,11 +307,10 @@ class KernelMap(_MapOfArrays):
         squares, landmark_squares = np.zeros(len(rows)), np.zeros(len(landmarks))
         for landmark_rows, features, values in landmarks.pieces():
             for part in blocks_of(features, TILE_FEATURES):
-                origin, within = (
-                    self.origin[slice(*part)],
-                    slice(part.start - features.start, part.stop - features.start),
-                )
+                origin = self.origin[slice(*part)]
+                within = slice(part.start - features.start, part.stop - features.start)
                 first = self.kernel.compared(rows[:, slice(*part)], origin)
+                # Squared norms of the rows are the same for all landmarks, and are added up only once.
                 squares += np.einsum("ij,ij->i", first, first) if landmark_rows.start == 0 else 0.0
                 for at in blocks_of(landmark_rows, TILE_ROWS):
                     tile = values[at.start - landmark_rows.start : at.stop - landmark_rows.start, within]
@@ -326,6 +325,7 @@ class KernelMap(_MapOfArrays):
         diagonal = self.kernel.diagonal(first)
         if not self.offset.any():
             return diagonal
+        # |phi(x) - m|^2 for the mean m of the mapped landmarks, by kernel values alone.
         centred: Float64 = diagonal - 2 * self.similarities(rows).mean(axis=1) + self.level
         return centred
 
@@ -385,6 +385,7 @@ class FourierMap(_MapOfArrays):
             frequencies = np.sqrt(2 * gamma) * ndtri(uniform)
         else:
             frequencies = gamma * np.tan(np.pi * (uniform - 0.5))
+        # cos(t - pi / 2) = sin(t): the first half of the features are cosines, the second half sines.
         phases = np.repeat([0.0, -np.pi / 2], count)[:n_features]
         frequencies = np.tile(frequencies, (2, 1))[:n_features]
         return cls(kernel=kernel, frequencies=frequencies, phases=phases, origin=np.asarray(origin, np.float64))
@@ -432,6 +433,7 @@ def _uniform(count: int, p: int, random: np.random.Generator) -> Float64:
         from scipy.stats import qmc
 
         points = qmc.Sobol(p, rng=random).random_base2((count - 1).bit_length())[:count]
+    # The inverse distribution functions are infinite at 0 and 1.
     return points.clip(2.0**-40, 1 - 2.0**-40)
 
 

@@ -162,7 +162,7 @@ class Kernel:
             products *= -2.0
             products += squares[:, None]
             products += other_squares
-            np.maximum(products, 0.0, out=products)
+            np.maximum(products, 0.0, out=products)  # squared distances, which rounding can make negative
             products *= -0.5 if self.name == "distance" else -float(self.gamma or 0)  # gamma is resolved here
             return products if self.name == "distance" else np.exp(products, out=products)
         if self.name == "cosine":

@@ -98,6 +98,7 @@ def _weights(length: int, n_pixels: int) -> sparse.csr_array:
     rows, columns, values = [], [], []
     for row in range(n_pixels):
         centre = (row + 0.5) * scale
+        # Pixels whose centres lie within the support, with the bounds that Pillow rounds to.
         pixels = np.arange(max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), length))
         weights = np.maximum(1 - np.abs(pixels - centre + 0.5) / support, 0.0)
         rows.append(np.full(len(pixels), row))

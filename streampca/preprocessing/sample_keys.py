@@ -114,24 +114,22 @@ def keys_of(preparation: Preparation, facts: SampleFacts) -> SampleKeys | None:
     return SampleKeys(np.zeros(0 if days is None else len(days), np.int32), days)
 
 
-def _rows_of(
-    sample_groups: Array, groups: Array, preparation: Preparation, facts: SampleFacts
-) -> npt.NDArray[np.int32]:
+def _rows_of(keys: Array, groups: Array, preparation: Preparation, facts: SampleFacts) -> npt.NDArray[np.int32]:
     """Return the row of each sample's group in `groups`."""
     what = preparation.anomaly
-    if (sample_groups.dtype.kind == "U") != (groups.dtype.kind == "U"):
+    if (keys.dtype.kind == "U") != (groups.dtype.kind == "U"):
         raise ModelError(
-            f"{facts.subject} has labels such as {sample_groups[0].item()!r} and the samples fitted had such as "
+            f"{facts.subject} has labels such as {keys[0].item()!r} and the samples fitted had such as "
             f"{groups[0].item()!r}; give labels of the same kind."
         )
-    rows = np.minimum(np.searchsorted(groups, sample_groups), len(groups) - 1)
-    unknown = np.flatnonzero(groups[rows] != sample_groups)
+    # Keys beyond the last group are found at len(groups); comparing with the last group reveals them.
+    rows = np.minimum(np.searchsorted(groups, keys), len(groups) - 1)
+    unknown = np.flatnonzero(groups[rows] != keys)
     if len(unknown):
         first = int(unknown[0])
         raise ModelError(
-            f"{facts.named(first)} is of {what} {sample_groups[first]}, of which the model was fitted to no sample and "
-            "has no mean; leave such samples out (--samples, --where), or fit another model to samples with some of "
-            "them."
+            f"{facts.named(first)} is of {what} {keys[first]}, of which the model was fitted to no sample and has no "
+            "mean; leave such samples out (--samples, --where), or fit another model to samples with some of them."
         )
     return rows.astype(np.int32)
 

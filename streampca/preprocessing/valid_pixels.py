@@ -48,9 +48,8 @@ def resolved(
         preparation = replace(preparation, grids={}, **ordered)
     if isinstance(preparation.mask, str) or drops_features:
         array_mask = None if isinstance(preparation.mask, str) else preparation.mask
-        mask = valid_mask(
-            Prepared(raw, replace(preparation.of_images, mask=array_mask)), listener, block_bytes=block_bytes
-        )
+        images = Prepared(raw, replace(preparation.of_images, mask=array_mask))
+        mask = valid_mask(images, listener, block_bytes=block_bytes)
         preparation = replace(preparation, mask=None if mask.all() else mask)
     if isinstance(preparation.scale, str):
         preparation = replace(preparation, scale=area_scale(Prepared(raw, preparation.of_images)))
@@ -101,7 +100,7 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, block
     for block, finite in _finite(seen, "complete samples", listener, block_bytes):
         ever |= finite.any(axis=0)
         missing[slice(*block)] = seen.n_features - np.count_nonzero(finite, axis=1)
-    missing -= np.count_nonzero(~ever)
+    missing -= np.count_nonzero(~ever)  # these features are masked below
     complete = missing == 0
     if np.count_nonzero(complete) < 2 <= seen.n_samples:
         raise DataError(

@@ -92,23 +92,17 @@ def is_checked(coordinates: str) -> bool:
 
 def named_coordinates(array: Any) -> dict[str, Coordinate]:
     """Return the coordinates of an `xarray.DataArray`; a MultiIndex is replaced by its levels, marked as such."""
-    coordinates: dict[str, Coordinate] = {}
+    coords: dict[str, Coordinate] = {}
     levels: dict[str, int] = {}
     for dim in array.dims:
         index = array.indexes.get(dim)
         if getattr(index, "nlevels", 1) > 1:
             levels |= {str(name): number for number, name in enumerate(index.names, 1)} | {str(dim): 0}
-    for name, coordinate in array.coords.items():
-        if (
-            (coordinate.dims or is_reference(coordinate.attrs))
-            and coordinate.size <= MOST_VALUES
-            and levels.get(str(name)) != 0
-        ):
+    for name, coord in array.coords.items():
+        if (coord.dims or is_reference(coord.attrs)) and coord.size <= MOST_VALUES and levels.get(str(name)) != 0:
             mark = {LEVEL: levels[str(name)]} if str(name) in levels else {}
-            coordinates[str(name)] = Coordinate(
-                coordinate.values, {**coordinate.attrs, **mark}, tuple(map(str, coordinate.dims))
-            )
-    return coordinates
+            coords[str(name)] = Coordinate(coord.values, {**coord.attrs, **mark}, tuple(map(str, coord.dims)))
+    return coords
 
 
 def described_coordinates(array: Any) -> dict[str, Described]:
@@ -116,19 +110,17 @@ def described_coordinates(array: Any) -> dict[str, Described]:
 
     One value of each date coordinate is read. Levels of a MultiIndex are left out: none describes its axis alone.
     """
-    described, levels = (
-        {},
-        {name for index in array.indexes.values() if getattr(index, "nlevels", 1) > 1 for name in index.names},
-    )
-    for name, coordinate in array.coords.items():
+    described = {}
+    levels = {name for index in array.indexes.values() if getattr(index, "nlevels", 1) > 1 for name in index.names}
+    for name, coord in array.coords.items():
         if name in levels:
             continue
-        about = dict(coordinate.attrs)
-        if coordinate.dtype.kind in "MO" and coordinate.ndim == 1 and coordinate.size:
-            first = plain(coordinate[:1].values, about)
+        about = dict(coord.attrs)
+        if coord.dtype.kind in "MO" and coord.ndim == 1 and coord.size:
+            first = plain(coord[:1].values, about)
             about = about if first is None else dict(first.attributes)
-        if coordinate.dims:
-            described[str(name)] = Described(about, tuple(map(str, coordinate.dims)))
+        if coord.dims:
+            described[str(name)] = Described(about, tuple(map(str, coord.dims)))
     return described
 
 
@@ -281,6 +273,7 @@ def order_of(coordinate: Coordinate, reference: Coordinate, name: str = "") -> O
         if period:  # cut the circle between two values, so that rounding moves no value past the cut
             start = targets.min() - 2 * tolerance
             values, targets = np.mod(values - start, period), np.mod(targets - start, period)
+    # Values are matched in sorted order; equal ones would leave the order undetermined.
     by_value, by_target = np.argsort(values, kind="stable"), np.argsort(targets, kind="stable")
     values, targets = values[by_value], targets[by_target]
     if not np.all(_agree(values, targets, tolerance, period)) or _repeats(targets, tolerance, period):
@@ -300,11 +293,8 @@ def _first_difference(coordinate: Coordinate, reference: Coordinate, name: str, 
     if shapes[0] != shapes[1]:
         count = [" x ".join(map(str, shape)) for shape in shapes]
         return f"{count[0]} values and that of {reference_source} {count[1]}"
-    compared = (
-        _comparable(coordinate, reference, name)
-        if len(shapes[0]) == 1
-        else _comparable_places(coordinate, reference, name)
-    )
+    compare = _comparable if len(shapes[0]) == 1 else _comparable_places
+    compared = compare(coordinate, reference, name)
     place = 0 if compared is None else int(np.argmin(_agree(*compared)))
     numbers = ", ".join(str(number + 1) for number in np.unravel_index(place, shapes[0]))
     return f"{_said(coordinate, place)} in place {numbers} and that of {reference_source} {_said(reference, place)}"
@@ -502,7 +492,7 @@ def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[l
     whole = all(part.values.dtype.kind in "iu" for part in parts)
     first = parsed[0]
     unit, exact = first.seconds, False
-    if whole:
+    if whole:  # keep the first part's unit if all times stay whole in it, else try from the largest unit on
         fitting = (seconds for seconds in (unit, *_SECONDS) if all(_is_whole(time, first, seconds) for time in parsed))
         unit, exact = next(((seconds, True) for seconds in fitting), (unit, False))
     values: list[Array] = []

@@ -73,10 +73,9 @@ class SampleTimes(NamedTuple):
         """Numbers that are equal for samples of one date of one series, independent of the dates' units, (n,)."""
         keys = self.moments.astype(np.uint64) + _number(self.dates.calendar)
         for name, values in self.series.items():
-            different, places = np.unique(values, return_inverse=True)
-            numbers = [
-                _number(name, float(value) if different.dtype.kind in "biuf" else str(value)) for value in different
-            ]
+            unique, places = np.unique(values, return_inverse=True)
+            plain = float if unique.dtype.kind in "biuf" else str
+            numbers = [_number(name, plain(value)) for value in unique]
             keys += np.array(numbers, np.uint64)[places.reshape(-1)]  # wraps around, which digests survive
         return keys.view(np.int64)
 
@@ -92,17 +91,13 @@ def _number(*parts: object) -> np.uint64:
 
 def times_of(collection: Collection) -> SampleTimes | None:
     """Return the dates of a collection's samples; None if they have no dates."""
-    coordinates = collection.sample_coordinates()
-    dates = dates_of(coordinates, collection.sample_axis, None)
+    coords = collection.sample_coordinates()
+    dates = dates_of(coords, collection.sample_axis, None)
     if dates is None or not (np.abs(dates.days) < LAST_DAY).all():  # NaN compares as false
         return None
-    varying = {
-        name: coordinate.values
-        for name, coordinate in coordinates.items()
-        # An axis flattened into samples that has no dates, such as members, also distinguishes samples of one date.
-        if tells_series(name, coordinate.attributes)
-        or (name in collection.samples_along and dates_in(coordinate) is None)
-    }
+    # An axis flattened into samples that has no dates, such as members, also distinguishes samples of one date.
+    axes = {name for name in collection.samples_along if name in coords and dates_in(coords[name]) is None}
+    varying = {n: coord.values for n, coord in coords.items() if n in axes or tells_series(n, coord.attributes)}
     constant = {name: np.full(collection.n_samples, str(value)) for name, value in collection.series.items()}
     return SampleTimes(dates, {**constant, **varying})
 

@@ -309,11 +309,11 @@ class MixedImages(Collection):
         (path, shape), (other_path, other_shape) = self._examples
         colours = len(shape) != len(other_shape) or shape[2:] != other_shape[2:]
         typed, written = (" --grey", ", grey=True") if colours else ("", "")
-        leave = "leave out the others (--on-bad-file skip)" if self._offers else "leave out the others"
+        skip = " (--on-bad-file skip)" if self._offers else ""
         raise SourceError(
             f"{self.source} holds images of several sizes, e.g. {path} ({format_shape(shape)}) and {other_path} "
             f"({format_shape(other_shape)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or "
-            f"{leave}."
+            f"leave out the others{skip}."
         )
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:

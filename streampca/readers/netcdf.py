@@ -90,9 +90,8 @@ class ClassicVariable(FlatArray):
         stride = header.record_stride if variable.by_record else None
         super().__init__(PlainFile(path, variable.begin, label), variable.shape, variable.dtype, stride=stride)
         # A variable can have the same dimension twice, and names of axes must differ.
-        self.dims = tuple(
-            name if name not in variable.dims[:axis] else f"axis_{axis}" for axis, name in enumerate(variable.dims)
-        )
+        dims = variable.dims
+        self.dims = tuple(dim if dim not in dims[:axis] else f"axis_{axis}" for axis, dim in enumerate(dims))
         self.unwritten = _unwritten(variable)
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
         others = f"{self.attributes.get('coordinates', '')} {self.attributes.get('grid_mapping', '')}".split()
@@ -124,22 +123,14 @@ class ClassicVariable(FlatArray):
         return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables)
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
-        variable = self._beside.get(name)
-        if variable is None or not variable.dims:
+        header = self._beside.get(name)
+        if header is None or not header.dims:
             return
-        label, text = f"{self._path}, variable {name!r}", variable.dtype.kind == "S"
-        axes = len(variable.dims) - text  # characters have an axis
+        label, text = f"{self._path}, variable {name!r}", header.dtype.kind == "S"
+        axes = len(header.dims) - text  # characters have an axis
         if axes == 1 or not text:
-            read = partial(self._values, variable, label)
-            yield cf.Variable(
-                variable.dims[:axes],
-                variable.shape[:axes],
-                text,
-                variable.attributes,
-                label,
-                read,
-                _unwritten(variable),
-            )
+            read, dims, shape = partial(self._values, header, label), header.dims[:axes], header.shape[:axes]
+            yield cf.Variable(dims, shape, text, header.attributes, label, read, _unwritten(header))
 
     def _values(self, variable: HeaderVariable, label: str) -> Array:
         # FlatArray applies the stride to the first of several axes, so that a single axis gets a second one.

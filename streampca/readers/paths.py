@@ -140,9 +140,7 @@ def _finds(source: str, path: str) -> bool:
     """Return whether a source, a glob or a folder, would match an output that is yet to be written."""
     output, place = Path(os.path.realpath(path)), os.path.realpath(source)
     if not os.path.exists(source):
-        return glob.has_magic(source) and any(
-            _matches(place, str(candidate)) for candidate in (output, *output.parents)
-        )
+        return glob.has_magic(source) and any(_matches(place, str(part)) for part in (output, *output.parents))
     kind = output.suffix.lower()
     if kind in EXTENSIONS:
         return output.is_relative_to(place)

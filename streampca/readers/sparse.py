@@ -87,10 +87,7 @@ class SparseArray(StoredArray):
         groups = []
         for start in range(0, n, size := group_size(n)):
             stored = slice(matrix.indptr[start], matrix.indptr[min(start + size, n)])
-            parts = (
-                _digest(values)
-                for values in (matrix.data[stored], matrix.indices[stored], matrix.indptr[start:][:size])
-            )
+            parts = map(_digest, (matrix.data[stored], matrix.indices[stored], matrix.indptr[start:][:size]))
             groups.append(State(start, f"{self._source} (rows {start} to {min(start + size, n) - 1})", digest(*parts)))
         return groups
 

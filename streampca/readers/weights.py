@@ -46,12 +46,10 @@ def weights_of_batch(column: Any, collection: Collection) -> Float64 | None:
     """
     if column is None:
         return None
-    column_values = open_column(column, collection)
-    if column_values.dtype.kind not in "biuf":
-        raise RequestError(
-            f"sample_weight of {collection.source} holds {column_values[0]!r}; give numbers of at least 0."
-        )
-    weights: Float64 = column_values.astype(np.float64)
+    values = open_column(column, collection)
+    if values.dtype.kind not in "biuf":
+        raise RequestError(f"sample_weight of {collection.source} holds {values[0]!r}; give numbers of at least 0.")
+    weights: Float64 = values.astype(np.float64)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         raise RequestError(

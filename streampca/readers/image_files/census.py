@@ -125,9 +125,9 @@ class Census:
 
     def counts(self, places: Array) -> list[KindCount]:
         """Count the files of each kind, where known, the most common kind first."""
-        places_of_known, kinds = places[self.numbers[places] >= 0], list(self.kinds)
-        numbers, first, counts = np.unique(self.numbers[places_of_known], return_index=True, return_counts=True)
-        rows = zip(numbers.tolist(), counts.tolist(), places_of_known[first].tolist(), strict=True)
+        known_places, kinds = places[self.numbers[places] >= 0], list(self.kinds)
+        numbers, first, counts = np.unique(self.numbers[known_places], return_index=True, return_counts=True)
+        rows = zip(numbers.tolist(), counts.tolist(), known_places[first].tolist(), strict=True)
         return sorted(
             (KindCount(kinds[number], *rest) for number, *rest in rows), key=lambda count: (-count.files, count.first)
         )
@@ -280,9 +280,8 @@ def common_place(census: Census, label: str, *, skip: bool, checked: bool) -> tu
                 return census, None
             if not skip:
                 raise with_remedy(error, census.files) from error
-            left_out |= {
-                number: f"lies elsewhere: {first_line(error)}" for number, other in located.items() if other == place
-            }
+            reason = f"lies elsewhere: {first_line(error)}"
+            left_out |= {number: reason for number, other in located.items() if other == place}
     return replace(census, reasons=census.reasons | left_out), common
 
 

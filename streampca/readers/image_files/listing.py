@@ -125,6 +125,7 @@ class Listing:
         devices, inodes = self.identities
         order = np.lexsort((inodes, devices))  # stable: the first of each comes first
         same = (np.diff(devices[order]) == 0) & (np.diff(inodes[order]) == 0) & (inodes[order][1:] != _UNKNOWN)
+        # Each entry of a run of equal files points to the run's beginning.
         first = np.maximum.accumulate(np.where(np.append(False, same), 0, np.arange(len(order))))
         again = np.flatnonzero(np.append(False, same))
         return dict(sorted(zip(order[again].tolist(), order[first[again]].tolist(), strict=True)))

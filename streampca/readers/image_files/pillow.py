@@ -110,11 +110,9 @@ def _guess(start: bytes, path: str) -> str:
             return f"cannot be read as an image: it is {text}"
     if path.lower().endswith(_TABLES):
         return "is a table: scores are read from .zarr or .npy, and images from paths in table.csv:column"
-    formats = (
-        "npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, JPEG 2000, TIFF, BMP, GIF, WebP, AVIF, PBM, PGM and PPM"
-    )
     return (
-        f"is not of a known format: it begins like none of {formats}; save it as one of them; paths in a list are "
+        "is not of a known format: it begins like none of npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, "
+        "JPEG 2000, TIFF, BMP, GIF, WebP, AVIF, PBM, PGM and PPM; save it as one of them; paths in a list are "
         "@list.txt or table.csv:column"
     )
 

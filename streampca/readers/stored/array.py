@@ -122,9 +122,7 @@ class StoredArray(abc.ABC):
     @property
     def described(self) -> Mapping[str, Described]:
         """Attributes and axes of all coordinates, without their values, also of those that are too large to read."""
-        return {
-            name: Described(coordinate.attributes, coordinate.axes) for name, coordinate in self.coordinates.items()
-        }
+        return {name: Described(coord.attributes, coord.axes) for name, coord in self.coordinates.items()}
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return the texts along an axis, one per entry, if the format stores any."""
@@ -197,8 +195,8 @@ class ObjectArray(StoredArray):
         """Coordinates of an `xarray.DataArray` along its axes; none for other objects."""
         if not self._has_names:
             return {}
-        coordinates = {name: plain(*coordinate) for name, coordinate in named_coordinates(self.array).items()}
-        return {name: coordinate for name, coordinate in coordinates.items() if coordinate is not None}
+        coords = {name: plain(*coord) for name, coord in named_coordinates(self.array).items()}
+        return {name: coord for name, coord in coords.items() if coord is not None}
 
     @property
     def _has_names(self) -> bool:
@@ -210,10 +208,8 @@ class ObjectArray(StoredArray):
         """Coordinates without axes of an `xarray.DataArray` that identify its series."""
         if not self._has_names:
             return {}
-        scalars = {str(name): coordinate for name, coordinate in self.array.coords.items() if not coordinate.dims}
-        return {
-            name: coordinate.values[()] for name, coordinate in scalars.items() if tells_series(name, coordinate.attrs)
-        }
+        scalars = {str(name): coord for name, coord in self.array.coords.items() if not coord.dims}
+        return {name: coord.values[()] for name, coord in scalars.items() if tells_series(name, coord.attrs)}
 
     @property
     def described(self) -> Mapping[str, Described]:
@@ -348,9 +344,8 @@ class ArrayCollection(Collection):
         for name, coordinate in self.stored_coordinates.items():
             ordered = over_axes(coordinate, name, dims)
             if ordered is not None:
-                coordinates[name] = ordered._replace(
-                    values=ordered.values[tuple(ranges[dim] for dim in ordered.along(name))]
-                )
+                part = tuple(ranges[dim] for dim in ordered.along(name))
+                coordinates[name] = ordered._replace(values=ordered.values[part])
         return coordinates
 
     @property
@@ -385,14 +380,12 @@ class ArrayCollection(Collection):
         if not self.dims or self.n_samples > MOST_VALUES:
             return {}
         outer = self.samples_along
-        for name, coordinate in self._along(outer).items():
-            if not coordinate.along(name):
+        for name, coord in self._along(outer).items():
+            if not coord.along(name):
                 continue
             lengths_of = zip(outer, shape, strict=True)
-            values = coordinate.values.reshape(
-                [length if dim in coordinate.along(name) else 1 for dim, length in lengths_of]
-            )
-            about = {key: value for key, value in coordinate.attributes.items() if key != LEVEL or len(outer) == 1}
+            values = coord.values.reshape([length if dim in coord.along(name) else 1 for dim, length in lengths_of])
+            about = {key: value for key, value in coord.attributes.items() if key != LEVEL or len(outer) == 1}
             coordinates[name] = Coordinate(np.broadcast_to(values, shape).reshape(-1), about)
         return coordinates
 

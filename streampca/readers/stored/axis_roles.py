@@ -77,20 +77,16 @@ def roles_of(dims: Sequence[str], described: Mapping[str, Described | Coordinate
     roles: dict[str, Role | None] = {}
     for dim in dims:
         coordinate_of_axis = described.get(dim)
-        others = [
-            coordinate.attributes
-            for name, coordinate in described.items()
-            if name != dim and coordinate.along(name) == (dim,)
-        ]
+        others = [coord.attributes for name, coord in described.items() if name != dim and coord.along(name) == (dim,)]
         roles[dim] = (
             (None if coordinate_of_axis is None else role_of_attributes(coordinate_of_axis.attributes))
             or (Role.SAMPLES if any(role_of_attributes(about) is Role.SAMPLES for about in others) else None)
             or role_of_name(dim, names)
         )
-    for name, coordinate in described.items():
-        undecided = [dim for dim in coordinate.along(name) if roles.get(dim, Role.OTHER) is None]
-        curved = len(coordinate.along(name)) > 1 and 0 < len(undecided) <= 2
-        if curved and (role_of_attributes(coordinate.attributes) or role_of_name(name)) in (Role.Y, Role.X):
+    for name, coord in described.items():
+        undecided = [dim for dim in coord.along(name) if roles.get(dim, Role.OTHER) is None]
+        curved = len(coord.along(name)) > 1 and 0 < len(undecided) <= 2
+        if curved and (role_of_attributes(coord.attributes) or role_of_name(name)) in (Role.Y, Role.X):
             roles |= dict.fromkeys(undecided, Role.PIXELS)
     return tuple(roles[dim] or Role.OTHER for dim in dims)
 

@@ -269,11 +269,9 @@ def coordinates_of(
     The reference system is the variable without axes that the attribute ``grid_mapping`` names, read by `single`.
     """
     coordinates = {
-        name: decoded(variable.read(), variable.attributes, variable.label, variable.unwritten)._replace(
-            axes=variable.axes
-        )
-        for name, variable in variables_along(dims, shape, attributes, variables).items()
-        if math.prod(variable.shape) <= (MOST_TEXTS if variable.is_text else MOST_VALUES)
+        name: decoded(coord.read(), coord.attributes, coord.label, coord.unwritten)._replace(axes=coord.axes)
+        for name, coord in variables_along(dims, shape, attributes, variables).items()
+        if math.prod(coord.shape) <= (MOST_TEXTS if coord.is_text else MOST_VALUES)
     }
     for name in str(attributes.get("grid_mapping", "")).replace(":", " ").split()[:1]:
         reference = None if name in coordinates else single(name)

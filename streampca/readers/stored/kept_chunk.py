@@ -44,9 +44,8 @@ class KeptChunk:
             del decoded
             self.drop()  # the budget has memory for one chunk
             decoded = chunk, decode(chunk)
-        out[...] = decoded[1][
-            tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(part, chunk, strict=True))
-        ]
+        inside = tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(part, chunk, strict=True))
+        out[...] = decoded[1][inside]
         is_last = all(inner.stop == outer.stop for inner, outer in zip(part, chunk, strict=True))
         if is_last:
             self.drop()

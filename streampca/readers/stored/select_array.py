@@ -22,10 +22,8 @@ def select_array(
         return path
     inside = {name: array for name, array in arrays.items() if name.startswith(f"{path}/") or not path}
     if not inside and arrays:
-        suggested = _several_axes(arrays, arrays if images is None else images) or arrays
-        raise RequestError(
-            f"{source} has no array {key!r}; it holds {listing(suggested)}.{nearest(path, list(arrays))}"
-        )
+        likely = _several_axes(arrays, arrays if images is None else images) or arrays
+        raise RequestError(f"{source} has no array {key!r}; it holds {listing(likely)}.{nearest(path, list(arrays))}")
     likely = _several_axes(inside, arrays if images is None else images)
     if len(likely) == 1 or len(inside) == 1:
         return next(iter(likely or inside))

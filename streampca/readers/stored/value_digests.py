@@ -47,10 +47,7 @@ def object_states(array: Any, source: str) -> list[State]:
     """Return states of an object in the caller's memory, by its values or, if xarray has not read them, by its file."""
     if np.ma.is_masked(array):
         pairs = (sampled_states(part, source) for part in (array.data, np.ma.getmaskarray(array)))
-        return [
-            of_values._replace(state=digest(of_values.state, of_mask.state))
-            for of_values, of_mask in zip(*pairs, strict=True)
-        ]
+        return [values._replace(state=digest(values.state, mask.state)) for values, mask in zip(*pairs, strict=True)]
     if isinstance(array, np.ndarray):
         return sampled_states(np.asarray(array), source)
     if hasattr(array, "variable") and hasattr(array, "encoding"):  # an xarray.DataArray

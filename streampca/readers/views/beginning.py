@@ -40,11 +40,8 @@ class Beginning(View):
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the first samples."""
-        coordinates = self.base.sample_coordinates()
-        return {
-            name: coordinate._replace(values=coordinate.values[: self.n_samples])
-            for name, coordinate in coordinates.items()
-        }
+        coords = self.base.sample_coordinates()
+        return {name: coord._replace(values=coord.values[: self.n_samples]) for name, coord in coords.items()}
 
     def sample_keys(self) -> npt.NDArray[np.int64] | None:
         """Return the keys of the first samples."""

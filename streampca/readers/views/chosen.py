@@ -67,8 +67,7 @@ class Chosen(View):
         """Return the coordinates of the chosen samples."""
         key = _key(self.places)
         return {
-            name: coordinate._replace(values=coordinate.values[key])
-            for name, coordinate in self.base.sample_coordinates().items()
+            name: coord._replace(values=coord.values[key]) for name, coord in self.base.sample_coordinates().items()
         }
 
     def sample_keys(self) -> npt.NDArray[np.int64] | None:

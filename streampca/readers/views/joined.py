@@ -501,10 +501,8 @@ def _of_first_files(
     if len(times) < 2:
         return {}
     files_with_dates, masks = list(times), {}
-    owners, ends = (
-        first_files([dated.keys for dated in times.values()]),
-        np.cumsum([len(dated.dates.days) for dated in times.values()]),
-    )
+    owners = first_files([dated.keys for dated in times.values()])
+    ends = np.cumsum([len(dated.dates.days) for dated in times.values()])
     for number, owner in enumerate(np.split(owners, ends[:-1])):
         again = np.flatnonzero(owner < number)
         if not len(again):

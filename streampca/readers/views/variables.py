@@ -33,13 +33,12 @@ def variables_in(key: str | None) -> list[str]:
 
 def variables_of(dataset: Any) -> list[str]:
     """Return the names of the variables of an `xarray.Dataset` that can hold images."""
-    describing = cf.auxiliary(
-        {str(name): {**variable.attrs, **variable.encoding} for name, variable in dataset.variables.items()}
-    )
+    attributes = {str(name): {**array.attrs, **array.encoding} for name, array in dataset.variables.items()}
+    describing = cf.auxiliary(attributes)
     return [
         str(name)
-        for name, variable in dataset.data_vars.items()
-        if variable.ndim >= 2 and variable.dtype.kind in "biuf" and name not in describing
+        for name, array in dataset.data_vars.items()
+        if array.ndim >= 2 and array.dtype.kind in "biuf" and name not in describing
     ]
 
 
