@@ -187,11 +187,17 @@ class Hdf5Array(Reopening, StoredArray):
             count = coordinate.shape[0]
             if name in dims and dataset.maxshape[dims.index(name)] is None:
                 count = min(count, self.shape[dims.index(name)])  # a caller's dataset has what is stored
-            text = h5py.check_string_dtype(dtype_of(found, label)) is not None
-            axes = (name,) if name in dims else axis_names(found) or ("",) * found.ndim
-            if found.ndim == 1 if text else found.dtype.kind in "iuf":
+            text = h5py.check_string_dtype(dtype_of(coordinate, label)) is not None
+            axes = (name,) if name in dims else axis_names(coordinate) or ("",) * coordinate.ndim
+            if coordinate.ndim == 1 if text else coordinate.dtype.kind in "iuf":
                 yield cf.Variable(
-                    axes, (count, *found.shape[1:]), text, attributes_of(found), label, values, unwritten_of(found)
+                    axes,
+                    (count, *coordinate.shape[1:]),
+                    text,
+                    attributes_of(coordinate),
+                    label,
+                    values,
+                    unwritten_of(coordinate),
                 )
 
     def read_into(self, box: Box, out: Array) -> None:
@@ -225,8 +231,9 @@ class Hdf5Array(Reopening, StoredArray):
         if self._decoder is None and not self.keeps:
             self._read_by_hdf5(dataset, box, out)
             return
-        # In the order of storage: the last part is of the chunk that the next read begins in.
-        for part, whole in sorted(whole_chunks(box, self.chunk_shape, self._written), key=_first_corner):
+        # In the order of storage, so that the last part belongs to the chunk in which the next read begins.
+        parts = whole_chunks(box, self.chunk_shape, self._written)
+        for part, whole in sorted(parts, key=lambda part: [side.start for side in part[0]]):
             inside = out[_within(part, box)]
             if whole:
                 self._kept.drop()
@@ -330,7 +337,7 @@ class Hdf5Array(Reopening, StoredArray):
             dataset = self._open()
             with reading(self._label):
                 dataset.refresh()
-                found = growing_states(dataset, min(length, self._written[0]), self._label)
+                states = growing_states(dataset, min(length, self._written[0]), self._label)
             if now:
                 return states
             self._first[length] = states
@@ -388,10 +395,6 @@ def _flat(dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], label: str
     if dataset.file.driver not in ("sec2", "stdio") or not math.prod(shape):
         return None
     return FlatArray(PlainFile(str(dataset.file.filename), dataset.id.get_offset(), label), shape, dtype)
-
-
-def _first_corner(part: tuple[Box, bool]) -> list[int]:
-    return [side.start for side in part[0]]
 
 
 def _within(part: Box, box: Box) -> Box:

@@ -186,7 +186,9 @@ class _Parser:
         dimensions = self._list(_DIMENSIONS, lambda: (self._text(), self._number(self._count)))
         attributes = dict(self._list(_ATTRIBUTES, self._attribute))
         variables = dict(self._list(_VARIABLES, lambda: self._variable(dimensions)))
-        stride = _stride(variables.values())
+        # The part of each variable in a record is padded to 4 bytes, unless there is only one variable.
+        lengths = [variable.record_bytes for variable in variables.values() if variable.by_record]
+        stride = lengths[0] if len(lengths) == 1 else sum(-(-length // 4) * 4 for length in lengths)
         if streamed:  # the writer did not return to fill in the number of records
             first = min((variable.begin for variable in variables.values() if variable.by_record), default=self._size)
             records = (self._size - first) // stride if stride else 0
@@ -250,9 +252,3 @@ class _Parser:
         if len(data) < length:
             raise ValueError(f"it ends inside, at byte {self._size}")
         return data
-
-
-def _stride(variables: Any) -> int:
-    """Return the bytes from one record to the next: each variable is padded to 4 bytes, unless there is only one."""
-    lengths = [variable.record_bytes for variable in variables if variable.by_record]
-    return lengths[0] if len(lengths) == 1 else sum(-(-length // 4) * 4 for length in lengths)

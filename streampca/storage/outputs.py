@@ -175,7 +175,7 @@ def recover(path: str) -> None:
     """
     aside = path + REPLACED
     if os.path.lexists(aside) and not os.path.lexists(path):
-        with alone_at(path):
+        with output_lock(path):
             if os.path.lexists(aside) and not os.path.lexists(path):
                 _check_own_folder(aside)
                 os.rename(aside, path)

@@ -127,8 +127,8 @@ def grid_mapping(dims: Sequence[str], known: Mapping[str, Coordinate]) -> dict[s
     return {GRID_MAPPING: name} if over > 1 else {}
 
 
-def default_axes(kept: Sequence[int], shape: Sequence[int], roles: Sequence[Role] | None) -> DefaultAxes:
-    """Choose the axes of one sample among those of an array that are kept; all but the first without names.
+def default_axes(axes: Sequence[int], shape: Sequence[int], roles: Sequence[Role] | None) -> DefaultAxes:
+    """Choose the axes of one sample among some axes of an array; all but the first without names.
 
     All axes with the role of samples count samples. Without one, samples are counted by the first axis with several
     entries that is not along a picture, nor of colours or features. Without such an axis, an axis of features counts
