@@ -22,7 +22,6 @@ _HOME = {
     "open_collection": ".readers",
     "Preparation": ".preprocessing",
     "Plan": ".planning",
-    "Request": ".planning.request",
     "plan": ".fitting.plan",
     "fit": ".fitting.fit",
     "merge": ".fitting.merge",
@@ -30,15 +29,21 @@ _HOME = {
     "follow": ".fitting.follow",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
-    "embed": ".fitting.embed",
     "hsic": ".fitting.hsic",
     "neighbors": ".fitting.neighbors",
+    "plan_neighbors": ".fitting.neighbors",
+    "copy": ".fitting.copy",
+    "export_components": ".models.export",
+    "is_graph": ".manifold.stored_graph",
+    "verify": ".models.verify",
     "NeighborGraph": ".manifold.neighbor_graph",
     "load_graph": ".manifold.stored_graph",
     "bootstrap": ".models.bootstrap",
     "promax": ".models.rotation",
     "varimax": ".models.rotation",
-    "StreamingPCA": ".estimators.streaming_pca",
+    "Run": ".kinds.run",
+    "Pace": ".fitting.follow",
+    "PCA": ".estimators.pca",
     "SupervisedPCA": ".estimators.supervised",
     "SupervisedPrincipalComponents": ".estimators.supervised",
     "FisherDiscriminant": ".estimators.supervised",
@@ -53,7 +58,6 @@ _HOME = {
     "SpectralEmbedding": ".estimators.manifold",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
-    "Checkpointing": ".execution.checkpoint",
     "StreampcaError": ".errors",
 }
 _MODULES = ("errors", "events", "plot", "testing")
@@ -70,29 +74,33 @@ if TYPE_CHECKING:
     from .estimators.manifold import MaximumVarianceUnfolding as MaximumVarianceUnfolding
     from .estimators.manifold import SpectralClustering as SpectralClustering
     from .estimators.manifold import SpectralEmbedding as SpectralEmbedding
-    from .estimators.streaming_pca import StreamingPCA as StreamingPCA
+    from .estimators.pca import PCA as PCA
     from .estimators.supervised import FisherDiscriminant as FisherDiscriminant
     from .estimators.supervised import SlicedInverseRegression as SlicedInverseRegression
     from .estimators.supervised import SupervisedPCA as SupervisedPCA
     from .estimators.supervised import SupervisedPrincipalComponents as SupervisedPrincipalComponents
-    from .execution.checkpoint import Checkpointing as Checkpointing
-    from .fitting.embed import embed as embed
+    from .fitting.copy import copy as copy
     from .fitting.fit import fit as fit
+    from .fitting.follow import Pace as Pace
     from .fitting.follow import follow as follow
     from .fitting.hsic import hsic as hsic
     from .fitting.merge import merge as merge
     from .fitting.neighbors import neighbors as neighbors
+    from .fitting.neighbors import plan_neighbors as plan_neighbors
     from .fitting.plan import plan as plan
     from .fitting.update import update as update
+    from .kinds.run import Run as Run
     from .manifold.neighbor_graph import NeighborGraph as NeighborGraph
+    from .manifold.stored_graph import is_graph as is_graph
     from .manifold.stored_graph import load_graph as load_graph
     from .models.bootstrap import bootstrap as bootstrap
+    from .models.export import export_components as export_components
     from .models.pca import PCAModel as PCAModel
     from .models.pca import load_model as load_model
     from .models.rotation import promax as promax
     from .models.rotation import varimax as varimax
+    from .models.verify import verify as verify
     from .planning import Plan as Plan
-    from .planning.request import Request as Request
     from .plot.report import write_report as write_report
     from .preprocessing import Preparation as Preparation
     from .readers import Collection as Collection

@@ -133,7 +133,7 @@ def whole_model():
     """Model to damage copies of, and the folder that it lies in."""
     x = np.random.default_rng(0).integers(0, 256, (20, 6, 5)).astype(np.uint8)
     fitted, folder = (
-        streampca.fit(x, n_components=3, method="covariance", listener=lambda event: None),
+        streampca.fit(x, streampca.PCA(3, method="covariance"), listener=lambda event: None),
         tempfile.mkdtemp(),
     )
     fitted.save(f"{folder}/m.zarr")

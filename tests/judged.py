@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import prod
 
+import by_options
 import numpy as np
 import pytest
 
@@ -14,9 +15,8 @@ import streampca
 from streampca.events import Planned, Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.open_fit import plan_collection, prepare
+from streampca.fitting.prepare import plan_collection, prepare
 from streampca.planning import randomized as sides
-from streampca.planning.request import Request
 
 # -- samples
 
@@ -80,7 +80,7 @@ def fit(x, k, precision="single", memory="256MiB", **more):
     """A model by method 'randomized', and what happened."""
     events = []
     words = {"method": "randomized", "precision": precision, "memory": memory, "listener": events.append, **more}
-    return streampca.fit(x, n_components=k, **words), events
+    return by_options.fit(x, n_components=k, **words), events
 
 
 def carried_out(collection, plan):
@@ -243,7 +243,7 @@ class Along:
     def planned(self, x, k, **more):
         """A plan of the method; take `replace(plan, ...)` of it for what no budget makes the planner take."""
         collection = prepare(streampca.open_collection(x), None)
-        request = Request(k, "randomized", int(self.memory[:-3]) * 2**20, "single", **more)
+        request = by_options.request(k, "randomized", int(self.memory[:-3]) * 2**20, "single", **more)
         with self._chosen():
             plan = plan_collection(collection, request)
         assert plan.side == self.side

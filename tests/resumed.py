@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 from functools import cache
 
+import by_options
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -21,10 +22,10 @@ from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import fit as fitting
 from streampca.fitting import open_fit as opening
 from streampca.fitting.methods.randomized_start import sample_runs
-from streampca.fitting.open_fit import Opened, prepare
+from streampca.fitting.open_fit import Opened
+from streampca.fitting.prepare import prepare
 from streampca.planning import component_chunks, sample_rows
 from streampca.planning.blocks import spans_of
-from streampca.planning.request import Request
 from streampca.preprocessing.kernel_features import KernelFeatures
 from streampca.preprocessing.kernels import Kernel
 from streampca.readers.target import Target
@@ -63,8 +64,8 @@ KINDS = {
     "em": ({"missing": "em", "method": "em"}, _ROWS),
     "em, weighted, in ranges": ({"missing": "em", "method": "auto"}, _ROWS | {"threads": 2, "product_features": 60}),
     "supervised": ({"kind": "supervised-pca", "method": "auto", "n_components": 3}, _ROWS),
-    "discriminant": ({"kind": "discriminant", "method": "auto", "n_components": 3}, _ROWS),
-    "screening": ({"kind": "supervised-components", "method": "auto", "n_components": 3}, _ROWS),
+    "discriminant": ({"kind": "fisher-discriminant", "method": "auto", "n_components": 3}, _ROWS),
+    "screening": ({"kind": "supervised-principal-components", "method": "auto", "n_components": 3}, _ROWS),
     "symmetric": (_DISTANCES, _ROWS | {"width": 12, "columns": 96, "solver": "lanczos", "schedule": "products"}),
     "symmetric, in memory": (_DISTANCES, _ROWS | {"solver": "dense", "schedule": "samples"}),
     "kernel matrix": ({"kind": "kernel-pca", "method": "kernel-matrix"}, _DENSE | {"precision": "double"}),
@@ -110,7 +111,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
     words, sizes = KINDS[kind]
     whole = opening.plan_collection
     options = {"n_components": 5, "method": "randomized", "memory": 64 * 2**20, "precision": "single", "output": True}
-    request = Request(**options | words | more)
+    request = by_options.request(**options | words | more)
 
     def planned(collection, request, **others):
         key = repr((path, request, others))  # a plan takes as long as a fit
@@ -127,7 +128,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
             collection = collection.awaiting(KernelFeatures(kernel=Kernel("rbf", 1e-6)))
         n = collection.n_samples
         weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
-        place = fitting.Place(str(output), overwrite=overwrite)
+        place = fitting.ModelOutput(str(output), overwrite=overwrite)
         how = None if folder is None else Checkpointing(str(folder), 0)
         target = Target(np.arange(n) % 4, np.arange(4)) if kind in ("supervised", "discriminant") else None
         target = Target(np.sin(np.arange(n))[:, None]) if kind == "screening" else target

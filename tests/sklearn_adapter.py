@@ -1,8 +1,8 @@
-"""scikit-learn's PCA and IncrementalPCA, their parameters mapped onto `StreamingPCA`."""
+"""scikit-learn's PCA and IncrementalPCA, their parameters mapped onto ours."""
 
 from __future__ import annotations
 
-from streampca import StreamingPCA
+import streampca
 
 METHODS = {
     "auto": "auto", "full": "auto", "arpack": "auto", "covariance_eigh": "covariance", "randomized": "randomized",
@@ -10,7 +10,7 @@ METHODS = {
 TOL = 1e-10  # scikit-learn's tests compare randomized solutions with full ones
 
 
-class PCA(StreamingPCA):
+class PCA(streampca.PCA):
     def __init__(
         self, n_components=None, *, copy=True, whiten=False, svd_solver="auto", tol=0.0, iterated_power="auto",
         n_oversamples=10, power_iteration_normalizer="auto", random_state=None,
@@ -21,7 +21,7 @@ class PCA(StreamingPCA):
         self.n_oversamples, self.power_iteration_normalizer = n_oversamples, power_iteration_normalizer
 
 
-class IncrementalPCA(StreamingPCA):
+class IncrementalPCA(streampca.PCA):
     def __init__(self, n_components=None, *, whiten=False, copy=True, batch_size=None):
         super().__init__(n_components, whiten=whiten, method="covariance")
         self.copy, self.batch_size = copy, batch_size

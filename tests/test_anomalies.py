@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import by_options
 import numpy as np
 import pytest
 import xarray as xr
@@ -15,19 +16,19 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 import streampca
-from streampca import Preparation, StreamingPCA
-from streampca.cli.from_config import preparation_of
-from streampca.cli.options import PrepareConfig
+from streampca import Preparation
+from streampca.cli.pipeline import preparation_of
+from streampca.cli.run_file import make_run
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import fit, open_fit
 from streampca.fitting.learning import learned_for
-from streampca.fitting.open_fit import Opened, plan_collection, prepare
+from streampca.fitting.open_fit import Opened
+from streampca.fitting.prepare import plan_collection, prepare
 from streampca.models.transform import write
 from streampca.models.transform.resume import digest_of
 from streampca.planning.incremental import scatter_plan, sketch_plan
-from streampca.planning.request import Request
 from streampca.plot.report.survey import survey
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import open_collection
@@ -43,7 +44,7 @@ PATTERNS = np.stack(
         np.sin(np.radians(2 * LAT))[:, None] * np.sin(np.radians(LON)),
     ]
 )
-ALL = {"mask": "valid", "anomaly": "month", "detrend": True, "standardize": True, "weights": "coslat"}
+ALL = {"mask": "valid", "anomaly": "month", "detrend": True, "standardize": True, "scale": "area"}
 
 
 def field(months=372, dtype="f8"):
@@ -99,7 +100,7 @@ def test_patterns_beneath_the_seasons_are_found_by_one_command(sst, tmp_path, mo
     x, later = field()[:-12], field()[-12:]
     means = x.groupby("time.month").mean()
     assert 0.975 < float(means.var("month").sum() / x.var("time").sum()) < 0.985
-    asked = ["--anomaly", "month", "--weights", "coslat", "--mask", "valid", "-k", 2]
+    asked = ["--anomaly", "month", "--scale", "area", "--mask", "valid", "-k", 2]
     succeeded("fit", sst / "sst.nc", *asked, "-o", "m.zarr", "-q")
     model = streampca.load_model("m.zarr")
     found = sea(model.components)
@@ -132,7 +133,7 @@ def test_steps_are_xarrays_by_hand(group, steps):
     x = field(300).assign_coords(time=days.astype("datetime64[ns]"))
     if group == "dayofyear":
         x = x[np.isin(x.time.dt.dayofyear, np.arange(1, 60))]
-    preparation = Preparation(mask="valid", anomaly=group, weights="coslat", **steps)
+    preparation = Preparation(mask="valid", anomaly=group, scale="area", **steps)
     model = streampca.fit(x, n_components=3, preparation=preparation)
     scores = assert_pca_of(model, sea(by_hand(x, f"time.{group}", **steps)))
     np.testing.assert_allclose(np.abs(model.transform(x)), scores, atol=1e-8)
@@ -195,7 +196,7 @@ def test_estimators_standardize(method):
     x = uneven(90)
     scaled = StandardScaler().fit_transform(x)
     pca = PCA(5, svd_solver="full").fit(scaled)
-    own = StreamingPCA(5, method=method, tol=1e-9, preparation=Preparation(standardize=True)).fit(x)
+    own = streampca.PCA(5, method=method, tol=1e-9, preparation=Preparation(standardize=True)).fit(x)
     np.testing.assert_allclose(own.explained_variance_, pca.explained_variance_, rtol=1e-8)
     np.testing.assert_allclose(np.abs(own.transform(x)), np.abs(pca.transform(scaled)), atol=1e-6)
     if method == "covariance":  # what comes later is divided by the same deviations
@@ -312,11 +313,11 @@ def test_images_are_made_range_by_range_of_features(tmp_path, monkeypatch):
 
 def test_parts_make_the_whole(sst, tmp_path):
     how = {"n_components": 3, "method": "covariance", "preparation": Preparation(**ALL)}
-    parts = [streampca.fit(sst / "sst.nc", part=(number, 2), **how) for number in (1, 2)]
-    whole = streampca.fit(sst / "sst.nc", **how)
+    parts = [by_options.fit(sst / "sst.nc", part=(number, 2), **how) for number in (1, 2)]
+    whole = by_options.fit(sst / "sst.nc", **how)
     np.testing.assert_allclose(streampca.merge(parts).explained_variance, whole.explained_variance, rtol=1e-12)
-    other = streampca.fit(sst / "next.nc", **how | {"preparation": Preparation(mask=~LAND, standardize=True)})
-    another = streampca.fit(sst / "sst.nc", **how | {"preparation": Preparation(mask=~LAND, standardize=True)})
+    other = by_options.fit(sst / "next.nc", **how | {"preparation": Preparation(mask=~LAND, standardize=True)})
+    another = by_options.fit(sst / "sst.nc", **how | {"preparation": Preparation(mask=~LAND, standardize=True)})
     with pytest.raises(ModelError, match="means"):
         streampca.merge([other, another])
 
@@ -329,7 +330,7 @@ def test_a_fit_is_resumed_to_the_same_bits(sst, tmp_path):
     def run(folder, listener=lambda event: None, **changed):
         preparation = Preparation(**ALL | changed)
         collection = prepare(open_collection(sst / "sst.nc"), preparation, listener)
-        request = Request(n_components=3, method="covariance", memory=64 * MIB)
+        request = by_options.request(n_components=3, method="covariance", memory=64 * MIB)
         plan = replace(plan_collection(collection, request), block_rows=50)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(open_fit, "plan_collection", lambda *_, **__: plan)
@@ -453,8 +454,7 @@ def test_a_fit_without_dates_is_refused_before_it_reads(steps, words):
         ({"anomaly": "moth"}, "anomaly 'moth' is not one of month, dayofyear, label. Did you mean 'month'"),
         ({"standardize": "yes"}, "standardize 'yes' is neither True nor False"),
         ({"detrend": 1}, "detrend 1 is neither"),
-        ({"weights": "cosine"}, "weights 'cosine' is not 'coslat'"),
-        ({"weights": 2.0, "scale": 3.0}, "weights and scale are two names of one step"),
+        ({"scale": "cosine"}, "scale 'cosine' is not 'area'"),
     ],
 )
 def test_steps_wrong_by_themselves(options, words):
@@ -462,16 +462,15 @@ def test_steps_wrong_by_themselves(options, words):
         Preparation(**options)
 
 
-def test_weights_and_scale_are_one():
-    assert Preparation(weights="coslat").scale == Preparation(scale="coslat").scale == "area"
-    np.testing.assert_array_equal(Preparation(weights=[1.0, 2.0]).scale, [1, 2])
-
-
 def test_weights_of_pixels_are_read_from_files(tmp_path):
     np.save(tmp_path / "w.npy", np.arange(1.0, 4))
-    np.testing.assert_array_equal(preparation_of(PrepareConfig(weights=str(tmp_path / "w.npy"))).scale, [1, 2, 3])
-    assert preparation_of(PrepareConfig(weights="coslat")).scale == "area"
-    assert preparation_of(PrepareConfig(weights=2)).scale == 2
+
+    def scale_of(given):
+        return preparation_of(make_run({"collection": {"source": "x.npy"}, "prepare": {"scale": given}})).scale
+
+    np.testing.assert_array_equal(scale_of(str(tmp_path / "w.npy")), [1, 2, 3])
+    assert scale_of("area") == "area"
+    assert scale_of(2) == 2
     assert "learned" not in repr(Preparation(standardize=True))
 
 
@@ -498,11 +497,11 @@ def test_samples_of_which_there_is_no_mean_are_refused():
 
 
 def test_batches_do_not_say_what_all_samples_have():
-    estimator = StreamingPCA(2, preparation=Preparation(standardize=True))
+    estimator = streampca.PCA(2, preparation=Preparation(standardize=True))
     with pytest.raises(RequestError, match=r"read off all samples before a fit.*preparation of a model"):
         estimator.partial_fit(uneven(20))
     fitted = streampca.fit(uneven(90), n_components=2, preparation=Preparation(standardize=True))
-    again = StreamingPCA(2, preparation=fitted.preparation).partial_fit(uneven(90)[:40]).partial_fit(uneven(90)[40:])
+    again = streampca.PCA(2, preparation=fitted.preparation).partial_fit(uneven(90)[:40]).partial_fit(uneven(90)[40:])
     np.testing.assert_allclose(again.explained_variance_, fitted.explained_variance, rtol=1e-10)
 
 
@@ -577,12 +576,12 @@ def test_further_samples_are_set_against_the_means_that_were_learned(tmp_path):
     x = field(120)
     x[:108].to_zarr(tmp_path / "x.zarr", consolidated=False, encoding={"sst": {"chunks": (12, 16, 24)}})
     how = {"n_components": 3, "method": "covariance"}
-    first = streampca.fit(tmp_path / "x.zarr", preparation=Preparation(**ALL), **how)
+    first = by_options.fit(tmp_path / "x.zarr", preparation=Preparation(**ALL), **how)
     first.save(tmp_path / "m.zarr")
     x[108:].to_zarr(tmp_path / "x.zarr", append_dim="time", consolidated=False)
     updated = streampca.update(tmp_path / "m.zarr", tmp_path / "x.zarr")
     assert updated.n_samples == 120
-    whole = streampca.fit(tmp_path / "x.zarr", preparation=first.preparation, **how)
+    whole = by_options.fit(tmp_path / "x.zarr", preparation=first.preparation, **how)
     np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-10)
     assert updated.preparation.learned.digest == first.preparation.learned.digest
 

@@ -210,23 +210,26 @@ def test_remedies_for_a_large_p_work(here):
     succeeded("fit", *asked, "--bin", 4, "-o", "m.zarr", "-q")
 
 
+NUMBERS = "give a whole number of at least 1, a number above 0 and below 1, elbow, mp, mle or all (number of components"
+
+
 @pytest.mark.parametrize(("options", "says"), [
-    (["--method", "covarianse"], "'auto', 'covariance'"),
-    (["--tol", "0"], "--tol '0': input should be greater than 0; correct it (residual of a component"),
-    (["--tol", "nan"], "--tol 'nan': input should be a finite number; correct it"),
+    (["--method", "covarianse"], "auto, covariance, dual, "),
+    (["--tol", "0"], "--tol 0: give a number above 0 and below 1 (residual of a component"),
+    (["--tol", "nan"], "--tol nan: give a number above 0 and below 1 (residual of a component"),
     (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
-    (["-k", "1.0"], "-k 1.0 is ambiguous; give 1 for one component, or all."),
-    (["-k", "abc"], "give such as 50, 0.95, a rule (elbow, mp, mle) or all"),
-    (["-k", "0"], "-k 0 is neither a whole number of at least 1 nor a fraction"),
-    (["-k", "nan"], "-k nan is neither"),
+    (["-k", "1.0"], f"--n-components 1.0: {NUMBERS}"),
+    (["-k", "abc"], f"--n-components abc: {NUMBERS}"),
+    (["-k", "0"], "--n-components 0: give a whole number of at least 1, a number above 0 and below 1"),
+    (["-k", "nan"], "--n-components nan: give a whole number of at least 1"),
     (["--patches", "8x"], "HEIGHTxWIDTH; write for example 64x64"),
     (["--samples", "8"], "START:STOP or START:STOP:STEP"),
     (["--resize", "big"], "HEIGHTxWIDTH"),
     (["--where", "label=9"], "--labels"),
-    (["--part", "0/3"], "--part '0/3': part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3; correct it"),
-    (["--part", "3"], "--part '3': part '3' is not PART/PARTS"),
-    (["--tol", "small"], "--tol 'small': input should be a valid number"),
-    (["--max-passes", "1.5"], "--max-passes '1.5': input should be a valid integer"),
+    (["--part", "0/3"], "part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3."),
+    (["--part", "3"], "part '3' is not PART/PARTS"),
+    (["--tol", "small"], "--tol small: give a number above 0 and below 1 (residual of a component"),
+    (["--max-passes", "1.5"], "--max-passes 1.5: give a whole number of at least 1"),
     (["--precision", "half"], "'auto', 'single', 'double'"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),
     (["--memory", "2.5"], "'2.5' has no unit and would be less than 1 MiB; write 2.5GiB or 2.5MiB, or"),
@@ -245,7 +248,7 @@ def test_remedies_for_a_large_p_work(here):
     (["--bin", "9"], "smaller bin"),
     (["--grey"], "Leave it out"),
     (["--key", "images"], "leave key out"),
-    (["--seed", "-1"], "--seed '-1': input should be greater"),
+    (["--random-state", "-1"], "random_state = -1: give a whole number of at least 0"),
     (["--dtype", "u1"], "No such option"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(source, options, says):
@@ -285,26 +288,26 @@ def test_commands_that_are_none(here, words, says):
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("collection: {sorce: images.npy}", "'collection.sorce' is not known. Did you mean 'source'?"),
-    ("collection: {source: images.npy}\nstructure: 3", "'structure' is not known. Known here: collection, model"),
+    ("collection: {sorce: images.npy}", "collection.sorce is not a key of run files. Did you mean collection.source?"),
+    ("collection: {source: images.npy}\nstructure: 3", "'structure' is not known. Known here: collection, prepare"),
     ("collection: {source: a, source: b}", "'source' is given twice, the second time in line 1"),
     ("collection:\n  source: [a\n", "is not YAML"),
     ("collection: {source: ${HOME}/x.npy}", "correct that line: put the text that holds ${...} in quotation marks."),
     ("? [a, b]\n: c", "unhashable key in line 1"),
     ("- images.npy", "holds no keys"),
-    ("fit: {n_components: 3}", "'collection' is missing"),
+    ("model: {n_components: 3}", "'collection.source' is missing"),
     ("collection: {source: images.npy}", "the run writes nothing"),
     ("collection: {source: images.npy}\noutput: {transform: true, model: m.zarr}", "need output.directory"),
     ("collection: images.npy", "collection = 'images.npy' is not a section"),
-    ("collection: {source: images.npy}\nfit: {n_components: many}", "fit.n_components = 'many'"),
-    ("collection: {source: images.npy}\nfit: {n_components: yes}", "not yes or no"),
-    ("collection: {source: images.npy}\nfit: {n_components: .nan}", "finite"),
+    ("collection: {source: images.npy}\nmodel: {n_components: many}", "n_components = 'many': give a whole"),
+    ("collection: {source: images.npy}\nmodel: {n_components: yes}", "model.n_components = True: give a whole number"),
+    ("collection: {source: images.npy}\nmodel: {n_components: .nan}", "model.n_components = nan: give a whole number"),
     ("collection: {source: images.npy}\nprepare: {crop: [[0, 1, 2]]}", "prepare.crop"),
     ("collection: {source: images.npy, select: {0: [1, 2, 3]}}", "collection.select"),
     ("collection: {source: no}", "collection.source = False"),
     ("collection: {source: images.npy}\noutput: {report: perhaps}", "output.report = 'perhaps'"),
-    ("collection: {source: images.npy}\nexecution: {kind: slurm}", "execution.kind = 'slurm'"),
-    ("1: 2\ncollection: {source: images.npy}", "key 1 is not a name"),
+    ("collection: {source: images.npy}\nrun: {workers: no}", "run.workers = False: give a whole number"),
+    ("1: 2\ncollection: {source: images.npy}", "key 1 is not known"),
     ("collection: {source: !!python/object/apply:os.mkdir [sprung]}", "a value with the tag !!python"),
     (b"\xff\xfe\x00collection", "give a text file in YAML"),
 ])  # fmt: skip
@@ -315,11 +318,11 @@ def test_run_files_that_are_none(source, text, says):
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ("fit.n_componets=3", "Did you mean 'n_components'?"),
-    ("n_components=3", "Did you mean fit.n_components or embed.n_components or output.n_components?"),
-    ("n_components", "fit.n_components=20"),
+    ("model.n_componets=3", "Did you mean model.n_components?"),
+    ("n_components=3", "Did you mean output.n_components or model.n_components?"),
+    ("n_components", "model.n_components=20"),
     ("collection.source.path=a", "source is a value, not a section"),
-    ("fit.n_components={", "is not YAML"),
+    ("model.n_components={", "is not YAML"),
     ("...=1", "key '' is not known"),
 ])  # fmt: skip
 def test_overrides_that_are_none(source, change, says):
@@ -368,7 +371,7 @@ def test_collections_of_another_shape_or_kind(source, model):
     np.save("fractions.npy", pictures() / 255)
     assert "8 x 9" in refused("transform", model, "wide.npy", "-o", "s.npy")
     assert "float64" in refused("transform", model, "fractions.npy", "-o", "s.npy")
-    assert "between 1 and 3" in refused("reconstruct", model, source, "-k", 4, "-o", "r.npy", code=2)
+    assert "between 1 and 3" in refused("reconstruct", model, source, "--n-components", 4, "-o", "r.npy", code=2)
 
 
 # -- what is written
@@ -423,14 +426,14 @@ def opened():
 
 
 @pytest.mark.parametrize(("call", "says"), [
-    (lambda: streampca.fit(pictures(), seed=None), "seed None is not a whole number of at least 0; use for example 0"),
-    (lambda: streampca.fit(pictures(), listener="print"), "listener 'print' is not a function of one event"),
-    (lambda: streampca.merge([], listener="print"), "listener 'print' is not a function"),
+    (lambda: streampca.fit(pictures(), streampca.PCA(random_state="a")), "random_state = 'a': give a whole"),
+    (lambda: streampca.fit(pictures(), listener="print"), "listener = 'print': give a function or None"),
+    (lambda: streampca.merge([], listener="print"), "listener = 'print': give a function"),
     (lambda: streampca.open_collection(pictures(), listener="print"), "listener 'print' is not a function"),
-    (lambda: streampca.write_report(fitted(), "r.html", listener="print"), "listener 'print' is not a function"),
+    (lambda: streampca.write_report(fitted(), "r.html", listener="print"), "listener = 'print': give a function"),
     (lambda: streampca.write_report(fitted(), "r.html", examine="3"), "examine '3' is not a whole number of at least"),
-    (lambda: fitted().write_scores(pictures(), "s.npy", listener=1), "listener 1 is not a function"),
-    (lambda: fitted().write_reconstruction(pictures(), "i.npy", listener=1), "listener 1 is not a function"),
+    (lambda: fitted().write_scores(pictures(), "s.npy", listener=1), "listener = 1: give a function"),
+    (lambda: fitted().write_reconstruction(pictures(), "i.npy", listener=1), "listener = 1: give a function"),
     (lambda: Preparation(bin="2"), "bin '2' is not a whole number of at least 1; use for example 2"),
     (lambda: Preparation(grey="no"), "grey 'no' is neither True nor False"),
     (lambda: streampca.merge([pictures(), pictures()]), "a ndarray is not a model; merge takes models and the folders"),

@@ -19,7 +19,7 @@ def rows_of(n=100, seed=0):
 
 def fitted(rows, count):
     """A model as a fit makes it, of rows with 4 x 4 pixels, without planning: hundreds are needed."""
-    return streampca.fit(rows.reshape(len(rows), 4, 4), n_components=count, precision="double")
+    return streampca.fit(rows.reshape(len(rows), 4, 4), streampca.PCA(count, precision="double"))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_draws_are_those_of_the_samples(block):
     """With all components nothing is left out: each draw is PCA of the samples drawn."""
     rows = rows_of(40)
     model = fitted(rows, None)
-    found = streampca.bootstrap(model, model.transform(rows), n_replicates=6, seed=3, block=block)
+    found = streampca.bootstrap(model, model.transform(rows), n_replicates=6, random_state=3, block=block)
     for number, some in enumerate(drawn(40, 3, 6, block)):
         values, vectors = np.linalg.eigh(np.cov(rows[some].T))
         np.testing.assert_allclose(found.variances[number], values[::-1], rtol=1e-9)
@@ -69,7 +69,7 @@ def test_intervals_cover_the_truth():
     for seed in range(80):
         rows = rows_of(seed=seed)
         model = fitted(rows, 6)
-        found = streampca.bootstrap(model, model.transform(rows), n_replicates=60, seed=seed)
+        found = streampca.bootstrap(model, model.transform(rows), n_replicates=60, random_state=seed)
         lower, upper = found.variance_interval[:4].T
         covered += (lower <= VARIANCES[:4]) & (upper >= VARIANCES[:4])
     print(covered / 80)

@@ -481,7 +481,7 @@ def exact_sums():
 def test_bounds_of_exact_sums_are_those_of_the_solver(name):
     """Against long double: the components as stored, and variances to 1e-13 of the first."""
     x = exact_sums()[name]
-    found = streampca.fit(x, n_components=20, method="dual" if name == "dual" else "covariance", precision="single")
+    found = streampca.fit(x, streampca.PCA(20, method="dual" if name == "dual" else "covariance", precision="single"))
     assert found.provenance["exact_sums"]
     rows = x.astype(np.longdouble)
     rows -= rows.sum(axis=0) / len(x)
@@ -505,7 +505,7 @@ def test_digits_of_exact_sums_are_the_solvers():
     rows = images.reshape(900, -1).astype(np.float64)
     true = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False) ** 2 / 899
     single, double = (
-        streampca.fit(images, n_components=5, method="covariance", precision=word) for word in ("single", "double")
+        streampca.fit(images, streampca.PCA(5, method="covariance", precision=word)) for word in ("single", "double")
     )
     for fitted in (single, double):
         assert fitted.provenance["exact_sums"]
@@ -516,7 +516,7 @@ def test_digits_of_exact_sums_are_the_solvers():
     earlier = replace(single, variance_bound=None)
     assert "(precision='double' gives smaller ones)" in sentences(earlier)[0]
     assert "vouch" not in said(replace(double, variance_bound=None))
-    assert "vouch" not in said(streampca.fit(images / 7, n_components=5, method="covariance", precision="single"))
+    assert "vouch" not in said(streampca.fit(images / 7, streampca.PCA(5, method="covariance", precision="single")))
 
 
 def test_north_in_words():

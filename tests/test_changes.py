@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 
+import by_options
 import dask.array
 import h5py
 import numpy as np
@@ -22,9 +23,9 @@ from streampca.cli.pipeline import execute
 from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
 from streampca.execution.checkpoint import Checkpointing
-from streampca.fitting.fit import Place, fit_collection
-from streampca.fitting.open_fit import Opened, prepare
-from streampca.planning.request import Request
+from streampca.fitting.fit import ModelOutput, fit_collection
+from streampca.fitting.open_fit import Opened
+from streampca.fitting.prepare import prepare
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import npy
 from streampca.readers.collection import MOST_STATES, first_change
@@ -145,8 +146,8 @@ CASES = {
 def run(source, listener=lambda event: None, output=None, checkpoint=None, method="covariance"):
     """A fit in several blocks; with a checkpoint, it is kept after each."""
     how = {} if checkpoint is None else {"checkpoint": Checkpointing(str(checkpoint), 0)}
-    request = Request(5, method, 40 * 2**20, "auto", output=output is not None)
-    place = None if output is None else Place(str(output))
+    request = by_options.request(5, method, 40 * 2**20, "auto", output=output is not None)
+    place = None if output is None else ModelOutput(str(output))
     collection = prepare(streampca.open_collection(source), None)
     return fit_collection(Opened(collection, request), place=place, listener=listener, **how)
 
@@ -383,4 +384,4 @@ def test_what_a_preparation_reads_is_of_the_same_data(tmp_path):
     collection = prepare(streampca.open_collection(path), streampca.Preparation(mask="valid"))
     os.utime(path / "c" / "20" / "0" / "0", (1e9, 1e9))
     with pytest.raises(ChangedError, match="c/20/0/0"):
-        fit_collection(Opened(collection, Request(5, "covariance", None, "auto")))
+        fit_collection(Opened(collection, by_options.request(5, "covariance", None, "auto")))

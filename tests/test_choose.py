@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import by_options
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
 import streampca
-from streampca import StreamingPCA, plot
+from streampca import plot
 from streampca.eigensolvers.n_components import Rule, above_noise, count_components, elbow, most_likely, mp_median
 from streampca.errors import RequestError
 from streampca.events import Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
-from streampca.fitting.open_fit import plan_collection, prepare
+from streampca.fitting.prepare import plan_collection, prepare
 from streampca.models.accuracy import trust_of
-from streampca.planning.request import Request
 
 
 def spiked(n, p, sizes, seed=0):
@@ -117,10 +117,10 @@ FAINT = spiked(120, 30, np.array([3.0, 2.0, 1.2, 1.0, 0.9, 0.8, 0.7, 0.6]))  # t
 @pytest.mark.parametrize("rule", ["elbow", "mp", "mle"])
 def test_rules_count_samples_as_often_as_their_weights_say(rule):
     counts, how = np.arange(120) % 4, {"n_components": rule, "precision": "double"}
-    repeated = streampca.fit(FAINT.repeat(counts, axis=0), **how).n_components
+    repeated = by_options.fit(FAINT.repeat(counts, axis=0), **how).n_components
     for method in ("covariance", "dual", "randomized")[: 2 if rule == "mle" else 3]:
-        assert streampca.fit(FAINT, sample_weight=counts, method=method, **how).n_components == repeated
-    parts = [streampca.fit(FAINT, sample_weight=counts, part=(number, 3), **how) for number in (1, 2, 3)]
+        assert by_options.fit(FAINT, sample_weight=counts, method=method, **how).n_components == repeated
+    parts = [by_options.fit(FAINT, sample_weight=counts, part=(number, 3), **how) for number in (1, 2, 3)]
     assert streampca.merge(parts).n_components == repeated
 
 
@@ -137,11 +137,11 @@ def test_copies_of_few_samples_make_no_more_dimensions(rule):
 def test_what_else_counts_samples_counts_them_as_often():
     """North's rule of thumb, the mean variance left out, and the edge that the scree plot draws."""
     x, counts = spiked(50, 30, np.array([9.0, 8.0])), np.full(50, 9)
-    weighted = StreamingPCA(6).fit(x, sample_weight=counts)
-    repeated = StreamingPCA(6).fit(x.repeat(9, axis=0))
-    mixed = [trust_of(each.model_).mixed for each in (weighted, repeated, StreamingPCA(6).fit(x))]
+    weighted = streampca.PCA(6).fit(x, sample_weight=counts)
+    repeated = streampca.PCA(6).fit(x.repeat(9, axis=0))
+    mixed = [trust_of(each.model_).mixed for each in (weighted, repeated, streampca.PCA(6).fit(x))]
     assert mixed[0] == mixed[1] != mixed[2]
-    few, many = StreamingPCA(3).fit(x[:20], sample_weight=counts[:20]), StreamingPCA(3).fit(x[:20].repeat(9, axis=0))
+    few, many = streampca.PCA(3).fit(x[:20], sample_weight=counts[:20]), streampca.PCA(3).fit(x[:20].repeat(9, axis=0))
     np.testing.assert_allclose(few.noise_variance_, many.noise_variance_, rtol=1e-9)
     edges = [
         next(line for line in plot.scree(each.model_).lines if line.get_linestyle() == "--").get_ydata()[0]
@@ -159,7 +159,7 @@ def test_nothing_above_the_noise_keeps_one_and_says_so():
 
 def test_more_above_the_noise_than_the_budget_holds_are_at_least_so_many():
     collection, told = prepare(streampca.open_collection(spiked(300, 100, np.linspace(90, 80, 30))), None), []
-    plan = replace(plan_collection(collection, Request("mp", "covariance")), room=20, dense_room=20)
+    plan = replace(plan_collection(collection, by_options.request("mp", "covariance")), room=20, dense_room=20)
     found = fit_covariance(Job(collection, plan, LocalExecutor(), listener=told.append))
     assert len(found.explained_variance) == 20
     assert any("components or more" in event.message for event in told if isinstance(event, Warned))

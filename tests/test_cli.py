@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from streampca.cli.commands import cli
 from streampca.cli.config import load_run
 from streampca.cli.help import HEADINGS
 from streampca.cli.main import SUMMARIES
+from streampca.kinds.description import fields_of
+from streampca.kinds.registry import KINDS, kind_class
 from streampca.readers.stored.flat import FlatArray
 
 COMMANDS = list(cli.commands)
@@ -67,8 +70,8 @@ def model(source):
 def test_help_of_every_command():
     whole = succeeded("--help")
     assert [name for name in re.findall(r"^  (\w+)  +", whole, re.MULTILINE) if name in cli.commands] == [
-        "demo", "info", "plan", "fit", "embed", "merge", "transform", "reconstruct", "neighbors", "inspect", "report",
-        "hsic", "copy", "export", "run", "schema",
+        "demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "neighbors", "inspect", "report", "hsic",
+        "copy", "export", "run",
     ]  # fmt: skip
     assert "..." not in whole.partition("Commands:")[2], "a summary was cut"
     assert succeeded() == whole, "no command at all asks for help"
@@ -108,10 +111,52 @@ def test_options_stand_under_headings():
     for option, heading in (
         ("--labels", "Input"),
         ("--resize", "Preparation"),
-        ("--method", "Method"),
+        ("--method", "Model"),
+        ("--overwrite", "Output"),
+        ("--follow", "Updating and following"),
         ("--memory", "Running"),
     ):
         assert said.index(f"\n{heading}:\n") == max(place for place in places if place < said.index(f"  {option} "))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["fit", "plan"])
+def test_help_of_a_kind_is_a_page(name, kind):
+    """Its own options, output and running first, and those of no other kind."""
+    result = CliRunner().invoke(cli, [name, "--kind", kind, "--help"], terminal_width=80)
+    lines = result.output.splitlines()
+    own = kind in ("kernel-pca", "supervised-pca", "classical-mds")  # which have a dozen options more
+    assert lines.index("Input:") <= (70 if own else 60)
+    assert len(lines) <= (120 if own else 110)
+    assert all(len(line) <= 80 for line in lines)
+    shown = {word for line in lines if line.startswith("  -") for word in re.findall(r"--[a-z0-9-]+", line[:28])}
+    fields = {field for other in KINDS for field in fields_of(kind_class(other))}
+    listed = {field for field in fields if f"--{field.replace('_', '-')}" in shown}
+    assert listed == set(fields_of(kind_class(kind)))
+
+
+def test_options_of_other_kinds_are_refused_by_name(source, tmp_path):
+    said = typed("fit", source, "--landmarks", 5, "-o", tmp_path / "m.zarr")
+    assert said.code == 2
+    assert "--landmarks is no option of kind pca, but of kernel-pca, classical-mds, supervised-pca, isomap," in said.err
+    assert "give --kind kernel-pca, or leave it out." in said.err
+    said = typed("fit", source, "--kind", "spectral-clustering", "-k", 5, "-o", tmp_path / "m.zarr")
+    assert "-k is no option of kind spectral-clustering, but of pca, " in said.err
+    assert "--target is no option of kind pca, but of" in typed("plan", source, "--target", "t.npy").err
+    assert "No such option" in typed("fit", source, "--nothing", 5, "-o", tmp_path / "m.zarr").err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["fit", "--kind", "isomap", "--help"]], ids=" ".join)
+def test_help_costs_little(words):
+    """Processor time, the least of some tries: others may use the machine meanwhile."""
+    seconds = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "streampca", *words], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 0.25  # 0.07 and 0.13 on a machine that does nothing else
 
 
 def test_programs_that_call_commands_keep_their_signals_and_memory(source, model, tmp_path, monkeypatch):
@@ -196,7 +241,7 @@ def test_inspect(model):
     variances, _ = answer(digits())
     np.testing.assert_allclose(told["explained_variance"], variances[:3], rtol=1e-6)
     np.testing.assert_allclose(told["total_variance"], variances.sum(), rtol=1e-9)
-    said = succeeded("inspect", model, "-n", 2)
+    said = succeeded("inspect", model, "--count", 2)
     assert "PCAModel(3 components of 8 x 7 samples" in said
     assert "... and 1 more" in said
     assert f"by streampca {streampca.__version__}" in said
@@ -222,7 +267,7 @@ def test_round_trip_equals_numpy(tmp_path, source):
     np.testing.assert_allclose(np.load(images).reshape(120, -1), mean + expected @ rows, atol=1e-3)
 
     again = tmp_path / "again.zarr"
-    succeeded("reconstruct", model, source, "-o", again, "-k", 3)
+    succeeded("reconstruct", model, source, "-o", again, "--n-components", 3)
     np.testing.assert_allclose(zarr.open_group(again)["images"][...], np.load(images), atol=1e-3)
 
 
@@ -306,7 +351,7 @@ def same_model(left, right):
 
 
 @pytest.mark.parametrize("options", [
-    ["-k", "all", "--memory", "64MiB", "--seed", "3", "--precision", "double", "--method", "covariance"],
+    ["-k", "all", "--memory", "64MiB", "--random-state", "3", "--precision", "double", "--method", "covariance"],
     ["-k", "0.5", "--tol", "1e-6", "--max-passes", "4", "--select", "0=0:50", "--crop", "0:8,0:6", "--bin", "2"],
 ])  # fmt: skip
 def test_printed_config_of_fit_does_the_same(tmp_path, source, options):
@@ -321,19 +366,22 @@ def test_printed_config_of_fit_does_the_same(tmp_path, source, options):
 
 
 def test_printed_config_of_transform_and_reconstruct_does_the_same(tmp_path, source, model):
-    for command, options in (("transform", ["--whiten", "--memory", "64MiB"]), ("reconstruct", ["-k", "2"])):
+    for command, options in (
+        ("transform", ["--whiten", "--memory", "64MiB"]),
+        ("reconstruct", ["--n-components", "2"]),
+    ):
         direct, by_file = tmp_path / f"{command}.npy", tmp_path / f"{command}_file.npy"
         succeeded(command, model, source, *options, "-o", direct, "-q")
         text = succeeded(command, model, source, *options, "-o", by_file, "--print-config")
         (tmp_path / "run.yaml").write_text(text)
-        assert load_run(str(tmp_path / "run.yaml")).model == str(model)
+        assert load_run(str(tmp_path / "run.yaml")).apply == str(model)
         succeeded("run", tmp_path / "run.yaml", "-q")
         np.testing.assert_array_equal(np.load(direct), np.load(by_file))
 
 
 def written_to(folder, source):
     """A run file that writes model and scores to `folder`/out."""
-    text = f"collection: {{source: {source}}}\nfit: {{n_components: 3}}\n"
+    text = f"collection: {{source: {source}}}\nmodel: {{n_components: 3}}\n"
     (folder / "run.yaml").write_text(f"{text}output: {{directory: {folder / 'out'}, transform: true}}\n")
     return folder / "run.yaml"
 
@@ -390,11 +438,11 @@ def test_run_directory(tmp_path, run_file, source, undrawn):
 
 
 @pytest.mark.parametrize(("change", "key"), [
-    ("fit.n_components=4", "n_components 3 and this run has 4"),
-    ("fit.seed=1", "seed 0 and this run has 1"),
-    ("fit.precision=double", "precision 'auto' and this run has 'double'"),
-    ("fit.tol=1e-6", "tol 0.0001 and this run has 1e-06"),
-    ("fit.max_passes=2", "max_passes None and this run has 2"),
+    ("model.n_components=4", "n_components 3 and this run has 4"),
+    ("model.random_state=1", "random_state 0 and this run has 1"),
+    ("model.precision=double", "precision 'auto' and this run has 'double'"),
+    ("model.tol=1e-6", "tol 0.0001 and this run has 1e-06"),
+    ("model.max_passes=2", "max_passes None and this run has 2"),
     ("prepare.bin=2", "bin 1 and this run has 2"),
     ("prepare.crop=[[0, 4], [0, 4]]", "crop None and this run has [[0, 4], [0, 4]]"),
     ("prepare.mask=MASK", "another mask"),
@@ -423,7 +471,7 @@ def test_changed_run_replaces_what_it_may(tmp_path, run_file):
     said = typed(*words)
     assert (said.code, "mine.npy has changed since" in said.complaint) == (1, True)
     succeeded(*words, "--set", whitened, "--overwrite")
-    changes = [source, whitened, "output.overwrite=true"]
+    changes = [source, whitened, "run.overwrite=true"]
     assert load_run(str(tmp_path / "out" / "config.yaml")) == load_run(str(run_file), changes)
     scores = zarr.open_group(tmp_path / "out" / "scores.zarr")["scores"][...]
     assert len(scores) == 100
@@ -437,7 +485,7 @@ def test_a_dry_run_reads_and_writes_nothing(tmp_path, run_file, monkeypatch):
     assert re.search(r"^method +covariance", said, re.MULTILINE)
     assert all(str(out / name) in said for name in ("model.zarr", "scores.zarr", "report.html"))
     assert not out.exists()
-    assert typed("run", run_file, "--set", "fit.n_components=400", "--dry-run").code == 2
+    assert typed("run", run_file, "--set", "model.n_components=400", "--dry-run").code == 2
 
 
 def test_the_run_file_of_a_run_directory_stands_for_the_same_run(done):
@@ -450,7 +498,7 @@ def test_the_run_file_of_a_run_directory_stands_for_the_same_run(done):
 
 
 def test_more_memory_is_no_other_request(done):
-    assert "used again" in typed("run", done, "--set", "fit.memory=128MiB").err
+    assert "used again" in typed("run", done, "--set", "run.memory=128MiB").err
 
 
 # -- fresh processes
@@ -523,7 +571,7 @@ def test_a_run_with_a_factor_for_each_pixel_of_colour_images_is_used_again(tmp_p
     np.save(tmp_path / "scale.npy", np.linspace(1, 2, 30).reshape(6, 5))
     (tmp_path / "run.yaml").write_text(
         f"collection: {{source: {tmp_path}/colours.npy}}\nprepare: {{scale: {tmp_path}/scale.npy}}\n"
-        f"fit: {{n_components: 2}}\noutput: {{directory: {tmp_path}/out}}\n"
+        f"model: {{n_components: 2}}\noutput: {{directory: {tmp_path}/out}}\n"
     )
     succeeded("run", tmp_path / "run.yaml", "-q")
     assert "it is used again" in typed("run", tmp_path / "run.yaml").err

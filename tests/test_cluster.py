@@ -19,6 +19,7 @@ from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 
+import by_options
 import dask
 import numpy as np
 import psutil
@@ -43,10 +44,10 @@ from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.features_task import FeatureRanges, FeaturesTask
 from streampca.fitting.methods.samples_task import SamplesTask
-from streampca.fitting.open_fit import Opened, prepare
+from streampca.fitting.open_fit import Opened
+from streampca.fitting.prepare import prepare
 from streampca.planning import copy_plan as planning_of_copies
 from streampca.planning.blocks import spans_of
-from streampca.planning.request import Request
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import open_collection
 from streampca.signals import stopping_on_signals
@@ -206,7 +207,7 @@ def test_every_executor_gives_the_same_bits(client, images, name):
 def test_weights_travel(client, images, method):
     weights = np.random.default_rng(1).integers(0, 4, 48)
     how = {"n_components": 4, "method": method, "precision": "double", "sample_weight": weights, "samples": slice(48)}
-    here, there = streampca.fit(images, **how), streampca.fit(images, **how, cluster=client)
+    here, there = by_options.fit(images, **how), by_options.fit(images, **how, cluster=client)
     np.testing.assert_allclose(there.explained_variance, here.explained_variance, rtol=1e-10)
     assert abs(np.sum(there.components * here.components, axis=1)).min() > 1 - 1e-9
 
@@ -217,7 +218,7 @@ def test_workers_multiply_whole_numbers_on_integer_units(client, folder, method,
     path = folder / f"{method}-bytes.npy"
     np.save(path, np.random.default_rng(1).integers(0, 255, shape, np.uint8))
     how = {"n_components": 4, "method": method, "memory": "384 MiB"}
-    here, there = streampca.fit(path, **how), streampca.fit(path, **how, cluster=client)
+    here, there = by_options.fit(path, **how), by_options.fit(path, **how, cluster=client)
     assert there.provenance["samples_on_integer_units"] == shape[0]
     np.testing.assert_array_equal(there.explained_variance, here.explained_variance)
 
@@ -226,14 +227,14 @@ def test_an_update_is_shared_and_gives_the_bits_of_one_fit(client, folder, monke
     monkeypatch.setattr("streampca.fitting.incremental.WAITING_BYTES", 1)  # samples are read as one batch
     x = np.random.default_rng(1).integers(0, 255, (3000, 16), dtype=np.uint8)
     np.save(folder / "later.npy", x[1000:])
-    before = streampca.fit(x[:1000], n_components=3, method="covariance")
+    before = streampca.fit(x[:1000], streampca.PCA(3, method="covariance"))
     plans = []
 
     def listen(event):
         plans.extend([event.plan] if isinstance(event, Planned) else [])
 
     updated = streampca.update(before, folder / "later.npy", cluster=client, listener=listen)
-    whole = streampca.fit(x, n_components=3, method="covariance")
+    whole = streampca.fit(x, streampca.PCA(3, method="covariance"))
     assert plans[0].workers == 2
     np.testing.assert_array_equal(updated.components, whole.components)
 
@@ -241,9 +242,9 @@ def test_an_update_is_shared_and_gives_the_bits_of_one_fit(client, folder, monke
 def test_kernel_pca_has_the_same_bits_on_workers(client, folder):
     np.save(folder / "few.npy", np.random.default_rng(1).integers(0, 255, (600, 8, 8), np.uint8))
     asked = {"n_components": 5, "kind": "kernel-pca"}
-    shared = streampca.fit(folder / "few.npy", landmarks=40, memory="256 MiB", cluster=client, **asked)
+    shared = by_options.fit(folder / "few.npy", landmarks=40, memory="256 MiB", cluster=client, **asked)
     collection = prepare(open_collection(folder / "few.npy"), shared.preparation)
-    alone = fit_collection(Opened(collection, Request(memory=256 * MIB, workers=2, **asked)))
+    alone = fit_collection(Opened(collection, by_options.request(memory=256 * MIB, workers=2, **asked)))
     for name in ("components", "mean", "explained_variance"):
         np.testing.assert_array_equal(getattr(shared, name), getattr(alone, name))
     np.testing.assert_allclose(shared.residual_estimate, alone.residual_estimate, rtol=1e-12)
@@ -296,7 +297,7 @@ def test_what_is_wrong_with_a_sample_is_said_as_ever(client, folder):
 def test_a_fit_that_is_told_to_stop_goes_on_later(client, folder, images):
     """Without waiting for the spans that workers are in."""
     collection = prepare(Slow(open_collection(images), 0.1), None)
-    request = Request(3, "covariance", 16 * MIB)
+    request = by_options.request(3, "covariance", 16 * MIB)
     how = {"checkpoint": Checkpointing(str(folder / "stopped")), "executor": DaskExecutor(client)}
 
     def stop(event):
@@ -380,7 +381,7 @@ def test_tasks_are_as_few_as_predicted(client, folder):
     x = np.random.default_rng(0).integers(0, 255, (5000, 1024), dtype=np.uint8)
     zarr.create_array(path, data=x, chunks=(1, 1024), shards=(1000, 1024))
     client.register_plugin(Counted(noted))
-    model = streampca.fit(path, n_components=3, memory="48 MiB", method="covariance", cluster=client)
+    model = streampca.fit(path, streampca.PCA(3, method="covariance"), memory="48 MiB", cluster=client)
     spans = len(model.provenance["plan"]["spans"])
     assert spans > 1
     # One that holds what a check takes and one a worker that checks; one that holds the work of the pass; one a span.
@@ -391,9 +392,9 @@ def test_tasks_are_as_few_as_predicted(client, folder):
 def test_run_files_name_clusters(folder, images):
     config = f"""
 collection: {{source: {images}}}
-fit: {{n_components: 3, memory: 64 MiB}}
+model: {{n_components: 3}}
+run: {{memory: 64 MiB, cluster: local, workers: 2}}
 output: {{model: {folder / "run.zarr"}}}
-execution: {{kind: dask, cluster: local, workers: 2}}
 """
     (folder / "run.yaml").write_text(config)
     succeeded("run", folder / "run.yaml", "-q")
@@ -427,27 +428,27 @@ def content(path):
     return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
-@pytest.mark.parametrize(("execution", "message"), [
-    ({"kind": "local", "workers": 2}, "workers is an option of clusters; give kind: dask"),
-    ({"kind": "dask"}, "needs its kind or address"),
-    ({"kind": "dask", "memory": "1GiB"}, "needs its kind or address"),
-    ({"kind": "dask", "cluster": "slurm"}, "give their number, workers (--workers)"),
-    ({"kind": "dask", "cluster": "tcp://x", "options": {"cores": 1}}, "give cluster with them"),
-    ({"kind": "dask", "cluster": "tcp://x", "memory": "1GiB"}, "(--worker-memory) is for workers that are started"),
-    ({"kind": "dask", "cluster": "pbs", "workers": 1, "memory": "1GiB", "options": {"memory": "1GiB"}}, "leave one"),
-    ({"kind": "dask", "cluster": "os.system"}, "cluster 'os.system' is not known; give one of local, slurm"),
-    ({"kind": "dask", "cluster": "sge", "options": {"job_cls": "os.system"}}, "'job_cls' of a cluster is not known"),
-    ({"kind": "dask", "cluster": "sge", "options": {"queue": "a\nrm -r x"}}, "as it goes to a shell"),
-    ({"kind": "dask", "cluster": "sge", "options": {"local_directory": "$(rm)"}}, "as it goes to a shell"),
-    ({"kind": "dask", "cluster": "sge", "options": {"interface": "--preload"}}, "as it goes to a shell"),
-    ({"kind": "dask", "cluster": "sge", "options": {"memory": "1 ; rm"}}, "execution.options"),
-    ({"kind": "dask", "cluster": "sge", "options": {"cores": "2"}}, "cores = '2' is not a number of at least 1"),
-    ({"kind": "dask", "workers": 0}, "execution.workers = 0"),
-    ({"kind": "spark"}, "execution.kind = 'spark'"),
+@pytest.mark.parametrize(("run", "message"), [
+    ({"worker_memory": "1GiB"}, "worker_memory is an option of clusters; give workers or cluster with it"),
+    ({"cluster": "configured"}, "needs its kind or address"),
+    ({"cluster": "configured", "worker_memory": "1GiB"}, "needs its kind or address"),
+    ({"cluster": "slurm"}, "give their number, workers (--workers)"),
+    ({"cluster": "tcp://x", "cluster_options": {"cores": 1}}, "give cluster with them"),
+    ({"cluster": "tcp://x", "worker_memory": "1GiB"}, "(--worker-memory) is for workers that are started"),
+    ({"cluster": "pbs", "workers": 1, "worker_memory": "1GiB", "cluster_options": {"memory": "1GiB"}}, "leave one"),
+    ({"cluster": "os.system"}, "cluster 'os.system' is not known; give one of local, slurm"),
+    ({"cluster": "sge", "cluster_options": {"job_cls": "os.system"}}, "'job_cls' of a cluster is not known"),
+    ({"cluster": "sge", "cluster_options": {"queue": "a\nrm -r x"}}, "as it goes to a shell"),
+    ({"cluster": "sge", "cluster_options": {"local_directory": "$(rm)"}}, "as it goes to a shell"),
+    ({"cluster": "sge", "cluster_options": {"interface": "--preload"}}, "as it goes to a shell"),
+    ({"cluster": "sge", "cluster_options": {"memory": "1 ; rm"}}, "'1 ; rm'"),
+    ({"cluster": "sge", "cluster_options": {"cores": "2"}}, "cores = '2' is not a number of at least 1"),
+    ({"workers": 0}, "run.workers = 0"),
+    ({"kind": "dask"}, "run.kind is not a key of run files"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused(execution, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        execute(make_run({"collection": {"source": "x"}, "output": {"model": "m"}, "execution": execution}))
+def test_what_does_not_go_together_is_refused(run, message):
+    with pytest.raises((ConfigError, RequestError), match=re.escape(message)):
+        execute(make_run({"collection": {"source": "x"}, "output": {"model": "m"}, "run": run}))
 
 
 @pytest.mark.parametrize(("cluster", "error", "message"), [
@@ -456,9 +457,10 @@ def test_what_does_not_go_together_is_refused(execution, message):
     (ClusterOptions("slurm"), RequestError, "must have a memory; give --worker-memory"),
     (ClusterOptions("slurm", options={"shared_temp_directory": "/no"}, memory=1), ClusterError, "into /no: No such"),
     (ClusterOptions("slurm", options={"shared_temp_directory": "a b"}, memory=1), RequestError, "called 'a b'"),
-    (0, RequestError, "cluster=0 is not a number of processes"),
-    (True, RequestError, "cluster=True is not a number of processes"),
-    (3.5, RequestError, "cluster=3.5 is not a number of processes"),
+    (0, RequestError, "cluster = 0: give a kind of cluster"),
+    (True, RequestError, "cluster = True: give a kind of cluster"),
+    (3.5, RequestError, "cluster = 3.5: give a kind of cluster"),
+    (4, RequestError, "cluster = 4 is a number of processes; give workers=4 in its place"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*Cluster.__del__")  # of dask, for one that it did not make
 def test_clusters_that_are_none(images, cluster, error, message):
@@ -468,7 +470,7 @@ def test_clusters_that_are_none(images, cluster, error, message):
 
 def test_an_address_where_nobody_is(images, folder, monkeypatch):
     monkeypatch.setattr("streampca.execution.connect.REACH", 0.5)
-    said = typed("fit", images, "--address", free_address(), "-o", folder / "none.zarr")
+    said = typed("fit", images, "--cluster", free_address(), "-o", folder / "none.zarr")
     assert said.code == 1
     assert re.search(r"^streampca: cannot reach tcp://127.0.0.1:\d+: .*check the address", said.err)
     assert not (folder / "none.zarr").exists()
@@ -569,13 +571,16 @@ def slurm(tmp_path, monkeypatch):
 def test_a_fit_in_jobs_of_a_batch_system(images, slurm, tmp_path):
     (tmp_path / "run.yaml").write_text(f"""
 collection: {{source: {images}}}
-fit: {{n_components: 3, memory: 64 MiB}}
+model: {{n_components: 3}}
 output: {{model: model.zarr}}
-execution:
-  {{kind: dask, cluster: dask_jobqueue.SLURMCluster, workers: 1, options: {{walltime: "00:10:00", queue: day}}}}
+run:
+  memory: 64 MiB
+  cluster: dask_jobqueue.SLURMCluster
+  workers: 1
+  cluster_options: {{walltime: "00:10:00", queue: day}}
 """)
     slurm(SUBMITS)
-    prologue = "execution.options.job_script_prologue=[export MARK=3]"
+    prologue = "run.cluster_options.job_script_prologue=[export MARK=3]"
     succeeded("run", "run.yaml", "-q", "--set", prologue)
     assert streampca.load_model("model.zarr").provenance["plan"]["workers"] == 2, "others may come"
     script = (tmp_path / "sbatch.script").read_text()
@@ -590,15 +595,15 @@ def test_what_a_cluster_runs_is_not_chosen_by_a_run_file(tmp_path):
     text = """
 collection: {source: x}
 output: {model: m}
-execution: {kind: dask, cluster: slurm, workers: 1, options: {job_script_prologue: [rm -r x]}}
+run: {cluster: slurm, workers: 1, cluster_options: {job_script_prologue: [rm -r x]}}
 """
     (tmp_path / "run.yaml").write_text(text)
-    message = r"job_script_prologue chooses what a cluster runs; .* --set execution.options.job_script_prologue="
+    message = r"job_script_prologue chooses what a cluster runs; .* --set run.cluster_options.job_script_prologue="
     with pytest.raises(ConfigError, match=message):
         load_run(str(tmp_path / "run.yaml"))
-    (tmp_path / "run.yaml").write_text(text.replace(", options: {job_script_prologue: [rm -r x]}", ""))
-    run = load_run(str(tmp_path / "run.yaml"), ["execution.options.job_script_prologue=[module load x]"])
-    assert run.execution.options == {"job_script_prologue": ["module load x"]}
+    (tmp_path / "run.yaml").write_text(text.replace(", cluster_options: {job_script_prologue: [rm -r x]}", ""))
+    run = load_run(str(tmp_path / "run.yaml"), ["run.cluster_options.job_script_prologue=[module load x]"])
+    assert run.run.cluster_options == {"job_script_prologue": ["module load x"]}
     assert "module" not in run.to_yaml(), "records of a run are run files"
 
 
@@ -691,7 +696,7 @@ def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder
 
     def fitted(start, checkpoint=kept):
         source = prepare(Hungry(open_collection(images), 300 * MIB, start), None)
-        request = Request(3, "covariance", 16 * MIB)
+        request = by_options.request(3, "covariance", 16 * MIB)
         with executing(ClusterOptions(workers=2, memory=400 * MIB)) as executor:
             return fit_collection(
                 Opened(source, request), executor=executor, listener=heard.append, checkpoint=checkpoint
@@ -741,7 +746,7 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
     """Everything merged before is kept, though no save was due; another cluster at that address goes on from there."""
     address, heard = free_address(), []
     collection = prepare(Slow(open_collection(images), 0.1), None)
-    request, kept = Request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
+    request, kept = by_options.request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
 
     def fitted(listener, checkpoint):
         with executing(ClusterOptions(address, workers=2)) as executor:
@@ -770,7 +775,7 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
         assert lost(process, None) == 1, "nothing was kept"
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) >= N // 4
     whole = fit_collection(
-        Opened(prepare(open_collection(images), None), Request(3, "covariance", 16 * MIB, workers=2))
+        Opened(prepare(open_collection(images), None), by_options.request(3, "covariance", 16 * MIB, workers=2))
     )
     np.testing.assert_allclose(model.explained_variance, whole.explained_variance, rtol=1e-12)
     assert not (folder / "kept").exists()
@@ -819,9 +824,9 @@ def test_a_worker_killed_in_its_span(client, folder, images):
     note, base = folder / "killed", open_collection(images, samples=slice(0, N))
     killing, heard = Killing(base, N // 2, str(note)), []
     how = {"n_components": 3, "method": "covariance", "memory": "16 MiB", "cluster": client}
-    found = streampca.fit(killing, **how, listener=heard.append)
+    found = by_options.fit(killing, **how, listener=heard.append)
     assert note.exists(), "a worker was killed"
-    expected = streampca.fit(base, **how)
+    expected = by_options.fit(base, **how)
     np.testing.assert_array_equal(found.components, expected.components)
     np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
     assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == N
@@ -839,8 +844,8 @@ def test_a_worker_killed_in_every_pass(folder, images):
 
     how = {"n_components": 3, "method": "randomized", "precision": "single", "memory": "48 MiB"}
     with processes_here(folder, 4) as cluster, distributed.Client(cluster, set_as_default=False) as other:
-        expected = streampca.fit(base, **how, cluster=other)
-        found = streampca.fit(Killing(base, N // 2, str(note)), **how, cluster=other, listener=listener)
+        expected = by_options.fit(base, **how, cluster=other)
+        found = by_options.fit(Killing(base, N // 2, str(note)), **how, cluster=other, listener=listener)
     assert len(passes) > 2
     assert all(passes[1:])
     assert note.exists(), "a worker was killed in the last pass too"

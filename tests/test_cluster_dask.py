@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import by_options
 import dask
 import dask.array as da
 import h5py
@@ -21,8 +22,8 @@ from streampca.errors import RESUMABLE, ClusterError, ClusterLostError, SourceEr
 from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.open_fit import Opened, prepare
-from streampca.planning.request import Request
+from streampca.fitting.open_fit import Opened
+from streampca.fitting.prepare import prepare
 from streampca.readers import open_collection
 from streampca.units import MIB
 
@@ -36,7 +37,7 @@ from streampca.execution.cluster import DaskExecutor  # noqa: E402 - the same
 pytestmark = pytest.mark.slow
 
 N, SIDE, ROWS = 96_000, 8, 2000
-HOW = {"n_components": 3, "method": "covariance"}
+HOW = {"kind": streampca.PCA(3, method="covariance")}
 MEMORY, OF_FRAMES = "16 MiB", "12 MiB"  # 8 spans of several blocks for 2 workers
 # Whole numbers, whose sums are exact: the bits are the same for any blocks.
 RANDOM = da.random.default_rng(3).integers(0, 255, (N, SIDE, SIDE), dtype="u1", chunks=(ROWS, SIDE, SIDE))
@@ -242,7 +243,7 @@ def test_a_fit_that_finishes_no_block_says_what_it_waits_for(client, folder, pat
 
     executor = DaskExecutor(client, stalled=0.5)
     held = prepare(Held(open_collection(path), go), None)
-    fit_collection(Opened(held, Request(3, "covariance", 16 * MIB)), executor=executor, listener=listener)
+    fit_collection(Opened(held, by_options.request(3, "covariance", 16 * MIB)), executor=executor, listener=listener)
     (told,) = (event.message for event in heard if isinstance(event, Warned))
     worker = r"span \d \(worker tcp://127.0.0.1:\d+\)"
     assert re.fullmatch(rf"no block was finished for 0\.\d s; waiting for {worker}, {worker} of 8\.", told)
@@ -256,7 +257,7 @@ def test_a_client_that_is_restarted_ends_the_fit_which_goes_on_by_the_remedy(res
 
     def fitted(source, listener):
         slow, executor = prepare(Slow(open_collection(source), 0.02), None), DaskExecutor(client)
-        request = Request(3, "covariance", 16 * MIB)
+        request = by_options.request(3, "covariance", 16 * MIB)
         return fit_collection(Opened(slow, request), executor=executor, listener=listener, checkpoint=kept)
 
     def restart_halfway(event):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import shutil
 import struct
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +17,17 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from pydantic import BaseModel
 from shell import succeeded
 
-from streampca.cli.config import json_schema, load_run, make_run
-from streampca.cli.from_config import cluster_of, plan_run
-from streampca.cli.options import Run, Section, section_of
-from streampca.cli.pipeline import _check_embedding, execute
+from streampca.cli.config import load_run
+from streampca.cli.options import keys_of
+from streampca.cli.pipeline import check_together, execute, plan_of
+from streampca.cli.run_file import make_run
+from streampca.cli.schema import json_schema
+from streampca.cli.sections import SECTIONS
 from streampca.errors import ConfigError
+from streampca.kinds.description import default_of, entries_of, fields_of
+from streampca.kinds.registry import KINDS, kind_class
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 
@@ -56,7 +61,7 @@ def test_there_are_run_files():
 def test_run_files_of_this_repository(path, tmp_path, undrawn):
     source = small_data(path.stem, tmp_path)
     run = load_run(str(path), [f"collection.source={source}", f"output.directory={tmp_path / 'run'}"])
-    plan = plan_run(run)
+    plan = plan_of(run)
     assert plan.method in ("covariance", "dual")
     assert plan.memory_estimate.total <= plan.memory
     assert run.output.transform
@@ -81,67 +86,109 @@ FULL = {
         "sel": {"level": 500, "time": (1990, 2000)},
         "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
         "where": "label!=on", "fill_value": -32767, "on_bad_file": "skip", "keep_orientation": True,
-        "coordinates": "ignore", "duplicates": "first",
+        "coordinates": "ignore", "duplicates": "first", "sample_weight": "w.npy", "target": "t.csv:class",
     },
-    "model": "m.zarr",
+    "apply": "m.zarr",
     "prepare": {
         "crop": [(0, 4), (1, 5)], "grey": True, "resize": (6, 7), "bin": 2, "mask": "mask.npy", "scale": 1e-3,
-        "anomaly": "dayofyear",
-        "detrend": True,
-        "standardize": True,
-        "weights": "coslat",
-        "normalize": "ratio",
+        "anomaly": "dayofyear", "detrend": True, "standardize": True, "normalize": "ratio",
     },
-    "fit": {
-        "kind": "discriminant", "target": "t.csv:class", "target_type": "classes", "shrinkage": 0.5,
-        "n_slices": 5, "threshold": 0.25, "n_folds": 4, "metric": "euclidean",
-        "kernel": "polynomial", "gamma": 0.5, "degree": 2, "coef0": 0.5, "landmarks": 1000, "random_features": 512,
-        "landmark_choice": "leverage",
-        "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
-        "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "missing": "drop-samples", "sample_weight": "w.npy",
-        "scratch": "/fast", "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
-    },
-    "embed": {
-        "kind": "spectral-clustering", "n_components": 3, "n_neighbors": 20, "graph": "g.zarr", "actions": "t.csv:move",
-        "pca_components": 30, "landmarks": "all", "landmark_choice": "farthest", "reg": 0.1, "gamma": 0.5,
-        "laplacian": "unnormalized", "n_clusters": 4, "largest_component": True, "seed": 3,
-    },
+    "model": {"kind": "kernel-pca", "n_components": 1e-4, "kernel": "poly", "landmarks": 1000},
+    "update": {"model": "m.zarr", "approximate": True},
     "follow": {"enabled": True, "settle": 2.0, "interval": 60.0, "until": 500, "idle": 600.0},
-    "neighbors": {"n_neighbors": 30, "method": "hnsw", "ef_search": 200},
+    "neighbors": {"n_neighbors": 30, "method": "hnsw", "ef_search": 200, "random_state": 7},
+    "run": {
+        "memory": "2 GiB", "overwrite": True, "scratch": "/fast", "checkpoint": False, "checkpoint_every": 5.0,
+        "require_same_bits": True, "workers": 4, "cluster": "slurm", "cluster_options": {"queue": "no", "cores": 1},
+        "worker_memory": "4 GiB", "cluster_timeout": 90.0, "dashboard": True, "part": "3/16",
+    },
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
-        "graph": "g.zarr",
-        "transform": True, "report": True, "whiten": True, "missing": "drop-samples", "n_components": 3,
-        "residual": True, "whole": True, "overwrite": True,
+        "graph": "g.zarr", "transform": True, "report": True, "whiten": True, "missing": "drop-samples",
+        "n_components": 3, "residual": True, "whole": True,
     },
-    "execution": {
-        "kind": "dask", "cluster": "slurm", "options": {"queue": "no", "cores": 1},
-        "workers": 4, "memory": "4 GiB", "timeout": 90.0, "dashboard": True,
-    },
-    "checkpoint": {"enabled": False, "every": 5.0, "require_same_bits": True},
 }  # fmt: skip
+# Values of the parameters of kinds, none of them a default.
+OPTIONS = {
+    "n_components": 3, "method": "covariance", "precision": "double", "tol": 1e-6, "max_passes": 8, "half_life": 1e3,
+    "missing": "drop-samples", "random_state": 7, "kernel": "rbf", "gamma": 0.5, "degree": 2, "coef0": 0.5,
+    "landmarks": 1000, "random_features": 512, "metric": "euclidean", "rank": 5, "target_type": "auto",
+    "shrinkage": 0.5, "n_slices": 5, "threshold": 0.25, "n_folds": 4, "n_neighbors": 20, "graph": "g.zarr",
+    "pca_components": 30, "reg": 0.1, "laplacian": "unnormalized", "n_clusters": 4, "largest_component": True,
+}  # fmt: skip
+OF_KERNELS = {"kernel": "rbf"}
+TOGETHER = {"rank": {"landmarks": 9}, "gamma": OF_KERNELS, "landmarks": OF_KERNELS, "random_features": OF_KERNELS}
 
 
-def fields(section=Run, place=()):
-    """Dotted keys of every field, as tuples."""
-    for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from fields(field.annotation, (*place, name))
-        else:
-            yield (*place, name)
+def data_of(key, kind="pca"):
+    """Plain data of a run with one key of its section, and what it needs beside it."""
+    section, _, name = key.partition(".")
+    data = {"collection": {"source": "images"}}
+    if section == "model":
+        fields = fields_of(kind_class(kind))
+        chosen = "farthest" if kind == "isomap" else "leverage"
+        beside = {other: value for other, value in TOGETHER.get(name, {}).items() if other in fields and other != name}
+        return data | {"model": {"kind": kind, **beside, name: OPTIONS.get(name, chosen)}}
+    if not name:
+        return data | {section: FULL[section]}
+    return data | {section: {**data.get(section, {}), name: FULL[section][name]}}
+
+
+TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
+         "null": type(None)}  # fmt: skip
+
+
+def holds(schema, value):
+    """Return whether a value keeps a schema, by those words of JSON schema that ours uses."""
+    if "anyOf" in schema:
+        return any(holds(part, value) for part in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return value in schema.get("enum", [schema.get("const")])
+    kind = schema["type"]
+    if not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return False
+    if kind == "object" and "properties" in schema:
+        known = schema["properties"]
+        return {*schema.get("required", ())} <= {*value} <= {*known} and all(
+            holds(known[key], value[key]) for key in value
+        )
+    if kind == "array":
+        parts = schema.get("prefixItems") or [schema["items"]] * len(value)
+        return len(parts) == len(value) and all(map(holds, parts, value))
+    return kind not in ("integer", "number") or (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        and schema.get("exclusiveMinimum", -math.inf) < value < schema.get("exclusiveMaximum", math.inf)
+    )
 
 
 def test_schema_is_one_that_the_example_keeps_and_a_misspelt_key_breaks():
     schema = json_schema()
     assert schema["$schema"].startswith("https://json-schema.org/")
-    sections = schema["$defs"]
-    assert set(sections["CollectionConfig"]["properties"]) == set(FULL["collection"])
-    assert all(section["additionalProperties"] is False for section in sections.values())
-    described = (field for section in sections.values() for field in section["properties"].values())
-    assert sum("description" in field for field in described) > 25
-    asked = sections["FitConfig"]["properties"]
+    plain = plain_of(FULL)
+    assert holds(schema, plain)
+    sections = schema["properties"]
+    assert set(sections) == set(FULL)
+    for name, section in SECTIONS.items():
+        properties = sections[name]["properties"]
+        assert {f"{name}.{key}" for key in properties} == {*keys_of(name)} - {"collection.allow_remote"}
+        assert set(properties) == set(FULL[name])
+        assert all(properties[key]["description"] == entries_of(section)[key].first_sentence for key in properties)
+        assert not holds(schema, {**plain, name: {**plain[name], "nothing": 1}})
+    models = {model["title"]: model["properties"] for model in sections["model"]["anyOf"]}
+    assert set(models) == set(KINDS)
+    for kind, properties in models.items():
+        assert set(properties) == {"kind", *fields_of(kind_class(kind))}
+    asked = models["pca"]
     assert asked["tol"].items() >= {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}.items()
     assert asked["max_passes"]["anyOf"] == [{"type": "integer", "minimum": 1}, {"type": "null"}]
+    assert {"enum": [None, "all"]} in asked["n_components"]["anyOf"]
+    for wrong in ({"tol": 4}, {"toll": 1e-3}, {"kind": "pcs"}, {"landmarks": 5}):
+        assert not holds(schema, {**plain, "model": wrong})
+    assert json.loads(succeeded("run", "--schema")) == plain_of(schema)
+
+
+def plain_of(data):
+    return json.loads(json.dumps(data))
 
 
 def test_every_field_comes_back(tmp_path):
@@ -152,18 +199,24 @@ def test_every_field_comes_back(tmp_path):
     assert [type(axis) for axis in again.collection.select] == [int, str, str]
 
 
-@pytest.mark.parametrize("place", [place for place in fields() if place[-1] != "allow_remote"], ids=".".join)
-def test_each_field_comes_back_alone(place, tmp_path):
-    data = {"collection": {"source": "images"}}
-    value = FULL
-    for name in place:
-        value = value[name]
-    target = data
-    for name in place[:-1]:
-        target = target.setdefault(name, {})
-    target[place[-1]] = value
-    run = make_run(data)
+KEYS = ["apply", *(key for section in SECTIONS for key in keys_of(section) if key != "collection.allow_remote")]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_key_comes_back_alone(key, tmp_path):
+    run = make_run(data_of(key))
     assert load(run.to_yaml(), tmp_path) == run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_parameter_of_a_kind_comes_back_alone(kind, tmp_path):
+    for name, declared in fields_of(kind_class(kind)).items():
+        run = make_run(data_of(f"model.{name}", kind))
+        again = load(run.to_yaml(), tmp_path)
+        assert again == run
+        assert getattr(again.model, name) == data_of(f"model.{name}", kind)["model"][name]
+        if name not in ("metric", "target_type", "gamma"):
+            assert getattr(again.model, name) != default_of(declared)
 
 
 # What YAML reads as something else when it stands bare, and what YAML cannot hold bare.
@@ -177,10 +230,10 @@ RULES = ["elbow", "mp", "mle"]
     st.none() | st.sampled_from(RULES) | st.integers(1) | st.floats(1e-300, 1, exclude_max=True),
 )
 def test_any_name_and_number_comes_back(tmp_path_factory, name, number):
-    run = make_run({"collection": {"source": [name, "b"], "key": name}, "fit": {"n_components": number}})
+    run = make_run({"collection": {"source": [name, "b"], "key": name}, "model": {"n_components": number}})
     again = load(run.to_yaml(), tmp_path_factory.getbasetemp())
     assert again == run
-    assert type(again.fit.n_components) is type(run.fit.n_components)
+    assert type(again.model.n_components) is type(run.model.n_components)
 
 
 def test_defaults_are_left_out():
@@ -188,9 +241,10 @@ def test_defaults_are_left_out():
 
 
 @pytest.mark.parametrize("data", [
-    {}, {"fit": {"n_components": 3}}, {"embed": {"kind": "isomap"}}, {"model": "m.zarr", "output": {"scores": "s.npy"}},
-    {"fit": {"update": "m.zarr", "n_components": 5}, "output": {"model": "n.zarr"}},
-    {"execution": {"kind": "dask", "workers": 2}},
+    {}, {"model": {"n_components": 3}}, {"model": {"kind": "isomap"}},
+    {"apply": "m.zarr", "output": {"scores": "s.npy"}},
+    {"model": {"n_components": 5}, "update": {"model": "m.zarr"}, "output": {"model": "n.zarr"}},
+    {"run": {"workers": 2}},
 ], ids=str)  # fmt: skip
 def test_resolved_run_files_list_defaults_and_stand_for_the_same_run(data, tmp_path):
     run = make_run({"collection": {"source": "a"}} | data)
@@ -198,34 +252,81 @@ def test_resolved_run_files_list_defaults_and_stand_for_the_same_run(data, tmp_p
     again = load(text, tmp_path)
     assert again == run
     listed = yaml.safe_load(text)
-    for name in ("collection", "output", "execution", "checkpoint", *(["prepare", "fit"] if not data else [])):
-        assert set(listed[name]) == set(section_of([name]).model_fields) - {"allow_remote"}
+    is_fit = not {"apply", "update"} & {*data}
+    for name in ("collection", "output", "run", *(["prepare"] if is_fit else [])):
+        assert {f"{name}.{key}" for key in listed[name]} == set(keys_of(name)) - {"collection.allow_remote"}
+    if is_fit:
+        assert set(listed["model"]) == {"kind", *fields_of(type(run.model))}
     for one in (run, again):  # neither is refused for keys that it does not take
-        _check_embedding(one)
-        assert cluster_of(one) == cluster_of(run)
-    if run.fit.update is not None:
-        assert again.fit.model_fields_set <= {"update", "n_components", "memory"}
+        check_together(one)
 
 
 def test_environment_variables_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("DATA", "/scans: new")
     monkeypatch.setenv("K", "20")
     monkeypatch.delenv("NOT_SET", raising=False)
-    text = "collection: {source: ['${DATA}/${K}.npy', '$${K}', '$K', '${', a]}\nfit: {n_components: '${K}'}\n"
+    text = "collection: {source: ['${DATA}/${K}.npy', '$${K}', '$K', '${', a]}\nmodel: {n_components: '${K}'}\n"
     run = load(text, tmp_path)
     assert run.collection.source == ["/scans: new/20.npy", "${K}", "$K", "${", "a"]
-    assert run.fit.n_components == 20
+    assert run.model.n_components == 20
     assert load(run.to_yaml(), tmp_path) == run
     with pytest.raises(ConfigError, match=r"output.model = '\$\{NOT_SET\}' names .* NOT_SET, which is not set; set it"):
         load("collection: {source: a}\noutput: {model: '${NOT_SET}'}\n", tmp_path)
 
 
 def test_sections_are_frozen_and_closed():
-    for section in (Run, *(field.annotation for field in Run.model_fields.values())):
-        if isinstance(section, type) and issubclass(section, Section):
-            assert section.model_config["frozen"]
-            assert section.model_config["extra"] == "forbid"
-            assert section is Run or all(field.description for field in section.model_fields.values())
+    for name, section in SECTIONS.items():
+        assert set(fields_of(section)) == set(entries_of(section))
+        with pytest.raises(ConfigError, match=f"{name}.nothing is not a key of run files. Known here: "):
+            make_run({"collection": {"source": "a"}, name: {"nothing": 1}})
+        with pytest.raises(FrozenInstanceError):
+            setattr(section(), next(iter(fields_of(section))), 1)
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    ({"model": {"toll": 4}}, "model.toll is not a parameter of pca. Did you mean model.tol?"),
+    ({"model": {"tol": 4}}, "model.tol = 4: give a number above 0 and below 1 (residual of a component, relative to "
+     "its variance, at which method randomized stops)."),
+    ({"model": {"landmarks": 4}}, "model.landmarks is not a parameter of pca, but of kernel-pca, classical-mds, "
+     "supervised-pca, isomap, locally-linear-embedding and maximum-variance-unfolding; give kind: kernel-pca, or leave "
+     "it out."),
+    ({"model": {"kind": "isomapp"}}, f"model.kind = 'isomapp': give one of {', '.join(KINDS)}. Did you mean 'isomap'?"),
+    ({"model": {"kind": "kernel-pca", "kernel": ["rbf"]}}, "model.kernel = ['rbf']: give a text (kernel: linear, poly, "
+     "rbf, sigmoid, cosine, laplacian, or precomputed for a matrix of inner products)."),
+    ({"model": {"missing": "em", "n_components": "mp"}}, "n_components='mp' needs all variances, and missing='em' "
+     "finds the leading ones; ask for a number such as 10, a fraction such as 0.9, or 'elbow'."),
+    ({"run": {"n_components": 4}}, "run.n_components is not a key of run files. Did you mean output.n_components or "
+     "model.n_components?"),
+    ({"run": {"output": "m.zarr"}}, "run.output is not a key of run files. Known here: memory, overwrite, "),
+    ({"run": {"checkpoint": "folder"}}, "run.checkpoint = 'folder': give true or false (save progress beside the "
+     "outputs, to resume from)."),
+    ({"fit": {"n_components": 4}}, "key 'fit' is not known. Known here: collection, "),
+    ({"models": {}}, "key 'models' is not known. Did you mean 'model'?"),
+    ({"output": 5}, "output = 5 is not a section; give keys under it (directory, model, "),
+    ({"update": {"approximate": 1}}, "update.approximate = 1: give true or false (let components stand for a statistic "
+     "that a model lacks)."),
+    ({"apply": 5}, "apply = 5: give the path of a fitted model."),
+], ids=str)  # fmt: skip
+def test_keys_and_values_are_refused_by_name(data, message):
+    with pytest.raises(ConfigError) as error:
+        make_run({"collection": {"source": "a"}} | data, "run file run.yaml")
+    assert str(error.value).startswith(f"run file run.yaml: {message}")
+
+
+@pytest.mark.parametrize(("data", "message"), [
+    ({"apply": "m.zarr", "model": {"tol": 1e-3}}, "model.tol is given, and a model is applied as it was fitted"),
+    ({"apply": "m.zarr", "prepare": {"bin": 2}}, "prepare.bin is given, and a model is applied as it was fitted"),
+    ({"apply": "m.zarr", "update": {"model": "n.zarr"}}, "update.model is given, and a model is applied"),
+    ({"update": {"model": "m.zarr"}, "model": {"precision": "double"}}, "model.precision is given, and m.zarr is"),
+    ({"update": {"model": "m.zarr"}, "model": {"kind": "isomap"}}, "model.kind is given, and m.zarr is updated as it"),
+    ({"update": {"model": "m.zarr"}, "run": {"part": "1/2"}}, "run.part is given, and m.zarr is updated as it was"),
+    ({"update": {"approximate": True}}, "update.approximate (--approximate) is an option of updating"),
+], ids=str)  # fmt: skip
+def test_keys_that_do_not_go_together(data, message):
+    run = make_run({"collection": {"source": "a"}, "output": {"scores": "s.npy"}} | data)
+    with pytest.raises(ConfigError) as error:
+        check_together(run)
+    assert message in str(error.value)
 
 
 # -- what YAML makes of what people type
@@ -233,10 +334,10 @@ def test_sections_are_frozen_and_closed():
 
 @pytest.mark.parametrize(("text", "value"), [
     ("1e-4", 1e-4), ("5e-1", 0.5), (".5", 0.5), ("0.95", 0.95), ("50", 50), ("'50'", 50), ("null", None), ("", None),
-    ("1.0", 1.0), ("0x10", 16),
+    ("0x10", 16), ("all", None), ("'all'", None),
 ])  # fmt: skip
 def test_numbers_as_people_type_them(text, value, tmp_path):
-    found = load(f"collection: {{source: a}}\nfit:\n  n_components: {text}\n", tmp_path).fit.n_components
+    found = load(f"collection: {{source: a}}\nmodel:\n  n_components: {text}\n", tmp_path).model.n_components
     assert found == value
     assert type(found) is type(value)
 
@@ -247,30 +348,31 @@ def test_numbers_as_people_type_them(text, value, tmp_path):
 def test_tolerances_as_people_type_them(text, value, tmp_path):
     """PyYAML leaves 1e-4 a text."""
     for run in (
-        load(f"collection: {{source: a}}\nfit: {{tol: {text}, max_passes: 8}}\n", tmp_path),
-        load("collection: {source: a}\n", tmp_path, f"fit.tol={text}", "fit.max_passes=8"),
+        load(f"collection: {{source: a}}\nmodel: {{tol: {text}, max_passes: 8}}\n", tmp_path),
+        load("collection: {source: a}\n", tmp_path, f"model.tol={text}", "model.max_passes=8"),
     ):
-        assert (run.fit.tol, run.fit.max_passes) == (value, 8)
+        assert (run.model.tol, run.model.max_passes) == (value, 8)
         assert load(run.to_yaml(), tmp_path) == run
 
 
 @pytest.mark.parametrize(("key", "values", "meaning"), [
     ("tol", ("0", "1", "-1e-4", "2", ".nan", ".inf", "small", "null", "[1e-4]"), "residual of a component, relative"),
-    ("max_passes", ("0", "-1", "2.5", "many", "1e1", "[2]"), "largest number of passes of method randomized"),
+    ("max_passes", ("0", "-1", "2.5", "many", "1e1", "[2]"), "largest number of passes of methods randomized"),
 ])  # fmt: skip
 def test_tolerances_and_numbers_of_passes_that_are_none(key, values, meaning, tmp_path):
     for value in values:
-        with pytest.raises(ConfigError, match=rf"fit\.{key} = .*; correct it \({meaning}"):
-            load("collection: {source: a}", tmp_path, f"fit.{key}={value}")
+        with pytest.raises(ConfigError, match=rf"model\.{key} = .*: give .* \({meaning}"):
+            load("collection: {source: a}", tmp_path, f"model.{key}={value}")
 
 
 @pytest.mark.parametrize("word", ["no", "yes", "on", "off", "true", "No", "FALSE"])
 @pytest.mark.parametrize("key", [
-    "fit.n_components", "fit.seed", "fit.memory", "fit.tol", "fit.max_passes", "prepare.bin", "output.n_components",
-    "collection.source", "collection.key", "output.directory", "output.scores", "prepare.mask", "model",
+    "model.n_components", "model.random_state", "run.memory", "model.tol", "model.max_passes", "prepare.bin",
+    "output.n_components", "collection.source", "collection.key", "output.directory", "output.scores", "prepare.mask",
+    "apply", "run.workers", "run.cluster_timeout", "run.cluster",
 ])  # fmt: skip
 def test_yes_and_no_are_neither_numbers_nor_names(word, key, tmp_path):
-    with pytest.raises(ConfigError, match=rf"{key} = (True|False)"):
+    with pytest.raises(ConfigError, match=rf"^run file .*{key.rpartition('.')[2]}\b.*(True|False)|(True|False) is not"):
         load("collection: {source: a}", tmp_path, f"{key}={word}")
 
 
@@ -284,14 +386,20 @@ def test_quoted_no_is_a_name(tmp_path):
 
 
 def test_overrides_apply_in_order_and_fill_empty_sections(tmp_path):
-    run = load("collection: {source: a}\nfit:\n", tmp_path, "fit.seed=1", "fit.seed=2", "output.directory=runs/a=b")
-    assert (run.fit.seed, run.output.directory) == (2, "runs/a=b")
+    run = load(
+        "collection: {source: a}\nmodel:\n",
+        tmp_path,
+        "model.random_state=1",
+        "model.random_state=2",
+        "output.directory=runs/a=b",
+    )
+    assert (run.model.random_state, run.output.directory) == (2, "runs/a=b")
 
 
 def test_merge_keys_are_not_doubled_keys(tmp_path):
-    text = "collection: &c {source: a, key: k}\nfit: {<<: {seed: 1}, <<: {precision: double}}\n"
+    text = "collection: &c {source: a, key: k}\nmodel: {<<: {random_state: 1}, <<: {precision: double}}\n"
     run = load(text, tmp_path)
-    assert (run.fit.seed, run.fit.precision) == (1, "double")
+    assert (run.model.random_state, run.model.precision) == (1, "double")
 
 
 @pytest.mark.parametrize("text", [
@@ -315,7 +423,7 @@ def test_scores_name_the_model_that_the_same_run_has_fitted(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.random.default_rng(0).normal(size=(30, 5, 4)))
     Path("run.yaml").write_text(
-        "collection: {source: x.npy}\nfit: {n_components: 2}\noutput: {directory: out, transform: true}\n"
+        "collection: {source: x.npy}\nmodel: {n_components: 2}\noutput: {directory: out, transform: true}\n"
     )
     succeeded("run", "run.yaml", "-q")
     about = Path("out/scores.zarr/scores/zarr.json")

@@ -12,7 +12,7 @@ from contract import refused_as
 import streampca
 from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
-from streampca.fitting.open_fit import prepare
+from streampca.fitting.prepare import prepare
 from streampca.readers import open_collection
 from streampca.readers.coordinates import order_of
 from streampca.readers.dates import dates_of
@@ -345,7 +345,7 @@ def test_files_in_another_order_are_read_within_what_is_planned(tmp_path):
 
 
 def fitted(x, folder, name):
-    streampca.fit(x, n_components=2, method="covariance", output=folder / name)
+    streampca.fit(x, streampca.PCA(2, method="covariance"), output=folder / name)
     return folder / name
 
 

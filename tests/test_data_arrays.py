@@ -40,7 +40,10 @@ def field():
 def model(field):
     collection = streampca.open_collection(field, sample_axes=("lat", "lon"))
     return streampca.fit(
-        collection, n_components=K, preparation=streampca.Preparation(mask="valid"), memory="128MiB", precision="double"
+        collection,
+        streampca.PCA(K, precision="double"),
+        preparation=streampca.Preparation(mask="valid"),
+        memory="128MiB",
     )
 
 
@@ -340,7 +343,7 @@ def test_two_dimensional_latitudes_weigh_by_area_and_stay_with_the_model(curvili
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
     for source in sources_of(curvilinear, tmp_path):
         model = streampca.fit(
-            source, n_components=2, preparation=streampca.Preparation(weights="coslat"), precision="double"
+            source, streampca.PCA(2, precision="double"), preparation=streampca.Preparation(scale="area")
         )
         np.testing.assert_allclose(model.singular_values, s[:2], rtol=1e-10)
         found = np.abs(model.components.reshape(2, -1) @ vt[:2].T)
@@ -397,8 +400,8 @@ def test_a_multi_index_of_features_and_one_of_samples_come_back(curvilinear, tmp
     plain = curvilinear.drop_vars(["lat", "lon"]).rename(x="column").assign_coords(y=np.arange(7) / 2)
     plain = plain.drop_vars("station").assign_coords(column=list("abcdefghij"))
     stacked = plain.stack(feature=("y", "column"))
-    streampca.fit(stacked, n_components=2, precision="double").save(tmp_path / "model.zarr")
-    model, by_image = load_model(tmp_path / "model.zarr"), streampca.fit(plain, n_components=2, precision="double")
+    streampca.fit(stacked, streampca.PCA(2, precision="double")).save(tmp_path / "model.zarr")
+    model, by_image = load_model(tmp_path / "model.zarr"), streampca.fit(plain, streampca.PCA(2, precision="double"))
     assert model.to_xarray()["components"].indexes["feature"].equals(stacked.indexes["feature"])
     unstacked = model.to_xarray()["components"].unstack("feature")
     np.testing.assert_allclose(unstacked.transpose("component", "y", "column"), by_image.components, atol=1e-10)

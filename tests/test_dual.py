@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import by_options
 import judged
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
 from streampca.planning import make_plan
 from streampca.planning.blocks import Span, blocks_of
-from streampca.planning.request import Request
 from streampca.preprocessing import Preparation, Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.readers.collection import Chunks, Collection
@@ -69,7 +69,7 @@ def truth(x, weights=None):
 def plan_of(collection, schedule, k=10, memory=64 * MIB, **cut):
     """A plan of one schedule, cut small, so that there are many ranges."""
     problem = problem_of(collection)
-    request = Request(k, "dual", memory, output=True, **cut.pop("request", {}))
+    request = by_options.request(k, "dual", memory, output=True, **cut.pop("request", {}))
     plan = make_plan(problem, request)
     spans = (Span(0, 512), Span(512, problem.n_features))
     cut = {"block_rows": 7, "block_features": 256, "spans": spans, **cut}
@@ -250,9 +250,9 @@ def copied_back(plan):
 @pytest.mark.slow
 def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
     x = images("f4", n=120, shape=(200, 300))
-    plan = streampca.plan(x, n_components=100, method="dual", memory="68 MiB", output=tmp_path / "m.zarr")
+    plan = streampca.plan(x, streampca.PCA(100, method="dual"), memory="68 MiB", output=tmp_path / "m.zarr")
     assert plan.stored
-    model = streampca.fit(x, n_components=100, method="dual", memory="68 MiB", output=tmp_path / "m.zarr")
+    model = streampca.fit(x, streampca.PCA(100, method="dual"), memory="68 MiB", output=tmp_path / "m.zarr")
     assert not isinstance(model.components, np.ndarray)
     centred = x.reshape(120, -1).astype(np.float64) - x.reshape(120, -1).mean(axis=0, dtype=np.float64)
     values, vectors = np.linalg.eigh(centred @ centred.T)  # an SVD of so many features takes longer than the fit
@@ -306,7 +306,7 @@ def test_components_of_any_variance_are_orthonormal(decay, method, precision, dt
     """Rounding of what makes components of little variance lies along those of much, and is magnified."""
     along_samples(monkeypatch)
     x = decaying(DECAYS[decay]).astype(dtype)
-    found = streampca.fit(x, n_components=None if method == "dual" else 20, method=method, precision=precision)
+    found = streampca.fit(x, streampca.PCA(None if method == "dual" else 20, method=method, precision=precision))
     assert off(found.components) <= (1e-6 if precision == "single" else 1e-12)
     assert np.all(judged.residuals(found, judged.truth(x)) <= found.error_bound)
     if method == "dual" and precision == "double":  # they are right as well

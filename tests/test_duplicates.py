@@ -8,6 +8,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import by_options
 import netCDF4
 import numpy as np
 import pytest
@@ -260,7 +261,7 @@ def test_dates_of_two_files_are_refused_with_a_remedy_that_works(door):
         succeeded("run", "run.yaml", "-q")
         model = streampca.load_model("m.zarr")
     else:
-        model = streampca.StreamingPCA(3).fit(open_collection(source, duplicates="first")).model_
+        model = streampca.PCA(3).fit(open_collection(source, duplicates="first")).model_
     np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-6)
     assert len(open_collection(source, duplicates="all")) == 70
 
@@ -318,7 +319,7 @@ def test_what_is_left_out_belongs_to_the_state():
 
 
 def fitted(source, **options):
-    return streampca.fit(source, n_components=3, method="covariance", output="m.zarr", overwrite=True, **options)
+    return by_options.fit(source, n_components=3, method="covariance", output="m.zarr", overwrite=True, **options)
 
 
 def test_an_update_by_another_path_or_options_is_refused():
@@ -344,7 +345,7 @@ def test_an_update_by_another_path_or_options_is_refused():
 
 def test_other_samples_of_a_file_are_added():
     fitted(npy("a.npy"), samples=slice(0, 30))
-    assert streampca.update("m.zarr", "a.npy", "m.zarr", samples=slice(40, 60)).n_samples == 50
+    assert streampca.update("m.zarr", "a.npy", output="m.zarr", samples=slice(40, 60)).n_samples == 50
     assert streampca.update("m.zarr", "a.npy", samples=slice(30, 40)).n_samples == 60
     with pytest.raises(DuplicatesError):
         streampca.update("m.zarr", "a.npy", samples=slice(35, 45))
@@ -356,7 +357,7 @@ def test_other_samples_of_a_file_are_added():
 
 
 def test_an_array_that_was_added_is_known_again():
-    model = streampca.fit(X[:40], n_components=3, method="covariance")
+    model = streampca.fit(X[:40], streampca.PCA(3, method="covariance"))
     with pytest.raises(DuplicatesError, match="has the values of samples that the model was fitted to"):
         streampca.update(model, X[:40].copy())
     model = streampca.update(model, X[40:])
@@ -369,8 +370,8 @@ def test_lists_of_as_many_files_are_not_the_same_source():
     for number in range(4):
         npy(f"{number}.npy", X[15 * number : 15 * (number + 1)])
     fitted(["0.npy", "1.npy"])
-    updated = streampca.update("m.zarr", ["2.npy", "3.npy"], "m.zarr")
-    whole = streampca.fit(X, n_components=3, method="covariance")
+    updated = streampca.update("m.zarr", ["2.npy", "3.npy"], output="m.zarr")
+    whole = streampca.fit(X, streampca.PCA(3, method="covariance"))
     np.testing.assert_array_equal(updated.explained_variance, whole.explained_variance)
     assert streampca.update("m.zarr", ["0.npy", "1.npy"]).n_samples == 60  # nothing new
 
@@ -382,8 +383,8 @@ def test_dates_that_were_added_are_refused_or_left_out():
         DuplicatesError, match=r"b\.nc.* has 10 samples of dates that m\.zarr was fitted to, .* first, and"
     ):
         streampca.update("m.zarr", "b.nc")
-    updated = streampca.update("m.zarr", "b.nc", "m.zarr", duplicates="first")
-    whole = streampca.fit(X.astype("f4"), n_components=3, method="covariance")
+    updated = streampca.update("m.zarr", "b.nc", output="m.zarr", duplicates="first")
+    whole = streampca.fit(X.astype("f4"), streampca.PCA(3, method="covariance"))
     np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-6)
     assert streampca.update("m.zarr", "b.nc").n_samples == 60  # nothing new
     assert streampca.update("m.zarr", dated("c.nc", 0, 10, member=3)).n_samples == 70
@@ -393,27 +394,27 @@ def test_dates_that_were_added_are_refused_or_left_out():
 def test_a_series_that_is_followed_into_its_own_dates_stops():
     os.mkdir("s")
     dated("s/0.nc", 0, 20), dated("s/1.nc", 20, 20)
-    streampca.follow("s/*.nc", "m.zarr", n_components=3, settle=0, until=40)
+    streampca.follow("s/*.nc", output="m.zarr", n_components=3, pace=streampca.Pace(settle=0, until=40))
     dated("s/2.nc", 35, 20)
     with pytest.raises(DuplicatesError, match=r"2\.nc has 5 dates that s/1\.nc has, too"):
-        streampca.follow("s/*.nc", "m.zarr", n_components=3, settle=0, idle=0.1)
+        streampca.follow("s/*.nc", output="m.zarr", n_components=3, pace=streampca.Pace(settle=0, idle=0.1))
     assert streampca.load_model("m.zarr").n_samples == 40
     with pytest.raises(DuplicatesError, match="is there twice"):
-        streampca.follow(["s/0.nc", "s/1.nc", "s/0.nc"], "n.zarr", settle=0, idle=0.1)
+        streampca.follow(["s/0.nc", "s/1.nc", "s/0.nc"], output="n.zarr", pace=streampca.Pace(settle=0, idle=0.1))
 
 
 def test_models_of_the_same_files_are_not_merged():
     npy("a.npy"), npy("b.npy", X[::-1])
     options = {"n_components": 3, "method": "covariance"}
-    one, other = streampca.fit("a.npy", **options), streampca.fit(["a.npy", "b.npy"], **options)
+    one, other = by_options.fit("a.npy", **options), by_options.fit(["a.npy", "b.npy"], **options)
     with pytest.raises(ModelError, match="were fitted to samples of the same files; leave one of them out"):
         streampca.merge([one, other])
-    some, others = (streampca.fit("a.npy", samples=part, **options) for part in (slice(0, 30), slice(30, 60)))
+    some, others = (by_options.fit("a.npy", samples=part, **options) for part in (slice(0, 30), slice(30, 60)))
     merged = streampca.merge([some, others])
     assert merged.n_samples == 60
     with pytest.raises(DuplicatesError):
         streampca.update(merged, "a.npy", samples=slice(10, 20))
-    parts = [streampca.fit("a.npy", part=f"{number}/2", **options) for number in (1, 2)]
+    parts = [by_options.fit("a.npy", part=f"{number}/2", **options) for number in (1, 2)]
     with pytest.raises(ModelError, match="part 1/2 is given twice"):
         streampca.merge([*parts, parts[0]])
     os.link("a.npy", "hard.npy")
@@ -423,13 +424,13 @@ def test_models_of_the_same_files_are_not_merged():
 
 def test_models_that_share_dates_are_merged_with_a_word():
     events, options = [], {"n_components": 3, "method": "covariance"}
-    models = [streampca.fit(path, **options) for path in (dated("a.nc", 0, 30), dated("b.nc", 20, 20))]
+    models = [by_options.fit(path, **options) for path in (dated("a.nc", 0, 30), dated("b.nc", 20, 20))]
     assert streampca.merge(models, listener=events.append).n_samples == 50
     assert any("share 10 dates" in event.message for event in events if isinstance(event, Warned))
 
 
-def test_dates_of_records_that_a_variable_lacks_do_not_count(tmp_path):
-    """NetCDF-4 has as many records as the longest variable; the others keep the dates of those they have."""
+def test_records_that_a_variable_lacks_have_dates_too(tmp_path):
+    """NetCDF-4 has as many records as the longest variable; those that others lack are missing, and dated."""
     for name, first in (("a.nc", 0), ("b.nc", 0), ("c.nc", 8)):
         with netCDF4.Dataset(tmp_path / name, "w") as file:
             file.createDimension("time", None)
@@ -438,10 +439,10 @@ def test_dates_of_records_that_a_variable_lacks_do_not_count(tmp_path):
             time.units = "days since 2000-01-01"
             time[:] = np.arange(8) + first
             file.createVariable("v", "f4", ("time", "x"))[0:6] = np.random.default_rng(first).random((6, 4))
-    assert len(open_collection(tmp_path / "a.nc").sample_coordinates()["time"].values) == 6
-    with pytest.raises(DuplicatesError, match=r"b\.nc has 6 dates that .*a\.nc has, too"):
+    assert len(open_collection(tmp_path / "a.nc").sample_coordinates()["time"].values) == 8
+    with pytest.raises(DuplicatesError, match=r"b\.nc has 8 dates that .*a\.nc has, too"):
         open_collection([tmp_path / "a.nc", tmp_path / "b.nc"])
-    assert open_collection([tmp_path / "a.nc", tmp_path / "c.nc"]).n_samples == 12
+    assert open_collection([tmp_path / "a.nc", tmp_path / "c.nc"]).n_samples == 16
 
 
 def test_numbers_beyond_all_dates_are_not_compared(tmp_path):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+import by_options
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
 from planned import remedy
-from shell import succeeded, typed
+from shell import succeeded
 from sklearn import manifold
 from sklearn.cluster import SpectralClustering
 from sklearn.datasets import load_digits, make_swiss_roll
@@ -59,7 +60,7 @@ def samples():
 @pytest.fixture(scope="module")
 def fitted(samples):
     return {
-        (name, kind): streampca.embed(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS, pca_components=0)
+        (name, kind): by_options.fit(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS, pca_components=0)
         for name, rows in samples.items()
         for kind in KINDS
     }
@@ -109,7 +110,7 @@ def test_stored_models_place_new_samples_lazily_and_to_files(tmp_path, samples, 
 @pytest.mark.parametrize("reg", [1e-3, 1e-6, 1e-12])
 def test_no_axis_is_constant_where_others_cost_as_little(reg):
     plane = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0)), -1).reshape(-1, 2)
-    model = streampca.embed(plane, kind="locally-linear-embedding", n_neighbors=8, reg=reg)
+    model = by_options.fit(plane, kind="locally-linear-embedding", n_neighbors=8, reg=reg)
     np.testing.assert_allclose(model.embedding.mean(axis=0), 0, atol=1e-10)
     np.testing.assert_allclose(model.embedding.T @ model.embedding, np.eye(2), atol=1e-10)
 
@@ -118,7 +119,7 @@ def test_no_axis_is_constant_where_others_cost_as_little(reg):
 def test_locally_linear_embeddings_in_many_dimensions_are_orthonormal(count):
     """Rows of 8 float64 have 64 bytes, on which numpy 2.4 negates columns wrongly."""
     x = np.random.default_rng(0).normal(size=(200, 10))
-    embedding = streampca.embed(x, kind="locally-linear-embedding", n_components=count, n_neighbors=15).embedding
+    embedding = by_options.fit(x, kind="locally-linear-embedding", n_components=count, n_neighbors=15).embedding
     np.testing.assert_allclose(embedding.T @ embedding, np.eye(count), atol=1e-10)
     assert np.all(np.abs(embedding).max(axis=0) == embedding.max(axis=0))
 
@@ -127,20 +128,20 @@ def test_affinities_that_underflow_between_parts_are_refused():
     x = np.random.default_rng(0).normal(0, 0.1, (120, 2)) + np.repeat([[0, 0], [40, 0]], 60, axis=0)
     graph = streampca.neighbors(x, n_neighbors=60)
     with pytest.raises(DataError, match=r"affinities are 0 between 2 parts .* give a smaller gamma, or none"):
-        streampca.embed(x, graph=graph, kind="spectral-embedding", gamma=1.0)
+        by_options.fit(x, graph=graph, kind="spectral-embedding", gamma=1.0)
 
 
 def test_an_axis_that_places_nothing_is_named():
     line = np.arange(8.0)[:, None]
-    model = streampca.embed(line, kind="spectral-embedding", n_components=3, n_neighbors=2)
-    with pytest.raises(ModelError, match=r"eigenvalue 1 of the Laplacian makes .* extension along axis 3 unstable"):
+    model = by_options.fit(line, kind="spectral-embedding", n_components=3, n_neighbors=2)
+    with pytest.raises(ModelError, match=r"eigenvalue 1 of the Laplacian makes .* along axis 3 unstable"):
         model.transform(line)
-    assert np.isfinite(streampca.embed(line, kind="spectral-embedding", n_neighbors=2).transform(line)).all()
+    assert np.isfinite(by_options.fit(line, kind="spectral-embedding", n_neighbors=2).transform(line)).all()
 
 
 def test_three_samples_make_two_clusters():
     x = np.array([[0.0, 0], [0, 1], [5, 5]])
-    model = streampca.embed(x, kind="spectral-clustering", n_clusters=2, n_neighbors=2)
+    model = by_options.fit(x, kind="spectral-clustering", n_clusters=2, n_neighbors=2)
     assert len(set(model.labels.tolist())) == 2
 
 
@@ -150,7 +151,7 @@ def test_images_are_projected_first():
     y, x = np.mgrid[-1:1:12j, -1:1:12j]
     right, down = np.cos(angles)[:, None, None] / 2, np.sin(angles)[:, None, None] / 2
     images = np.exp(-8 * ((x - right) ** 2 + (y - down) ** 2))
-    model = streampca.embed(images, kind="spectral-embedding", n_neighbors=4, pca_components=10)
+    model = by_options.fit(images, kind="spectral-embedding", n_neighbors=4, pca_components=10)
     assert model.components.shape == (10, 12, 12)
     found = np.unwrap(np.arctan2(*model.embedding.T))
     slope = np.polyfit(angles, found, 1)
@@ -162,16 +163,16 @@ def test_images_are_projected_first():
 def test_landmarks_approach_all(samples):
     """Isomap by 200 of 900 samples lies near that by all; landmarks are embedded as they would be by themselves."""
     rows = samples["roll"]
-    whole = streampca.embed(rows, n_neighbors=NEIGHBORS)
-    some = streampca.embed(rows, n_neighbors=NEIGHBORS, landmarks=200)
+    whole = by_options.fit(rows, n_neighbors=NEIGHBORS, kind="isomap")
+    some = by_options.fit(rows, n_neighbors=NEIGHBORS, landmarks=200, kind="isomap")
     assert some.geodesics.shape == (900, 200)
     assert apart(some.embedding, whole.embedding) < 0.05
     placed = np.asarray(some.transform(rows))
     assert np.abs(placed - some.embedding).max() < 1e-4 * np.ptp(some.embedding)
     how = {"kind": "locally-linear-embedding", "n_neighbors": NEIGHBORS}
-    model = streampca.embed(rows, **how, landmarks=400)
+    model = by_options.fit(rows, **how, landmarks=400)
     drawn = model.reference_samples
-    np.testing.assert_array_equal(model.embedding[drawn], streampca.embed(rows[drawn], **how).embedding)
+    np.testing.assert_array_equal(model.embedding[drawn], by_options.fit(rows[drawn], **how).embedding)
     assert model.measured["n_landmarks"] == len(drawn) == 400
 
 
@@ -180,25 +181,26 @@ def test_a_graph_that_is_given(tmp_path, samples):
     np.save(tmp_path / "rows.npy", rows)
     source, path = str(tmp_path / "rows.npy"), tmp_path / "graph.zarr"
     streampca.neighbors(source, n_neighbors=NEIGHBORS, output=path)
-    whole = streampca.embed(rows, kind="spectral-embedding", n_neighbors=NEIGHBORS)
-    given = streampca.embed(source, kind="spectral-embedding", graph=path)
+    whole = by_options.fit(rows, kind="spectral-embedding", n_neighbors=NEIGHBORS)
+    given = by_options.fit(source, kind="spectral-embedding", graph=path)
     np.testing.assert_array_equal(given.embedding, whole.embedding)
     assert given.n_neighbors == NEIGHBORS
     graph = streampca.NeighborGraph(*(getattr(streampca.load_graph(path), each) for each in ("indices", "distances")))
     np.testing.assert_array_equal(
-        streampca.embed(rows, graph=graph).embedding, streampca.embed(source, graph=path).embedding
+        by_options.fit(rows, graph=graph, kind="isomap").embedding,
+        by_options.fit(source, graph=path, kind="isomap").embedding,
     )
     with pytest.raises(RequestError, match="of 900 samples, and numpy array has 899"):
-        streampca.embed(rows[:899], graph=path)
+        by_options.fit(rows[:899], graph=path, kind="isomap")
     np.save(tmp_path / "others.npy", rows + 1)
     with pytest.raises(RequestError, match="other samples"):
-        streampca.embed(str(tmp_path / "others.npy"), graph=path)
+        by_options.fit(str(tmp_path / "others.npy"), graph=path, kind="isomap")
 
 
 def test_laplacians_and_cuts(samples):
     """The unnormalized Laplacian's eigenvectors are those of D - W; cuts are those counted by hand."""
     rows = samples["roll"][:300]
-    model = streampca.embed(
+    model = by_options.fit(
         rows, kind="spectral-clustering", n_clusters=2, n_neighbors=NEIGHBORS, laplacian="unnormalized", gamma=0.01
     )
     graph = sp.csr_array(manifold_graph(rows))
@@ -223,33 +225,32 @@ def test_a_disconnected_graph_is_refused_with_remedies_that_work():
     random = np.random.default_rng(0)
     rows = np.concatenate([random.normal(size=(60, 3)), 50 + random.normal(size=(20, 3))])
     with pytest.raises(DataError, match=r"60, 20.*--largest-component") as raised:
-        streampca.embed(rows, n_neighbors=5)
-    model = streampca.embed(rows, n_neighbors=5, largest_component=True)
+        by_options.fit(rows, n_neighbors=5, kind="isomap")
+    model = by_options.fit(rows, n_neighbors=5, largest_component=True, kind="isomap")
     np.testing.assert_array_equal(model.embedded_samples, np.arange(60))
     assert "20 samples outside" in " ".join(model.notes)
     for kind in ("locally-linear-embedding", "maximum-variance-unfolding", "spectral-embedding"):
-        assert len(streampca.embed(rows, kind=kind, n_neighbors=5, largest_component=True).embedding) == 60
+        assert len(by_options.fit(rows, kind=kind, n_neighbors=5, largest_component=True).embedding) == 60
     connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
-    assert len(streampca.embed(rows, n_neighbors=connecting).embedding) == 80
+    assert len(by_options.fit(rows, n_neighbors=connecting, kind="isomap").embedding) == 80
 
 
 @pytest.mark.parametrize(
     ("how", "error", "match"),
     [
         ({"n_neighbors": 40}, RequestError, "n_neighbors 40 is not below the 40 samples"),
-        ({"kind": "tsne"}, RequestError, "kind 'tsne' is not one of"),
         ({"landmarks": 50}, RequestError, "landmarks 50 do not go with 40 samples"),
         ({"n_components": 40}, RequestError, "n_components 40 is too large for 40 samples; give at most 39"),
-        ({"kind": "locally-linear-embedding", "reg": 0}, RequestError, "reg 0 is not a number above 0"),
-        ({"reg": 0.1}, RequestError, "reg is an option of kind 'locally-linear"),
-        ({"kind": "locally-linear-embedding", "landmarks": 10}, RequestError, "give 16 to 40"),
+        ({"kind": "locally-linear-embedding", "reg": 0}, RequestError, "reg = 0: give a number above 0"),
+        ({"reg": 0.1}, TypeError, r"'reg' is an option of kinds of model; give it to one, such as streampca.Locally"),
+        ({"kind": "locally-linear-embedding", "landmarks": 4}, RequestError, "give 6 to 40"),
         ({"kind": "spectral-embedding", "gamma": 1e9}, RequestError, "gamma is too large"),
         ({"memory": "1 MiB"}, BudgetError, "Set memory to at least"),
     ],
 )
 def test_refusals(how, error, match):
     with pytest.raises(error, match=match):
-        streampca.embed(np.random.default_rng(0).random((40, 3)), **how)
+        by_options.fit(np.random.default_rng(0).random((40, 3)), **{"kind": "isomap"} | how)
 
 
 def test_estimators_give_all_samples_a_place_in_their_type(monkeypatch):
@@ -353,13 +354,13 @@ def test_options_that_do_nothing_with_an_affinity_are_refused(how, match):
 def test_a_kernel_is_refused_before_it_is_made(monkeypatch):
     rows = np.random.default_rng(0).random((1200, 3))
     with pytest.raises(BudgetError) as raised:
-        streampca.SpectralEmbedding(2, affinity="rbf", memory="60 MiB").fit(rows)
+        streampca.SpectralEmbedding(2, affinity="rbf", run=streampca.Run(memory="60 MiB")).fit(rows)
     least = remedy(raised.value)
-    found = streampca.SpectralEmbedding(2, affinity="rbf", memory=least).fit(rows)
+    found = streampca.SpectralEmbedding(2, affinity="rbf", run=streampca.Run(memory=least)).fit(rows)
     assert np.isfinite(found.embedding_).all()
     monkeypatch.setattr("sklearn.metrics.pairwise.pairwise_kernels", None)
     with pytest.raises(BudgetError):
-        streampca.SpectralEmbedding(2, affinity="rbf", memory=least - 2**21).fit(rows)
+        streampca.SpectralEmbedding(2, affinity="rbf", run=streampca.Run(memory=least - 2**21)).fit(rows)
 
 
 @pytest.mark.campaign
@@ -373,20 +374,20 @@ def test_scikit_learn_contract(estimator, check):
 
 @pytest.mark.parametrize("kind", ["isomap", "spectral-embedding"])
 def test_the_budget_that_is_named_is_enough(kind):
-    images = load_digits().images[:400]
+    images, how = load_digits().images[:400], {"kind": kind, "pca_components": 20, "n_neighbors": 15}
     with pytest.raises(BudgetError) as raised:
-        streampca.embed(images, kind=kind, pca_components=20, memory="1 MiB")
-    streampca.embed(images, kind=kind, pca_components=20, memory=remedy(raised.value))
+        by_options.fit(images, **how, memory="1 MiB")
+    by_options.fit(images, **how, memory=remedy(raised.value))
 
 
 def test_a_plan_of_all_stages_without_the_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("images.npy", load_digits().images[:300])
-    words = ("embed", "images.npy", "--n-neighbors", 12, "--memory", "1GiB", "--plan")
+    words = ("plan", "images.npy", "--n-neighbors", 12, "--memory", "1GiB", "--kind")
     with monkeypatch.context() as patched:
         patched.setattr(FlatArray, "read_into", None)
-        said = succeeded(*words)
-        weights = succeeded(*words, "--kind", "locally-linear-embedding", "--landmarks", 100, "--largest-component")
+        said = succeeded(*words, "isomap")
+        weights = succeeded(*words, "locally-linear-embedding", "--landmarks", 100, "--largest-component")
     assert "50 by method covariance" in said
     assert "exact search by matrix products" in said
     assert "geodesic distances from all 300 samples" in said
@@ -400,22 +401,21 @@ def test_a_plan_of_all_stages_without_the_work(tmp_path, monkeypatch):
     assert "placed by 100 of the fitted samples" in weights
     assert "its largest component is embedded" in weights
     told = []
-    streampca.embed("images.npy", n_neighbors=12, memory="1GiB", listener=told.append)
+    by_options.fit("images.npy", n_neighbors=12, memory="1GiB", listener=told.append, kind="isomap")
     assert str(next(event.plan for event in told if isinstance(event, Planned))) == said.rstrip("\n")
     streampca.neighbors("images.npy", n_neighbors=12, output="graph.zarr")
-    assert "from the graph given" in succeeded(*words, "--graph", "graph.zarr")
-    assert typed("embed", "images.npy").code == 2
+    assert "from the graph given" in succeeded(*words, "isomap", "--graph", "graph.zarr")
 
 
 def test_bad_samples_are_refused_in_a_line():
     with pytest.raises(DataError, match="equal"):
-        streampca.embed(np.ones((30, 4)), n_neighbors=5)
+        by_options.fit(np.ones((30, 4)), n_neighbors=5, kind="isomap")
     rows = np.random.default_rng(0).random((30, 4))
     rows[7, 2] = np.nan
     with pytest.raises(DataError, match=r"sample 7.*NaN"):
-        streampca.embed(rows, n_neighbors=5)
+        by_options.fit(rows, n_neighbors=5, kind="isomap")
     with pytest.raises(DataError, match="at least 3 samples"):
-        streampca.embed(rows[:2], n_neighbors=1)
+        by_options.fit(rows[:2], n_neighbors=1, kind="isomap")
 
 
 def test_sparse_pairs_equal_dense_ones():
@@ -442,19 +442,20 @@ def test_sparse_pairs_equal_dense_ones():
 def test_the_budget_that_is_named_holds_the_factors(monkeypatch):
     monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**14)
     how = {"kind": "locally-linear-embedding", "pca_components": 0, "landmarks": "all", "reg": 0.1}
+    how["n_neighbors"] = 15
     rows = load_digits().data[:700]
     with pytest.raises(BudgetError, match="factors of the matrix") as raised:
-        streampca.embed(rows, memory="600 MiB", **how)
-    assert len(streampca.embed(rows, memory=remedy(raised.value), **how).embedding) == 700
+        by_options.fit(rows, memory="600 MiB", **how)
+    assert len(by_options.fit(rows, memory=remedy(raised.value), **how).embedding) == 700
 
 
 def test_factors_that_do_not_fit_make_landmarks(monkeypatch):
     """Where factors are taken to be larger than memory, some samples are embedded and place the others."""
     monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**20)
     told = []
-    model = streampca.embed(
-        load_digits().data, kind="locally-linear-embedding", pca_components=0, reg=0.1, memory="400 GiB",
-        listener=told.append,
+    model = by_options.fit(
+        load_digits().data, kind="locally-linear-embedding", n_neighbors=15, pca_components=0, reg=0.1,
+        memory="400 GiB", listener=told.append,
     )  # fmt: skip
     count = model.measured["n_landmarks"]
     assert 100 < count < 1797
@@ -502,12 +503,12 @@ def test_finished_stages_are_not_done_again(tmp_path, kind, word, done):
     images = load_digits().images[:300]
     np.save(tmp_path / "images.npy", images)
     how = {"kind": kind, "n_neighbors": 10, "pca_components": 20}
-    whole = streampca.embed(str(tmp_path / "images.npy"), **how)
+    whole = by_options.fit(str(tmp_path / "images.npy"), **how)
     how |= {"checkpoint": tmp_path / "checkpoint", "output": tmp_path / "model.zarr"}
     with pytest.raises(KeyboardInterrupt):
-        streampca.embed(str(tmp_path / "images.npy"), **how, listener=Stopping(word))
+        by_options.fit(str(tmp_path / "images.npy"), **how, listener=Stopping(word))
     told = Stopping()
-    resumed = streampca.embed(str(tmp_path / "images.npy"), **how, listener=told)
+    resumed = by_options.fit(str(tmp_path / "images.npy"), **how, listener=told)
     np.testing.assert_array_equal(resumed.embedding, whole.embedding)
     assert not [each for each in told.told if each.startswith(tuple(done))]
     assert not (tmp_path / "checkpoint").exists()
@@ -517,36 +518,36 @@ def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path):
     left = tmp_path / f"model.zarr{SCRATCH}"
     left.mkdir()
     (left / "scores.npy").write_bytes(b"of half a run")
-    streampca.embed(load_digits().images[:100], output=tmp_path / "model.zarr")
+    by_options.fit(load_digits().images[:100], output=tmp_path / "model.zarr", kind="isomap")
     assert [each.name for each in tmp_path.iterdir()] == ["model.zarr"]
 
 
 def test_another_request_is_not_resumed(tmp_path):
     rows = np.random.default_rng(0).random((60, 4))
-    how = {"checkpoint": tmp_path / "checkpoint"}
+    how = {"kind": "isomap", "checkpoint": tmp_path / "checkpoint"}
     with pytest.raises(KeyboardInterrupt):
-        streampca.embed(rows, n_neighbors=8, **how, listener=Stopping("scaling"))
+        by_options.fit(rows, n_neighbors=8, **how, listener=Stopping("scaling"))
     with pytest.raises(streampca.errors.OutputError, match="n_neighbors 8"):
-        streampca.embed(rows, n_neighbors=9, **how)
+        by_options.fit(rows, n_neighbors=9, **how)
 
 
 def test_a_refused_graph_is_kept_for_its_largest_component(tmp_path):
     """Its remedies work in the same place: the same request with it goes on, one of more neighbours begins anew."""
     random = np.random.default_rng(0)
     rows = np.concatenate([random.normal(size=(60, 3)), 50 + random.normal(size=(20, 3))])
-    how = {"pca_components": 2, "checkpoint": tmp_path / "checkpoint"}
+    how = {"kind": "isomap", "pca_components": 2, "checkpoint": tmp_path / "checkpoint"}
     for _ in range(2):
         with pytest.raises(DataError, match=r"goes on from the graph in .*checkpoint\.$") as raised:
-            streampca.embed(rows, n_neighbors=5, **how)
+            by_options.fit(rows, n_neighbors=5, **how)
     told = Stopping()
-    assert len(streampca.embed(rows, n_neighbors=5, largest_component=True, **how, listener=told).embedding) == 60
+    assert len(by_options.fit(rows, n_neighbors=5, largest_component=True, **how, listener=told).embedding) == 60
     assert not {"scores", "neighbours"} & set(told.told)
     assert not (tmp_path / "checkpoint").exists()
     with pytest.raises(DataError):
-        streampca.embed(rows, n_neighbors=5, **how)
+        by_options.fit(rows, n_neighbors=5, **how)
     connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
     told = []
-    assert len(streampca.embed(rows, n_neighbors=connecting, **how, listener=told.append).embedding) == 80
+    assert len(by_options.fit(rows, n_neighbors=connecting, **how, listener=told.append).embedding) == 80
     assert any("starts from the beginning" in getattr(event, "message", "") for event in told)
     assert not (tmp_path / "checkpoint").exists()
 
@@ -556,14 +557,16 @@ def test_report_draws_labels_and_images(tmp_path):
     digits = load_digits()
     np.save(tmp_path / "images.npy", digits.images[:200])
     np.save(tmp_path / "labels.npy", digits.target[:200])
-    model = streampca.embed(str(tmp_path / "images.npy"), n_neighbors=10, labels=str(tmp_path / "labels.npy"))
+    model = by_options.fit(
+        str(tmp_path / "images.npy"), n_neighbors=10, labels=str(tmp_path / "labels.npy"), kind="isomap"
+    )
     pictures = tmp_path / "pictures"
     streampca.write_report(model, tmp_path / "report.html", pictures=pictures)
     assert {path.stem for path in pictures.iterdir()} == {"scores", "quantiles", "scree", "neighborhoods"}
     page = (tmp_path / "report.html").read_text()
     assert "coloured by label" in page
     assert "trustworthiness" in page.lower()
-    gaps = streampca.embed(digits.data[:200], kind="spectral-embedding", n_neighbors=10)
+    gaps = by_options.fit(digits.data[:200], kind="spectral-embedding", n_neighbors=10)
     assert "largest gap" in streampca.plot.eigengap(gaps).get_title()
     with pytest.raises(ModelError, match="kind 'isomap'"):
         streampca.plot.residual_variance(gaps)
@@ -584,7 +587,7 @@ def test_unfolding_by_model(tmp_path, samples):
     found.model_.save(tmp_path / "model.zarr")
     loaded = streampca.load_model(tmp_path / "model.zarr")
     assert np.abs(np.asarray(loaded.transform(rows)) - found.embedding_).max() < 0.05 * np.ptp(found.embedding_)
-    some = streampca.embed(rows, kind="maximum-variance-unfolding", n_neighbors=6, landmarks=60)
+    some = by_options.fit(rows, kind="maximum-variance-unfolding", n_neighbors=6, landmarks=60)
     assert some.measured["n_landmarks"] == 60
     assert len(some.embedding) == 100
 
@@ -605,17 +608,17 @@ def test_actions_by_model(tmp_path):
     with pytest.raises(RequestError, match="'up' was not learned"):
         loaded.play(loaded.embedding[3], ["up"])
     np.save(tmp_path / "actions.npy", np.append(actions, "end"))
-    by_column = streampca.embed(
-        images, kind="action-respecting-embedding", n_components=1, n_neighbors=2, actions=tmp_path / "actions.npy"
+    by_column = by_options.fit(
+        images, kind="action-respecting-embedding", n_components=1, n_neighbors=2, target=tmp_path / "actions.npy"
     )
     np.testing.assert_array_equal(by_column.embedding, found.embedding_)
     images[5, 3] = np.nan
     with pytest.raises(RequestError, match=r"1 of the samples .* actions lead from each sample to the next one"):
-        streampca.embed(images, kind="action-respecting-embedding", actions=actions, missing="drop-samples")
-    with pytest.raises(RequestError, match="give --actions"):
-        streampca.embed(images, kind="action-respecting-embedding")
-    with pytest.raises(RequestError, match="takes no actions"):
-        streampca.embed(images, actions=actions)
+        by_options.fit(images, kind="action-respecting-embedding", target=actions, missing="drop-samples")
+    with pytest.raises(RequestError, match="learns from the action after each sample; give --target"):
+        by_options.fit(images, kind="action-respecting-embedding")
+    with pytest.raises(RequestError, match="target is what supervised kinds of model learn from, and kind is 'isomap'"):
+        by_options.fit(images, target=actions, kind="isomap")
 
 
 def test_run_files_embed_and_use_their_model_again(tmp_path):
@@ -624,11 +627,8 @@ def test_run_files_embed_and_use_their_model_again(tmp_path):
     np.save(tmp_path / "views.npy", np.exp(-((np.linspace(-5, 15, 40) - at[:, None]) ** 2) / 8))
     np.save(tmp_path / "moves.npy", np.append(steps, 0))
     given = {
-        "collection": {"source": str(tmp_path / "views.npy")},
-        "embed": {
-            "kind": "action-respecting-embedding", "n_components": 1, "n_neighbors": 3,
-            "actions": str(tmp_path / "moves.npy"),
-        },
+        "collection": {"source": str(tmp_path / "views.npy"), "target": str(tmp_path / "moves.npy")},
+        "model": {"kind": "action-respecting-embedding", "n_components": 1, "n_neighbors": 3},
         "output": {"directory": str(tmp_path / "run"), "transform": True},
     }  # fmt: skip
     first = execute(make_run(given))
@@ -639,9 +639,6 @@ def test_run_files_embed_and_use_their_model_again(tmp_path):
     np.testing.assert_array_equal(again.model.embedding, first.model.embedding)
     assert not any("semidefinite" in each for each in told.told)
     with pytest.raises(streampca.errors.OutputError, match="n_neighbors 3 and this run has 4"):
-        execute(make_run({**given, "embed": {**given["embed"], "n_neighbors": 4}}))
-    for more, match in (({"fit": {"n_components": 3}}, "fit.n_components"), ({"model": "m.zarr"}, "model")):
-        with pytest.raises(RequestError, match=f"{match} does not go with an embedding"):
-            execute(make_run({**given, **more}))
-    with pytest.raises(RequestError, match=r"embed\.reg is an option of embeddings"):
-        execute(make_run({**given, "embed": {"reg": 0.1}}))
+        execute(make_run({**given, "model": {**given["model"], "n_neighbors": 4}}))
+    with pytest.raises(RequestError, match=r"model\.n_clusters is not a parameter of action-respecting-embedding"):
+        execute(make_run({**given, "model": {**given["model"], "n_clusters": 3}}))

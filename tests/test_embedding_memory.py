@@ -25,7 +25,8 @@ from streampca import machine
 from streampca.events import Planned
 
 source, options = sys.argv[1], json.loads(sys.argv[2])
-streampca.embed(np.random.default_rng(0).random((300, 60)), kind=options["kind"])
+kind, memory = getattr(streampca, options.pop("kind")), options.pop("memory")
+streampca.fit(np.random.default_rng(0).random((300, 60)), kind())
 collection, marks, plans = streampca.open_collection(source), [], []
 
 def listener(event):
@@ -34,7 +35,7 @@ def listener(event):
         plans.append(event.plan)
 
 meter = machine.PeakMeter()
-model = streampca.embed(collection, listener=listener, **options)
+model = streampca.fit(collection, kind(**options), memory=memory, listener=listener)
 peak = meter.peak() and max(*marks, machine._status_bytes("VmHWM")) - meter._start
 found = {"peak": peak, "estimate": plans[0].memory_estimate.total, "samples": len(model.embedding)}
 print(json.dumps(found))
@@ -44,8 +45,8 @@ print(json.dumps(found))
 @pytest.mark.parametrize(
     ("kind", "n", "more"),
     [
-        ("isomap", 8_000, {"landmarks": 300, "pca_components": 0}),
-        ("spectral-embedding", 4_000, {"pca_components": 20}),
+        ("Isomap", 8_000, {"landmarks": 300, "pca_components": 0}),
+        ("SpectralEmbedding", 4_000, {"pca_components": 20}),
     ],
     ids=["isomap of scores", "spectral embedding of images"],
 )
@@ -56,11 +57,11 @@ def test_embeddings_stay_within_the_least_budget_and_their_plan(tmp_path, kind, 
     waves = np.arange(60) % 12 / 4
     rows = np.sin(place[:, :1] * waves + np.arange(60)) + np.cos(place[:, 1:] * waves[::-1])
     np.save(tmp_path / "rows.npy", rows.astype(np.float32))
-    how = {"kind": kind, "n_neighbors": 10, **more}
+    how = {"n_neighbors": 10, **more}
     with pytest.raises(BudgetError) as raised:
-        streampca.embed(str(tmp_path / "rows.npy"), **how, memory=MIB)
+        streampca.fit(str(tmp_path / "rows.npy"), getattr(streampca, kind)(**how), memory=MIB)
     budget = parse_bytes(remedy(raised.value))
-    found = measured(WORKER, tmp_path / "rows.npy", json.dumps({**how, "memory": budget}))
+    found = measured(WORKER, tmp_path / "rows.npy", json.dumps({"kind": kind, **how, "memory": budget}))
     print(*(round(found[name] / MIB, 1) for name in ("peak", "estimate")), budget / MIB)
     assert found["samples"] == n
     assert budget / 3 < found["peak"] <= found["estimate"] <= budget

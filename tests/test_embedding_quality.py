@@ -51,7 +51,7 @@ def in_parts():
     """The largest component of a graph of three."""
     random = np.random.default_rng(0)
     rows = np.concatenate([center + random.normal(size=(n, 3)) for center, n in ((0, 60), (50, 20), (-50, 7))])
-    return streampca.embed(rows, n_neighbors=5, largest_component=True)
+    return streampca.fit(rows, streampca.Isomap(n_neighbors=5, largest_component=True))
 
 
 @pytest.mark.slow

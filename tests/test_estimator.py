@@ -1,4 +1,4 @@
-"""`StreamingPCA` keeps scikit-learn's promises and gives scikit-learn's numbers."""
+"""`PCA` keeps scikit-learn's promises and gives scikit-learn's numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.metadata import version
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn import decomposition
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
-from streampca import Preparation, StreamingPCA, machine
+from streampca import PCA, Preparation, Run, machine
 from streampca.errors import DataError, ModelError, RequestError
 from streampca.fitting import build_model as making
 
@@ -30,14 +30,14 @@ DIGITS, TARGETS = load_digits(return_X_y=True)
 @pytest.fixture(scope="module")
 def pair():
     """The same fit by both, float64 throughout."""
-    return StreamingPCA(n_components=20).fit(DIGITS), PCA(n_components=20, svd_solver="full").fit(DIGITS)
+    return PCA(n_components=20).fit(DIGITS), decomposition.PCA(n_components=20, svd_solver="full").fit(DIGITS)
 
 
 @parametrize_with_checks([
-    StreamingPCA(),
-    StreamingPCA(n_components=1, method="randomized", whiten=True, random_state=None, tol=1e-6, max_passes=20),
-    StreamingPCA(n_components=2, method="dual", whiten=True, precision="double"),
-    StreamingPCA(missing="drop-samples"),
+    PCA(),
+    PCA(n_components=1, method="randomized", whiten=True, random_state=None, tol=1e-6, max_passes=20),
+    PCA(n_components=2, method="dual", whiten=True, precision="double"),
+    PCA(missing="drop-samples"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # scikit-learn announces changes of its own
 def test_scikit_learn_contract(estimator, check):
@@ -46,10 +46,10 @@ def test_scikit_learn_contract(estimator, check):
 
 @pytest.mark.campaign
 @parametrize_with_checks([
-    StreamingPCA(n_components=0.5, whiten=True, precision="double"),
-    StreamingPCA(n_components="elbow"),
-    StreamingPCA(n_components="mp", method="covariance", whiten=True),  # "mp" depends on weights
-    StreamingPCA(n_components=0),
+    PCA(n_components=0.5, whiten=True, precision="double"),
+    PCA(n_components="elbow"),
+    PCA(n_components="mp", method="covariance", whiten=True),  # "mp" depends on weights
+    PCA(n_components=0),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_scikit_learn_contract_of_other_numbers(estimator, check):
@@ -58,8 +58,8 @@ def test_scikit_learn_contract_of_other_numbers(estimator, check):
 
 def test_weights_are_copies():
     counts = np.random.default_rng(0).integers(0, 4, size=len(DIGITS))
-    weighted = StreamingPCA(n_components=12).fit(DIGITS, sample_weight=counts)
-    copied = StreamingPCA(n_components=12).fit(DIGITS.repeat(counts, axis=0))
+    weighted = PCA(n_components=12).fit(DIGITS, sample_weight=counts)
+    copied = PCA(n_components=12).fit(DIGITS.repeat(counts, axis=0))
     for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
         np.testing.assert_allclose(getattr(weighted, name), getattr(copied, name), rtol=1e-9, atol=1e-12)
 
@@ -73,7 +73,7 @@ def test_weights_are_copies():
 ])  # fmt: skip
 def test_weights_that_are_none(weights, message):
     with pytest.raises(ValueError, match=message):
-        StreamingPCA(n_components=2).fit(DIGITS, sample_weight=weights)
+        PCA(n_components=2).fit(DIGITS, sample_weight=weights)
 
 
 @pytest.mark.parametrize("name", [
@@ -87,8 +87,8 @@ def test_attributes_equal_those_of_pca(pair, name):
 
 @pytest.mark.parametrize("whiten", [False, True])
 def test_scores_and_the_way_back_equal_those_of_pca(whiten):
-    ours = StreamingPCA(n_components=20, whiten=whiten).fit(DIGITS)
-    theirs = PCA(n_components=20, whiten=whiten, svd_solver="full").fit(DIGITS)
+    ours = PCA(n_components=20, whiten=whiten).fit(DIGITS)
+    theirs = decomposition.PCA(n_components=20, whiten=whiten, svd_solver="full").fit(DIGITS)
     scores = theirs.transform(DIGITS)
     np.testing.assert_allclose(ours.transform(DIGITS), scores, atol=1e-8)
     np.testing.assert_allclose(ours.fit_transform(DIGITS), scores, atol=1e-8)
@@ -97,7 +97,7 @@ def test_scores_and_the_way_back_equal_those_of_pca(whiten):
 
 def test_whitened_scores_are_as_good_features_as_those_of_pca():
     """With all components: three pixels of the digits never change, and their directions have no variance."""
-    classify = make_pipeline(StreamingPCA(whiten=True), LogisticRegression(max_iter=1000))
+    classify = make_pipeline(PCA(None, whiten=True), LogisticRegression(max_iter=1000))
     assert cross_val_score(classify, DIGITS, TARGETS, cv=3).mean() >= 0.88
 
 
@@ -107,20 +107,20 @@ def test_features_that_are_missing_can_be_masked_in_tables_too(kind):
     form = np.asarray if kind == "array" else form
     rows = DIGITS.copy()
     rows[::7, 20] = np.nan
-    ours = StreamingPCA(5, preparation=Preparation(mask="valid")).fit(form(rows))
-    theirs = PCA(5, svd_solver="full").fit(np.delete(rows, 20, axis=1))
+    ours = PCA(5, preparation=Preparation(mask="valid")).fit(form(rows))
+    theirs = decomposition.PCA(5, svd_solver="full").fit(np.delete(rows, 20, axis=1))
     np.testing.assert_allclose(np.abs(ours.transform(form(rows))), np.abs(theirs.transform(np.delete(rows, 20, 1))))
     rows[40, 21] = np.nan
     with pytest.raises(DataError, match=r"^sample 40 of numpy array holds NaN"):
         ours.transform(form(rows))
     with pytest.raises(DataError, match=r"^sample 0 of numpy array holds NaN"):
-        StreamingPCA(5).fit(form(rows))
+        PCA(5).fit(form(rows))
 
 
 @pytest.mark.parametrize("wanted", [1, 0.5, 0.99, None, np.int32(5), np.float32(0.75)])
 def test_number_of_components_equals_that_of_pca(wanted):
-    ours = StreamingPCA(n_components=wanted).fit(DIGITS)
-    theirs = PCA(n_components=getattr(wanted, "item", lambda: wanted)(), svd_solver="full").fit(DIGITS)
+    ours = PCA(n_components=wanted).fit(DIGITS)
+    theirs = decomposition.PCA(n_components=getattr(wanted, "item", lambda: wanted)(), svd_solver="full").fit(DIGITS)
     assert ours.n_components_ == theirs.n_components_
     np.testing.assert_allclose(ours.noise_variance_, theirs.noise_variance_, rtol=1e-9, atol=1e-12)
 
@@ -133,7 +133,7 @@ def test_small_fits_look_things_up_once(monkeypatch):
     monkeypatch.setattr(machine, "_text", lambda path: (read.append(path), real(path))[1])
     monkeypatch.setattr(making, "version", lambda name: (asked.append(name), version(name))[1])
     for _ in range(2):
-        StreamingPCA(10).fit(DIGITS)
+        PCA(10).fit(DIGITS)
     assert read.count("/sys/fs/cgroup/cpu.max") == 1
     assert sorted(asked) == sorted(making.VERSIONS)
 
@@ -146,10 +146,10 @@ RANK_5 = np.random.default_rng(0).normal(size=(40, 5)) @ np.random.default_rng(1
 def test_every_method_gives_as_many_components_as_were_asked_for(method, x, wanted):
     """Ten samples span nine directions, and components that nothing varies along complete them."""
     if method == "batches":
-        ours = StreamingPCA(wanted).partial_fit(x[:4]).partial_fit(x[4:])
+        ours = PCA(wanted).partial_fit(x[:4]).partial_fit(x[4:])
     else:
-        ours = StreamingPCA(wanted, method=method).fit(x)
-    theirs = PCA(wanted, svd_solver="full").fit(x)
+        ours = PCA(wanted, method=method).fit(x)
+    theirs = decomposition.PCA(wanted, svd_solver="full").fit(x)
     assert ours.n_components_ == len(ours.explained_variance_) == wanted == theirs.n_components_
     np.testing.assert_allclose(ours.components_ @ ours.components_.T, np.eye(wanted), atol=1e-9)
     np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_, rtol=1e-8, atol=1e-8)
@@ -162,7 +162,7 @@ def test_every_method_gives_as_many_components_as_were_asked_for(method, x, want
 
 @pytest.mark.parametrize("fitted", [lambda pca: pca.fit(DIGITS), lambda pca: pca.partial_fit(DIGITS)])
 def test_no_component_is_a_mean_and_a_variance(fitted):
-    ours, theirs = fitted(StreamingPCA(0)), PCA(0).fit(DIGITS)
+    ours, theirs = fitted(PCA(0)), decomposition.PCA(0).fit(DIGITS)
     assert (ours.n_components_, ours.transform(DIGITS).shape) == (0, (len(DIGITS), 0))
     assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
     np.testing.assert_allclose(ours.inverse_transform(np.empty((2, 0))), [DIGITS.mean(axis=0)] * 2, atol=1e-9)
@@ -170,20 +170,20 @@ def test_no_component_is_a_mean_and_a_variance(fitted):
     assert ours.model_._repr_html_()
     assert fitted(ours.set_params(n_components=1)).n_components_ == 1
     with pytest.raises(RequestError, match=r"n_components=0 must be between 1 and .*; ask for at least that"):
-        StreamingPCA(0, method="randomized").fit(DIGITS)
+        PCA(0, method="randomized").fit(DIGITS)
 
 
 @pytest.mark.parametrize("method", ["auto", "covariance", "dual", "randomized", "batches"])
 @pytest.mark.parametrize("x", [DIGITS, RANK_5], ids=["falling", "with null directions"])
 def test_float32_in_is_float32_out(method, x):
     x = x.astype(np.float32)
-    ours = StreamingPCA(12, whiten=True, method="auto" if method == "batches" else method)
+    ours = PCA(12, whiten=True, method="auto" if method == "batches" else method)
     ours = ours.partial_fit(x) if method == "batches" else ours.fit(x)
     scores = ours.transform(x)
     found = [ours.components_, ours.mean_, scores, ours.inverse_transform(scores), ours.transform(da.from_array(x))]
     assert [each.dtype for each in found] == [np.float32] * 5
     assert ours.transform(x.astype(float)).dtype == np.float64
-    wide = StreamingPCA(12, whiten=True).fit(x.astype(float))
+    wide = PCA(12, whiten=True).fit(x.astype(float))
     assert wide.components_.dtype == np.float64
     real = wide.explained_variance_ > 1e-3 * wide.explained_variance_[0]
     np.testing.assert_allclose(scores[:, real], wide.transform(x)[:, real], atol=2e-3)
@@ -202,10 +202,12 @@ def test_bounds_hold(pair):
 
 
 def test_pipeline_and_grid_search():
-    steps = make_pipeline(StandardScaler(), StreamingPCA(), LogisticRegression(max_iter=2000))
-    search = GridSearchCV(steps, {"streamingpca__n_components": [5, 20]}, cv=3).fit(DIGITS[:600], TARGETS[:600])
-    assert search.best_params_ == {"streamingpca__n_components": 20}
-    theirs = make_pipeline(StandardScaler(), PCA(20, svd_solver="full"), LogisticRegression(max_iter=2000))
+    steps = make_pipeline(StandardScaler(), PCA(), LogisticRegression(max_iter=2000))
+    search = GridSearchCV(steps, {"pca__n_components": [5, 20]}, cv=3).fit(DIGITS[:600], TARGETS[:600])
+    assert search.best_params_ == {"pca__n_components": 20}
+    theirs = make_pipeline(
+        StandardScaler(), decomposition.PCA(20, svd_solver="full"), LogisticRegression(max_iter=2000)
+    )
     expected = theirs.fit(DIGITS[:600], TARGETS[:600]).predict(DIGITS[600:])
     assert np.mean(search.predict(DIGITS[600:]) == expected) > 0.999
 
@@ -215,7 +217,7 @@ def test_pipeline_and_grid_search():
 def test_a_pickled_fit_holds_no_statistic(method, dtype):
     n, p, k = (2000, 400, 4) if method == "covariance" else (60, 9000, 4)
     x = np.random.default_rng(0).normal(size=(n, p)).astype(dtype) * np.geomspace(9, 1, p, dtype=dtype)
-    ours = StreamingPCA(k, method=method, whiten=True, tol=1e-2).fit(x)
+    ours = PCA(k, method=method, whiten=True, tol=1e-2).fit(x)
     stored = pickle.dumps(ours)
     assert len(stored) <= (k + 3) * x.itemsize * p + 100_000
     again = pickle.loads(stored)  # noqa: S301 - made above
@@ -228,18 +230,18 @@ def test_a_pickled_fit_holds_no_statistic(method, dtype):
 
 
 def test_partial_fit_after_a_pickled_fit_says_what_to_do(tmp_path):
-    ours = StreamingPCA(4, method="covariance").fit(DIGITS[:1000])
+    ours = PCA(4, method="covariance").fit(DIGITS[:1000])
     with pytest.raises(
         ModelError, match=r"is not pickled with a fit; give all .*, or store the model with model_.save"
     ):
         pickle.loads(pickle.dumps(ours)).partial_fit(DIGITS[1000:])  # noqa: S301 - made on this line
     ours.model_.save(tmp_path / "model.zarr")
     model = streampca.load_model(tmp_path / "model.zarr", statistic=True)
-    batches = StreamingPCA(4).partial_fit(DIGITS[:1000])
-    for each in (StreamingPCA.from_model(model), ours, batches):
+    batches = PCA(4).partial_fit(DIGITS[:1000])
+    for each in (PCA.from_model(model), ours, batches):
         again = pickle.loads(pickle.dumps(each)) if each is not ours else each  # noqa: S301 - made on this line
         whole = again.partial_fit(DIGITS[1000:])
-        np.testing.assert_allclose(whole.components_, StreamingPCA(4).fit(DIGITS).components_, atol=1e-9)
+        np.testing.assert_allclose(whole.components_, PCA(4).fit(DIGITS).components_, atol=1e-9)
     assert len(pickle.dumps(batches)) < 8 * 64 * (64 + 2 * len(DIGITS))
 
 
@@ -255,13 +257,13 @@ def test_what_fit_does_not_take_is_refused_by_all_that_fit(estimator):
 
 def test_parameters_and_clone():
     preparation = Preparation(bin=2)
-    given = StreamingPCA(3, whiten=True, memory="64 MiB", precision="double", preparation=preparation, random_state=7)
+    given = PCA(3, whiten=True, run=Run(memory="64 MiB"), precision="double", preparation=preparation, random_state=7)
     given.set_params(tol=1e-6, max_passes=3)
     params = given.get_params()
     assert params == {
-        "n_components": 3, "whiten": True, "method": "auto", "memory": "64 MiB", "precision": "double",
-        "preparation": preparation, "checkpoint": None, "random_state": 7, "tol": 1e-6,
-        "max_passes": 3, "half_life": None, "missing": "error",
+        "n_components": 3, "whiten": True, "method": "auto", "run": Run(memory="64 MiB"), "precision": "double",
+        "preparation": preparation, "random_state": 7, "tol": 1e-6, "max_passes": 3, "half_life": None,
+        "missing": "error",
     }  # fmt: skip
     copy = clone(given)
     assert copy.get_params().keys() == params.keys()
@@ -272,10 +274,10 @@ def test_parameters_and_clone():
 def test_data_frames():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(DIGITS, columns=[f"pixel {j}" for j in range(64)])
-    ours = StreamingPCA(n_components=3).set_output(transform="pandas").fit(frame)
+    ours = PCA(n_components=3).set_output(transform="pandas").fit(frame)
     scores = ours.transform(frame)
-    assert list(scores.columns) == ["streamingpca0", "streamingpca1", "streamingpca2"]
-    np.testing.assert_allclose(scores, StreamingPCA(n_components=3).fit_transform(DIGITS))
+    assert list(scores.columns) == ["pca0", "pca1", "pca2"]
+    np.testing.assert_allclose(scores, PCA(n_components=3).fit_transform(DIGITS))
     assert list(ours.feature_names_in_) == list(frame.columns)
     with pytest.raises(ValueError, match="feature names"):
         ours.transform(frame.rename(columns={"pixel 0": "other"}))
@@ -283,8 +285,8 @@ def test_data_frames():
 
 def test_random_states():
     for state in (0, 3, np.random.RandomState(3), None):
-        ours = StreamingPCA(n_components=3, random_state=state).fit(DIGITS)
-        np.testing.assert_array_equal(ours.components_, StreamingPCA(n_components=3).fit(DIGITS).components_)
+        ours = PCA(n_components=3, random_state=state).fit(DIGITS)
+        np.testing.assert_array_equal(ours.components_, PCA(n_components=3).fit(DIGITS).components_)
 
 
 # -- beyond scikit-learn: images, paths, lazy arrays
@@ -294,21 +296,21 @@ IMAGES = DIGITS.astype(np.uint8).reshape(-1, 8, 8)
 
 
 def test_images():
-    ours = StreamingPCA(n_components=4).fit(IMAGES)
+    ours = PCA(n_components=4).fit(IMAGES)
     assert ours.n_features_in_ == 64
     assert ours.components_.shape == (4, 64)
     assert ours.model_.components.shape == (4, 8, 8)
     scores = ours.transform(IMAGES)
-    expected = PCA(4, svd_solver="full").fit(DIGITS)
+    expected = decomposition.PCA(4, svd_solver="full").fit(DIGITS)
     np.testing.assert_allclose(scores, expected.transform(DIGITS), atol=1e-3)
     assert ours.inverse_transform(scores).shape == IMAGES.shape
     np.testing.assert_allclose(ours.transform(DIGITS), scores, atol=1e-3)
-    assert StreamingPCA(n_components=4).fit_transform(IMAGES).shape == (len(IMAGES), 4)
+    assert PCA(n_components=4).fit_transform(IMAGES).shape == (len(IMAGES), 4)
 
 
 def test_colour_images_with_a_preparation():
     colours = np.random.default_rng(0).integers(0, 256, (50, 8, 6, 3), dtype=np.uint8)
-    ours = StreamingPCA(n_components=2, preparation=Preparation(grey=True, bin=2)).fit(colours)
+    ours = PCA(n_components=2, preparation=Preparation(grey=True, bin=2)).fit(colours)
     assert (ours.n_features_in_, ours.components_.shape) == (8 * 6 * 3, (2, 12))
     scores = ours.transform(colours)
     assert scores.shape == (50, 2)
@@ -344,13 +346,13 @@ def write_npy(folder):
 def test_other_kinds_of_samples(given, tmp_path):
     """Analysed as arrays in memory are, and mapped when asked for."""
     samples = given(tmp_path)
-    ours = StreamingPCA(n_components=4, memory="64 MiB").fit(samples)
+    ours = PCA(n_components=4, run=Run(memory="64 MiB")).fit(samples)
     images = IMAGES[: ours.n_samples_]
-    theirs = StreamingPCA(n_components=4).fit(images)
+    theirs = PCA(n_components=4).fit(images)
     np.testing.assert_array_equal(ours.components_, theirs.components_)
     scores = ours.transform(samples)
     assert isinstance(scores, da.Array)
-    assert isinstance(StreamingPCA(n_components=4).fit_transform(samples), da.Array)
+    assert isinstance(PCA(n_components=4).fit_transform(samples), da.Array)
     np.testing.assert_allclose(scores.compute(), theirs.transform(images), atol=1e-5)
     back = ours.inverse_transform(scores)
     assert isinstance(back, da.Array)
@@ -364,25 +366,25 @@ def test_other_kinds_of_samples(given, tmp_path):
 def test_before_fit():
     for call in ("transform", "inverse_transform"):
         with pytest.raises(NotFittedError):
-            getattr(StreamingPCA(), call)(DIGITS)
+            getattr(PCA(), call)(DIGITS)
     with pytest.raises(NotFittedError):
-        StreamingPCA().get_feature_names_out()
+        PCA().get_feature_names_out()
 
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"n_components": -1}, "whole number of at least 1"),
     ({"n_components": True}, "whole number of at least 1"),
     ({"n_components": 65}, "must be between 0 and min(n_samples, n_features)=64, .*; ask for at most that"),
-    ({"memory": "much"}, "512MiB"),
-    ({"memory": "1 MiB"}, "at least"),
+    ({"run": Run(memory="much")}, "512MiB"),
+    ({"run": Run(memory="1 MiB")}, "at least"),
 ])  # fmt: skip
 def test_parameters_out_of_range(options, message):
     with pytest.raises((RequestError, MemoryError), match=re.escape(message).replace(r"\.\*", ".*")):
-        StreamingPCA(**options).fit(DIGITS)
+        PCA(**options).fit(DIGITS)
 
 
 def test_samples_of_another_shape():
-    ours = StreamingPCA(n_components=2).fit(IMAGES)
+    ours = PCA(n_components=2).fit(IMAGES)
     for wrong in (IMAGES[:, :7], DIGITS[:, :60], IMAGES[0]):
         with pytest.raises(ModelError, match="8 x 8"):
             ours.transform(wrong)
@@ -392,21 +394,21 @@ def test_samples_of_another_shape():
 
 def test_masked_tables_are_refused():
     x = np.ma.masked_array(np.arange(40.0).reshape(10, 4) ** 2, np.zeros((10, 4), bool))
-    estimator = StreamingPCA(n_components=2).fit(x)
+    estimator = PCA(n_components=2).fit(x)
     x[3, 1] = np.ma.masked
     for call in (estimator.fit, estimator.transform):
         with pytest.raises(ValueError, match="sample 3 of numpy array holds NaN"):
             call(x)
     with pytest.raises(RequestError, match="sample_weight of sample 3 of numpy array is nan"):
-        StreamingPCA(n_components=2).fit(x.data, sample_weight=x[:, 1])
+        PCA(n_components=2).fit(x.data, sample_weight=x[:, 1])
 
 
 def test_unfitted_repr_is_scikit_learns():
-    assert repr(StreamingPCA(n_components=3)) == "StreamingPCA(n_components=3)"
+    assert repr(PCA(n_components=3)) == "PCA(n_components=3)"
 
 
-@pytest.mark.parametrize("name", sorted(name for name in vars(StreamingPCA) if name.endswith("_") and name[0] != "_"))
+@pytest.mark.parametrize("name", sorted(name for name in vars(PCA) if name.endswith("_") and name[0] != "_"))
 def test_an_attribute_of_a_fit_names_itself_before_it(name):
     with pytest.raises(NotFittedError, match=f"not fitted yet and has no {name}; call fit first"):
-        getattr(StreamingPCA(), name)
-    assert not hasattr(StreamingPCA(), name)
+        getattr(PCA(), name)
+    assert not hasattr(PCA(), name)

@@ -1,4 +1,4 @@
-"""Other inputs of `StreamingPCA` give the numbers of the same samples as an array."""
+"""Other inputs of `PCA` give the numbers of the same samples as an array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.base import clone
 
 import streampca
-from streampca import StreamingPCA
+from streampca import PCA, Run
 from streampca.errors import BudgetError, ChangedError, DataError, ModelError, RequestError, SourceError
 from streampca.readers import open_collection
 
@@ -40,7 +40,7 @@ def same(ours, theirs, rtol=0.0):
 def test_sparse_samples_have_the_bits_of_dense_ones(method, form, kind, dtype):
     dense = (10 * FILLED).astype(dtype)
     given = kind(dense).asformat(form)
-    ours, theirs = (StreamingPCA(4, method=method, whiten=True).fit(each) for each in (given, dense))
+    ours, theirs = (PCA(4, method=method, whiten=True).fit(each) for each in (given, dense))
     same(ours, theirs)
     scores, expected = ours.transform(given), theirs.transform(dense)
     assert (type(scores), scores.dtype) == (np.ndarray, expected.dtype)
@@ -50,11 +50,11 @@ def test_sparse_samples_have_the_bits_of_dense_ones(method, form, kind, dtype):
 
 def test_sparse_batches():
     rows = sp.csr_array(FILLED)
-    ours = StreamingPCA(4).partial_fit(rows[:100]).partial_fit(FILLED[100:150]).partial_fit(rows[150:].tocsc())
-    same(ours, StreamingPCA(4, method="covariance").fit(FILLED), rtol=1e-10)
+    ours = PCA(4).partial_fit(rows[:100]).partial_fit(FILLED[100:150]).partial_fit(rows[150:].tocsc())
+    same(ours, PCA(4, method="covariance").fit(FILLED), rtol=1e-10)
     weights = RNG.integers(0, 3, 300)
-    weighted = StreamingPCA(4).partial_fit(rows, sample_weight=weights)
-    same(weighted, StreamingPCA(4).fit(rows, sample_weight=weights), rtol=1e-10)
+    weighted = PCA(4).partial_fit(rows, sample_weight=weights)
+    same(weighted, PCA(4).fit(rows, sample_weight=weights), rtol=1e-10)
 
 
 def test_sparse_samples_are_taken_by_everything_else():
@@ -66,13 +66,13 @@ def test_sparse_samples_are_taken_by_everything_else():
 
 def test_sparse_samples_that_are_refused():
     rows = sp.csr_array(FILLED)
-    ours = StreamingPCA(3).fit(rows)
-    with pytest.raises(ValueError, match="X has 30 features, but StreamingPCA is expecting 40"):
+    ours = PCA(3).fit(rows)
+    with pytest.raises(ValueError, match="X has 30 features, but PCA is expecting 40"):
         ours.transform(rows[:, :30])
     with pytest.raises(ModelError, match="csr matrix holds whole numbers"):
         ours.transform(rows.astype(int))
     rows.data[rows.indptr[17]] = np.nan
-    for call in (StreamingPCA(3).fit, ours.transform, ours.partial_fit):
+    for call in (PCA(3).fit, ours.transform, ours.partial_fit):
         with pytest.raises(DataError, match="sample 17 of csr matrix holds NaN"):
             call(rows)
 
@@ -89,14 +89,14 @@ def test_a_matrix_that_changes_while_it_is_read_is_noticed():
 
 def test_what_is_converted_is_taken_off_the_budget():
     columns = sp.csc_array((RNG.random((50000, 50)) > 0.5).astype(float))
-    StreamingPCA(3, memory="16 MiB").fit(columns.tocsr())
+    PCA(3, run=Run(memory="16 MiB")).fit(columns.tocsr())
     with pytest.raises(BudgetError, match=r"as asked, less 14.\d MiB for the samples as converted") as caught:
-        StreamingPCA(3, memory="16 MiB").fit(columns)
+        PCA(3, run=Run(memory="16 MiB")).fit(columns)
     enough = re.search(r"Set memory to at least (\w+)\.", str(caught.value))[1]
-    ours = StreamingPCA(3, memory=enough)
-    same(ours.fit(columns), StreamingPCA(3).fit(columns.tocsr()), rtol=1e-8)
+    ours = PCA(3, run=Run(memory=enough))
+    same(ours.fit(columns), PCA(3).fit(columns.tocsr()), rtol=1e-8)
     with pytest.raises(BudgetError, match="for the samples as converted"):
-        StreamingPCA(3, memory="16 MiB").partial_fit(columns)
+        PCA(3, run=Run(memory="16 MiB")).partial_fit(columns)
 
 
 def test_a_sparse_collection_is_converted_once_and_pickles_without_it():
@@ -115,25 +115,25 @@ def batches(rows=50, upto=300):
 
 def test_a_list_of_images_is_an_array_of_them_once_their_shape_is_known():
     images = list(FILLED.reshape(-1, 8, 5))
-    ours = StreamingPCA(3).fit(np.stack(images))
+    ours = PCA(3).fit(np.stack(images))
     np.testing.assert_array_equal(ours.transform(images), ours.transform(np.stack(images)))
-    same(StreamingPCA(3).fit(FILLED.tolist()), StreamingPCA(3).fit(FILLED))
-    same(StreamingPCA(3).fit(list(FILLED)), StreamingPCA(3).fit(FILLED))
-    assert StreamingPCA(3).partial_fit(np.stack(images[:9])).partial_fit(images[9:]).model_.sample_shape == (8, 5)
+    same(PCA(3).fit(FILLED.tolist()), PCA(3).fit(FILLED))
+    same(PCA(3).fit(list(FILLED)), PCA(3).fit(FILLED))
+    assert PCA(3).partial_fit(np.stack(images[:9])).partial_fit(images[9:]).model_.sample_shape == (8, 5)
     pictures = [Image.fromarray(image.astype(np.uint8)) for image in images]
-    same(StreamingPCA(3).fit(pictures), StreamingPCA(3).fit(np.stack(images).astype(np.uint8)))
+    same(PCA(3).fit(pictures), PCA(3).fit(np.stack(images).astype(np.uint8)))
     masked = np.ma.masked_less(images[0], 0.1)
     with pytest.raises(DataError, match="NaN"):
         ours.transform([images[1], masked])
 
 
 def test_a_generator_of_batches():
-    ours = StreamingPCA(4).fit(batches())
-    same(ours, StreamingPCA(4, method="covariance").fit(FILLED), rtol=1e-10)
+    ours = PCA(4).fit(batches())
+    same(ours, PCA(4, method="covariance").fit(FILLED), rtol=1e-10)
     assert len(pickle.dumps(ours)) < 8 * 40 * 40
-    same(ours.partial_fit(FILLED[:9]), given(StreamingPCA(4), FILLED, FILLED[:9]), rtol=1e-10)
-    same(ours.fit(batches()), StreamingPCA(4).fit(FILLED), rtol=1e-8)  # begins anew
-    assert StreamingPCA(None).fit(batches(upto=20, rows=7)).n_components_ == 21
+    same(ours.partial_fit(FILLED[:9]), given(PCA(4), FILLED, FILLED[:9]), rtol=1e-10)
+    same(ours.fit(batches()), PCA(4).fit(FILLED), rtol=1e-8)  # begins anew
+    assert PCA(None).fit(batches(upto=20, rows=7)).n_components_ == 21
 
 
 class Bare:
@@ -216,15 +216,15 @@ def test_batches_are_what_numpy_concatenates(examples):
             parts = [part.reshape(len(part), -1) for part in parts]
         whole = np.concatenate(parts)
         made = [(ARRAYS | TABLES)[kind](part) for part in parts]
-        expected = StreamingPCA(2, method="covariance").fit(whole)
+        expected = PCA(2, method="covariance").fit(whole)
         if how in YIELDED:
-            ours = StreamingPCA(2).fit(map(YIELDED[how], made))
+            ours = PCA(2).fit(map(YIELDED[how], made))
         else:
             loader = list(map(REFUSED[how], made))
             with pytest.raises(RequestError, match="of which one is the samples; give") as error:
-                StreamingPCA(2).fit(iter(loader))
+                PCA(2).fit(iter(loader))
             assert "\n" not in str(error.value)
-            ours = StreamingPCA(2).fit(remedy(error, loader=loader)[0])
+            ours = PCA(2).fit(remedy(error, loader=loader)[0])
         same(ours, expected, rtol=1e-4 if x.dtype == "f4" else 1e-8)
         np.testing.assert_allclose(ours.mean_, whole.reshape(len(x), -1).mean(axis=0), rtol=1e-5)
         assert ours.n_features_in_ == whole[0].size
@@ -241,11 +241,11 @@ def test_lists_of_batches_are_concatenated_tables_or_refused(examples):
     @given_(cut_samples(), st.sampled_from([*ARRAYS, *TABLES]), st.booleans())
     def law(cut, kind, at_once):
         _, parts = cut
-        learn = (lambda X: StreamingPCA(2).fit(X)) if at_once else lambda X: StreamingPCA(2).partial_fit(X)
+        learn = (lambda X: PCA(2).fit(X)) if at_once else lambda X: PCA(2).partial_fit(X)
         if kind in TABLES:
             whole = np.concatenate([part.reshape(len(part), -1) for part in parts])
             ours = learn([TABLES[kind](part.reshape(len(part), -1)) for part in parts])
-            same(ours, StreamingPCA(2, method="covariance").fit(whole), rtol=1e-4)
+            same(ours, PCA(2, method="covariance").fit(whole), rtol=1e-4)
             return
         arrays = [ARRAYS[kind](part) for part in parts]
         for call in (learn, streampca.open_collection):
@@ -255,7 +255,7 @@ def test_lists_of_batches_are_concatenated_tables_or_refused(examples):
         found = remedy(error, arrays=arrays)
         whole = np.concatenate(parts)
         assert found[-1].shape == whole.shape
-        same(learn(np.asarray(found[-1])), StreamingPCA(2, method="covariance").fit(whole), rtol=1e-4)
+        same(learn(np.asarray(found[-1])), PCA(2, method="covariance").fit(whole), rtol=1e-4)
         if len({len(part) for part in parts}) == 1:
             assert found[0].shape == np.stack(parts).shape
         else:
@@ -269,7 +269,7 @@ def every_estimator():
     y = np.arange(60) % 3
     options = {streampca.FisherDiscriminant: {"shrinkage": 0.1}, streampca.SpectralClustering: {"n_clusters": 2}}
     kinds = (
-        StreamingPCA, streampca.KernelPCA, streampca.ClassicalMDS, streampca.SupervisedPCA,
+        PCA, streampca.KernelPCA, streampca.ClassicalMDS, streampca.SupervisedPCA,
         streampca.SupervisedPrincipalComponents, streampca.FisherDiscriminant, streampca.SlicedInverseRegression,
         streampca.Isomap, streampca.LocallyLinearEmbedding, streampca.SpectralEmbedding, streampca.SpectralClustering,
     )  # fmt: skip
@@ -289,7 +289,7 @@ def test_every_door_of_every_estimator_tells_batches_from_samples(estimator, y):
             door(batches, *more)
         with pytest.raises(RequestError, match=r"a dict of 1 array, of which one is the samples; give X\['image'\]"):
             door({"image": x}, *more)
-        if not (estimator.__class__ is StreamingPCA and more):
+        if not (estimator.__class__ is PCA and more):
             with pytest.raises(RequestError, match="can only be iterated over"):
                 door(iter(batches), *more)
     frames = [pandas.DataFrame(part).add_prefix("c") for part in batches]
@@ -301,7 +301,7 @@ def test_every_door_of_every_estimator_tells_batches_from_samples(estimator, y):
 def test_lists_that_are_no_one_table_are_refused_in_a_line():
     pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
     one, two = pandas.DataFrame(FILLED[:9]).add_prefix("c"), pandas.DataFrame(FILLED[:9]).add_prefix("d")
-    pca = StreamingPCA(2)
+    pca = PCA(2)
     for given, message in {
         "columns": ([one, two], "data frame 1 of a list has columns"),
         "shapes": ([FILLED[:9], FILLED[:9, :5]], "not all of one shape; give one of them"),
@@ -309,7 +309,7 @@ def test_lists_that_are_no_one_table_are_refused_in_a_line():
         "collections": ([open_collection(FILLED)], r"give np.stack\(arrays\) if"),
         "nested": ([[FILLED[:9]]], r"the first of 1 x 9 x 40"),
         "device": (OnDevice(FILLED), r"unknown to numpy \(can't convert cuda:0 device type tensor to numpy\)"),
-        "loader": ({1, 2}, r"StreamingPCA.fit takes batches as iter\(X\)"),
+        "loader": ({1, 2}, r"PCA.fit takes batches as iter\(X\)"),
     }.values():
         with pytest.raises(ValueError, match=message) as error:
             pca.fit(given)
@@ -318,8 +318,8 @@ def test_lists_that_are_no_one_table_are_refused_in_a_line():
         with pytest.raises(RequestError, match=r"a list of 1 array, of which one is the samples"):
             pca.fit(iter([item]))
     lazy = [frames.from_pandas(one, npartitions=2), frames.from_pandas(one, npartitions=1)]
-    same(pca.fit(lazy), StreamingPCA(2).fit(np.concatenate([FILLED[:9]] * 2)), rtol=1e-8)
-    same(pca.fit(iter([list(FILLED[:9]), FILLED[9:].tolist()])), StreamingPCA(2).fit(FILLED), rtol=1e-8)
+    same(pca.fit(lazy), PCA(2).fit(np.concatenate([FILLED[:9]] * 2)), rtol=1e-8)
+    same(pca.fit(iter([list(FILLED[:9]), FILLED[9:].tolist()])), PCA(2).fit(FILLED), rtol=1e-8)
 
 
 def given(estimator, *parts):
@@ -330,14 +330,14 @@ def given(estimator, *parts):
 
 @pytest.mark.parametrize(("options", "more", "message"), [
     ({}, {"sample_weight": np.ones(300)}, "give each batch with its weights to partial_fit"),
-    ({"checkpoint": "saved"}, {}, "pickle the estimator between them"),
+    ({"run": Run(checkpoint="saved")}, {}, "pickle the estimator between batches"),
     ({"method": "dual"}, {}, "fit batches by 'auto' or 'covariance'"),
     ({"n_components": 31}, {"X": batches(upto=30, rows=30)}, "needs at least 31 samples and has seen 30; give more"),
     ({}, {"X": iter([])}, "give at least one"),
-    ({}, {"X": iter([FILLED, FILLED[:, :9]])}, "X has 9 features, but StreamingPCA is expecting 40"),
+    ({}, {"X": iter([FILLED, FILLED[:, :9]])}, "X has 9 features, but PCA is expecting 40"),
 ])  # fmt: skip
 def test_batches_that_are_refused_leave_the_estimator_as_it_was(options, more, message):
-    ours = StreamingPCA(2).fit(FILLED[:, :20])
+    ours = PCA(2).fit(FILLED[:, :20])
     before = ours.components_
     with pytest.raises(ValueError, match=message):
         ours.set_params(**options).fit(**{"X": batches(), **more})
@@ -362,13 +362,13 @@ def test_data_frames_of_every_library(library, dtype):
     module = pytest.importorskip(library)
     names, x = [f"pixel {number}" for number in range(40)], FILLED.astype(dtype)
     frame = frames()[library](module, x, names)
-    ours, theirs = StreamingPCA(4).fit(frame), StreamingPCA(4).fit(x)
+    ours, theirs = PCA(4).fit(frame), PCA(4).fit(x)
     same(ours, theirs, rtol=1e-6 if dtype == "f4" else 1e-10)
     assert list(ours.feature_names_in_) == names
     scores = ours.transform(frame)
     assert (ours.components_.dtype, scores.dtype) == (dtype, dtype)
     np.testing.assert_allclose(np.asarray(scores), theirs.transform(x), atol=1e-5)
-    batches = given(StreamingPCA(4), frame, frame)
+    batches = given(PCA(4), frame, frame)
     assert batches.n_samples_seen_ == 600
     for call in (ours.transform, batches.partial_fit):
         with pytest.raises(ValueError, match="feature names should match"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import by_options
 import numpy as np
 import pytest
 from judged import along_samples, noise
@@ -29,7 +30,7 @@ def way(request, monkeypatch):
     shape, method = WAYS[request.param]
 
     def fit(x, k=4, **more):
-        return streampca.fit(x, n_components=k, method=method, listener=silent, **more)
+        return by_options.fit(x, n_components=k, method=method, listener=silent, **more)
 
     return shape, fit
 
@@ -209,5 +210,5 @@ def test_products_that_overflow_where_squares_do_not_are_refused():
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((300, 40)) @ rng.standard_normal((40, 40)) * 1e17).astype("f4")
     with pytest.raises(DataError, match="use precision='double'"):
-        streampca.fit(x, n_components=3, precision="single", method="covariance")
-    assert np.isfinite(streampca.fit(x, n_components=3, method="covariance", precision="double").error_bound).all()
+        streampca.fit(x, streampca.PCA(3, precision="single", method="covariance"))
+    assert np.isfinite(streampca.fit(x, streampca.PCA(3, method="covariance", precision="double")).error_bound).all()

@@ -172,7 +172,7 @@ def test_a_variable_has_the_records_of_its_file_with_their_dates(tmp_path, caplo
     assert open_collection(path, key="v,w").shape == (10, 3, 4, 2)
     with pytest.raises(DataError, match=r"sample 6 of .*missing"):
         streampca.fit(path, key="v", n_components=2)
-    model = streampca.fit(path, key="v", n_components=2, missing="drop-samples")
+    model = streampca.fit(path, streampca.PCA(2, missing="drop-samples"), key="v")
     np.testing.assert_array_equal(model.mean, streampca.fit(values[:6], n_components=2).mean)
 
 
@@ -205,7 +205,7 @@ def test_floats_that_were_never_written_are_missing(short):
         theirs = file["f"][:].filled(np.nan)
     np.testing.assert_array_equal(read_all(open_collection(short, key="f")), theirs)
     assert np.isnan(theirs[4:]).all()
-    model = streampca.fit(short, key="f", missing="drop-samples", n_components=2, precision="double")
+    model = streampca.fit(short, streampca.PCA(2, missing="drop-samples", precision="double"), key="f")
     assert model.n_samples == 4
     assert model.total_variance == pytest.approx(theirs[:4].var(axis=0, ddof=1).sum(), rel=1e-5)
     assert np.isnan(open_collection(short, key="f").sample_coordinates()["time"].values[4:]).all()
@@ -228,11 +228,11 @@ def test_whole_numbers_that_were_never_written_are_refused_and_both_remedies_wor
 
 def test_a_run_file_and_an_estimator_take_the_same_option(short):
     Path("run.yaml").write_text(
-        "collection: {source: x.nc, key: h, fill_value: -32767}\nfit: {missing: drop-samples, n_components: 2}\n"
+        "collection: {source: x.nc, key: h, fill_value: -32767}\nmodel: {missing: drop-samples, n_components: 2}\n"
         "output: {model: r.zarr}\n"
     )
     succeeded("run", "run.yaml")
-    direct = streampca.fit(short, key="h", fill_value=-32767, missing="drop-samples", n_components=2)
+    direct = streampca.fit(short, streampca.PCA(2, missing="drop-samples"), key="h", fill_value=-32767)
     np.testing.assert_array_equal(streampca.load_model("r.zarr").explained_variance, direct.explained_variance)
     assert direct.provenance["opened"]["options"]["fill_value"] == -32767
 

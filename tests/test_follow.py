@@ -11,6 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import by_options
 import h5py
 import numpy as np
 import pytest
@@ -26,7 +27,6 @@ from streampca.errors import ChangedError, DataError, ModelError, RequestError, 
 from streampca.events import Solving, Stored, Warned, silent
 from streampca.fitting import follow, incremental
 from streampca.fitting.follow import Pace, follow_source
-from streampca.planning.request import Request
 from streampca.readers import open_collection
 from streampca.readers.image_files import listing
 from streampca.readers.zarr import settled_entries
@@ -47,7 +47,9 @@ def here(tmp_path, monkeypatch):
 
 
 def followed(opened, listener=silent, k=4, **pace):
-    return follow_source(opened, "model.zarr", Request(k), None, Pace(**{**AT_ONCE, **pace}), listener)
+    return follow_source(
+        opened, "model.zarr", by_options.request(k), None, Pace(**{**AT_ONCE, **pace}).in_seconds(), listener
+    )
 
 
 def in_bursts(path, write, bursts):
@@ -229,7 +231,7 @@ def test_an_image_is_in_the_stored_model_in_time(step, solving, monkeypatch):
         monkeypatch.setattr(module, "time", clock)
     made("images")
     clock.sleep(0)
-    late, in_time = [], 10 + 5 + 2 * Pace(5.0).look
+    late, in_time = [], 10 + 5 + 2 * Pace(5.0).in_seconds().look
 
     def listen(event):
         late.extend(at for at in range(stored[-1], len(clock.written)) if clock.now - clock.written[at] > in_time)
@@ -274,17 +276,17 @@ def test_it_waits_for_a_source_and_ends_when_nothing_comes():
 
 def test_another_number_of_components_needs_no_new_samples():
     write_folder("images", X[:300])
-    streampca.follow("images", "model.zarr", n_components=2, settle=0, idle=0)
-    found = streampca.follow("images", "model.zarr", n_components=4, settle=0, until=300)
+    streampca.follow("images", output="model.zarr", n_components=2, pace=streampca.Pace(settle=0, idle=0))
+    found = streampca.follow("images", output="model.zarr", n_components=4, pace=streampca.Pace(settle=0, until=300))
     same(found, whole(X[:300]))
     same(streampca.load_model("model.zarr"), whole(X[:300]))
     write_folder("others", X[300:600])
     with pytest.raises(ModelError, match=r"model\.zarr is of another source than others"):
-        streampca.follow("others", "model.zarr", n_components=2, settle=0, until=300)
+        streampca.follow("others", output="model.zarr", n_components=2, pace=streampca.Pace(settle=0, until=300))
     first = next(iter(sorted(Path("images").iterdir())))
     Image.fromarray(X[5]).save(first)
     with pytest.raises(ChangedError, match=re.escape(str(first))):
-        streampca.follow("images", "model.zarr", n_components=2, settle=0, until=300)
+        streampca.follow("images", output="model.zarr", n_components=2, pace=streampca.Pace(settle=0, until=300))
     same(streampca.load_model("model.zarr"), whole(X[:300]))
 
 
@@ -294,21 +296,21 @@ def test_a_missing_value_is_refused_with_a_remedy_that_there_is():
     write_series("series/*.npy", x)
     write_series("series/*.npy", x[:10])
     with pytest.raises(DataError, match=r"Leave it out \(--samples, --where; samples=, where=\), or fill it"):
-        streampca.follow("series/*.npy", "model.zarr", settle=0, idle=0)
+        streampca.follow("series/*.npy", output="model.zarr", pace=streampca.Pace(settle=0, idle=0))
 
 
 def test_sources_and_models_that_cannot_be_followed():
     with h5py.File("x.h5", "w") as file:
         file["x"] = X
     with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* --update and --samples\.$"):
-        streampca.follow("x.h5", "model.zarr", idle=0)
+        streampca.follow("x.h5", output="model.zarr", pace=streampca.Pace(idle=0))
     with pytest.raises(RequestError, match=r"follow takes a path, .* and got ndarray; give the path of what"):
-        streampca.follow(X, "model.zarr")
+        streampca.follow(X, output="model.zarr")
     write_folder("images", X[:50])
     write_folder("others", X[50:90])
-    streampca.follow("images", "model.zarr", n_components=3, settle=0, idle=0)
+    streampca.follow("images", output="model.zarr", n_components=3, pace=streampca.Pace(settle=0, idle=0))
     with pytest.raises(streampca.StreampcaError, match=r"model\.zarr is of another source than others"):
-        streampca.follow("others", "model.zarr", n_components=3, settle=0, idle=0, until=60)
+        streampca.follow("others", output="model.zarr", n_components=3, pace=streampca.Pace(settle=0, idle=0, until=60))
     assert "output.scores" in refused("run", _run_file({"scores": "s.zarr", "model": "m.zarr"}), code=2)
 
 
@@ -338,7 +340,7 @@ def test_durations(text, seconds):
 
 def test_a_number_to_follow_until_is_at_least_two():
     with pytest.raises(RequestError, match="until 1 "):
-        streampca.follow("x.zarr", "model.zarr", until=1)
+        streampca.follow("x.zarr", output="model.zarr", pace=streampca.Pace(until=1))
 
 
 @pytest.mark.parametrize("text", ["", "-1", "5 days", "nan", "min", None])
@@ -417,7 +419,7 @@ def test_hdf5_is_followed_while_it_is_written(options, writer):
     same(model, whole())
     assert model.provenance["source"] == "x.h5, dataset 'x'"
     assert followed(lambda: open_collection("x.h5"), idle=0.0).n_samples == 700
-    same(streampca.fit("x.h5", n_components=4, method="covariance"), whole())
+    same(streampca.fit("x.h5", streampca.PCA(4, method="covariance")), whole())
 
 
 @pytest.mark.slow
@@ -514,7 +516,8 @@ from streampca.events import Stored
 def listen(event):
     if isinstance(event, Stored):
         print(event.samples, flush=True)
-streampca.follow(sys.argv[1], "model.zarr", n_components=4, settle=0, interval=0, until=700, listener=listen)
+pace = streampca.Pace(settle=0, interval=0, until=700)
+streampca.follow(sys.argv[1], output="model.zarr", n_components=4, pace=pace, listener=listen)
 """
 
 
@@ -531,5 +534,5 @@ def test_a_process_that_is_killed_goes_on_from_the_model_it_stored(kind):
             follower.kill()
         same(streampca.load_model("model.zarr"), whole(X[:stop]))
     write(path, X[500:])
-    streampca.follow(path, "model.zarr", n_components=4, settle=0, interval=0, until=700)
+    streampca.follow(path, output="model.zarr", n_components=4, pace=streampca.Pace(settle=0, interval=0, until=700))
     same(streampca.load_model("model.zarr"), whole())

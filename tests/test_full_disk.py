@@ -96,7 +96,9 @@ def test_full_disk_keeps_what_was_to_be_replaced(disk, fitted):
 @pytest.mark.parametrize("free", [0, 16 * 2**10, 400 * 2**10, 700 * 2**10])
 def test_full_disk_during_a_run(disk, free, undrawn):
     np.save("images.npy", pictures(4000, 10, 10))
-    text = "collection: {source: images.npy}\nfit: {n_components: 30}\noutput: {directory: disk/out, transform: true, "
+    text = (
+        "collection: {source: images.npy}\nmodel: {n_components: 30}\noutput: {directory: disk/out, transform: true, "
+    )
     Path("run.yaml").write_text(text + "report: true, images: disk/images.zarr}")
     fill(disk, free)
     line = refused("run", "run.yaml")
@@ -114,7 +116,7 @@ def test_full_disk_during_a_run(disk, free, undrawn):
 def test_outputs_that_do_not_fit_together_are_refused_before_the_fit(disk):
     """Those that are not compressed are; of others there is a warning, as they may well fit."""
     np.save("images.npy", np.zeros((4000, 10, 10), np.uint8) + np.arange(10, dtype=np.uint8))
-    text = "collection: {{source: images.npy}}\nfit: {{n_components: 1}}\noutput: {{directory: disk/out, {}}}"
+    text = "collection: {{source: images.npy}}\nmodel: {{n_components: 1}}\noutput: {{directory: disk/out, {}}}"
     fill(disk, 1_500_000)
     Path("run.yaml").write_text(text.format("scores: disk/scores.npy, images: disk/images.npy"))
     line = refused("run", "run.yaml")
@@ -242,7 +244,7 @@ def check(path, name):
 def test_a_run_keeps_what_it_finished(here):
     """There is room for the model and none for the scores: the second run takes the model as it is."""
     np.save("images.npy", pictures(20_000, 6, 6))
-    text = "collection: {source: images.npy}\nfit: {n_components: 5}\noutput: {directory: out, transform: true}"
+    text = "collection: {source: images.npy}\nmodel: {n_components: 5}\noutput: {directory: out, transform: true}"
     Path("run.yaml").write_text(text)
     said = limited("run", "run.yaml", "-q", limit=100_000)
     assert said.code == 1
@@ -296,7 +298,7 @@ LONG = {
     "copy": "copy images.npy -o disk/copy.zarr",
     "report": "report model.zarr -o disk/page.html --pictures disk/drawn",
     "neighbors": "neighbors scores.npy -o disk/graph.zarr --checkpoint-every 0",
-    "embed": "embed few.npy -o disk/embedded.zarr --checkpoint-every 0",
+    "embed": "fit few.npy --kind isomap --n-neighbors 15 -o disk/embedded.zarr --checkpoint-every 0",
     "run": "run run.yaml",
 }
 
@@ -309,7 +311,7 @@ def given(tmp_path_factory):
         patch.chdir(folder)
         np.save("images.npy", pictures(1000, 12, 10))
         np.save("few.npy", pictures(200, 12, 10))
-        text = "collection: {source: images.npy}\nfit: {n_components: 8}\ncheckpoint: {every: 0}\n"
+        text = "collection: {source: images.npy}\nmodel: {n_components: 8}\nrun: {checkpoint_every: 0}\n"
         text += "output: {directory: disk/out, transform: true, report: true, images: disk/images.zarr}"
         Path("run.yaml").write_text(text)
         for words in ("-o model.zarr", "--part 1/2 -o part1.zarr", "--part 2/2 -o part2.zarr"):

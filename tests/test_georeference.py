@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+import by_options
 import numpy as np
 import pytest
 import tifffile
@@ -125,7 +126,7 @@ def test_no_data_are_missing_and_written_as_nan():
     images[3, 2, 2] = -9999
     source = scenes(images, no_data=-9999)
     assert np.isnan(open_collection(source)[3][2, 2])
-    model = streampca.fit(source, n_components=2, missing="drop-features")
+    model = streampca.fit(source, streampca.PCA(2, missing="drop-features"))
     model.write_reconstruction(source, "r.tif")
     with tifffile.TiffFile("r.tif") as file:
         assert file.pages[0].tags[42113].value == "nan"
@@ -220,8 +221,8 @@ def test_rounding_of_a_place_is_none():
 
 def test_models_of_other_places_are_not_merged():
     options = {"n_components": 2, "method": "covariance"}
-    one = streampca.fit(scenes(), **options)
-    other = streampca.fit(scenes(x=505_000.0), **options)
+    one = by_options.fit(scenes(), **options)
+    other = by_options.fit(scenes(x=505_000.0), **options)
     with pytest.raises(ModelError, match=r"^x of model 2 is 505005 metre in place 1"):
         streampca.merge([one, other])
 
@@ -330,7 +331,8 @@ def test_arrays_of_models_and_outputs_over_y_and_x_name_their_reference(names, m
     """As CF says it, so that xarray and rioxarray find it: by ``grid_mapping``, of these arrays and no others."""
     source = field(crs_wkt=WKT).rename(names)
     grid = names.get("spatial_ref", "spatial_ref")
-    streampca.fit(source, n_components=2, method=method, output="m.zarr", preparation=Preparation(standardize=True))
+    kind, steps = streampca.PCA(2, method=method), Preparation(standardize=True)
+    streampca.fit(source, kind, output="m.zarr", preparation=steps)
     model = streampca.load_model("m.zarr")
     model.save("again.zarr")
     model.write_reconstruction(source, "r.zarr")
@@ -347,7 +349,7 @@ def test_arrays_of_models_and_outputs_over_y_and_x_name_their_reference(names, m
 
 def test_components_that_are_written_as_they_are_computed_name_their_reference():
     source = scenes(RNG.normal(size=(12, 400, 400)).astype("f4"))
-    model = streampca.fit(source, n_components=11, method="dual", memory="72 MiB", output="m.zarr")
+    model = streampca.fit(source, streampca.PCA(11, method="dual"), memory="72 MiB", output="m.zarr")
     assert isinstance(model.components, StoredComponents)
     assert xarray.open_zarr("m.zarr", decode_coords="all")["components"].encoding["grid_mapping"] == "spatial_ref"
 

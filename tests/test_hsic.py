@@ -17,8 +17,7 @@ from streampca import hsic
 from streampca.accumulators import CrossMoments, KernelSums
 from streampca.errors import BudgetError, DataError, OutputError, RequestError, Stopped, StreampcaError
 from streampca.events import Assumed, Warned
-from streampca.execution.checkpoint import Checkpointing
-from streampca.fitting.hsic import HsicRequest, KernelSide, _Work
+from streampca.fitting.hsic import HsicRequest, KernelSide
 from streampca.fitting.hsic_tasks import KernelTiles, MappedPairs
 from streampca.fitting.kernel_sides import kernel_of
 from streampca.fitting.permutation_test import permuted_features, permuted_kernels
@@ -135,7 +134,7 @@ def test_features_come_near_the_exact_value():
     """So does the unbiased estimate, which leaves out the diagonals."""
     x, y = pairs(1000, p=2)
     exact, few = untested(x, y), untested(x, y, method="landmarks")
-    many = untested(x, y, method="fourier", features=1024)
+    many = untested(x, y, method="fourier", random_features=1024)
     assert few.biased == pytest.approx(exact.biased, rel=0.01)
     assert few.unbiased == pytest.approx(exact.unbiased, rel=0.01)
     assert many.biased == pytest.approx(exact.biased, rel=0.02)
@@ -209,7 +208,7 @@ def test_independent_pairs_are_rejected_as_often_as_the_level_says(way, estimato
     monkeypatch.setattr("streampca.planning.hsic.EXACT_TEST", 10_000 if way == "exact" else 0)
     rejected = 0
     for seed in PAIRS:
-        found = hsic(*independent(seed), permutations=99, landmarks=20, seed=seed, estimator=estimator)
+        found = hsic(*independent(seed), permutations=99, landmarks=20, random_state=seed, estimator=estimator)
         assert found.plan.test == way
         rejected += found.p_value <= 0.05
     assert 1 <= rejected <= 11
@@ -261,10 +260,10 @@ def test_equal_values_count_against_a_rejection():
 
 def test_the_same_seed_gives_the_same_numbers():
     x, y = pairs(2100)
-    one, other = (hsic(x, y, method="landmarks", permutations=20, seed=3) for _ in range(2))
+    one, other = (hsic(x, y, method="landmarks", permutations=20, random_state=3) for _ in range(2))
     assert (one.biased, one.p_value) == (other.biased, other.p_value)
     np.testing.assert_array_equal(one.null, other.null)
-    assert hsic(x, y, method="landmarks", permutations=0, seed=4).biased != one.biased
+    assert hsic(x, y, method="landmarks", permutations=0, random_state=4).biased != one.biased
 
 
 class _StopError(Exception):
@@ -277,14 +276,11 @@ def test_a_stopped_pass_is_resumed(method, tmp_path, monkeypatch):
     monkeypatch.setattr("streampca.planning.hsic.TILES", (128,))
     monkeypatch.setattr("streampca.planning.hsic.MOST_BLOCK", 100 * 48)
     monkeypatch.setattr("streampca.planning.hsic.thread_count", lambda cores: 1)
-    sides = tuple(KernelSide(streampca.open_collection(rows), kernel_of("rbf", "auto")) for rows in (x, y))
-    request = HsicRequest(method, permutations=0, memory=2**30)
+    how = {"method": method, "permutations": 0, "memory": 2**30, "checkpoint": tmp_path / "c", "checkpoint_every": 0}
     seen = []
 
     def run(listener):
-        from streampca.execution import LocalExecutor
-
-        return _Work(sides, request, LocalExecutor(), listener).carried_out(Checkpointing(str(tmp_path / "c"), 0))
+        return hsic(x, y, **how, listener=listener)
 
     def stop(event):
         seen.append(event)
@@ -308,12 +304,8 @@ def test_a_checkpoint_of_other_work_is_refused(tmp_path):
         if type(event).__name__ == "BlockDone":
             raise Stopped("now")
 
-    sides = tuple(KernelSide(streampca.open_collection(rows), kernel_of("rbf", "auto")) for rows in (x, y))
-    from streampca.execution import LocalExecutor
-
-    how = Checkpointing(str(tmp_path / "c"), 0)
     with pytest.raises(Stopped):
-        _Work(sides, HsicRequest(), LocalExecutor(), stop).carried_out(how)
+        hsic(x, y, checkpoint=tmp_path / "c", checkpoint_every=0, listener=stop)
     with pytest.raises(OutputError, match="landmarks"):
         hsic(x, y, landmarks=50, checkpoint=tmp_path / "c")
 
@@ -362,7 +354,7 @@ for method in ("exact", "landmarks", "fourier"):  # imports, and threads of BLAS
     streampca.hsic(np.eye(90), np.eye(90), gamma=1.0, y_gamma=1.0, method=method, permutations=1)
 asked = {"permutations": 3, "memory": memory, "gamma": 1e-5, "y_gamma": 1e-5, "listener": lambda event: None}
 found = {"peak": 0, "cases": []}
-for method, n, options in (("exact", 2600, {}), ("landmarks", 16000, {}), ("fourier", 16000, {"features": 512})):
+for method, n, options in (("exact", 2600, {}), ("landmarks", 16000, {}), ("fourier", 16000, {"random_features": 512})):
     x = streampca.open_collection(source, samples=slice(0, n))
     meter = PeakMeter()
     plan = streampca.hsic(x, x, method=method, **options, **asked).plan
@@ -441,8 +433,8 @@ def test_the_command_prints_and_refuses(tmp_path):
     np.save(tmp_path / "y.npy", Y)
     np.save(tmp_path / "labels.npy", CODES)
     x, y, labels = (str(tmp_path / name) for name in ("x.npy", "y.npy", "labels.npy"))
-    expected = hsic(x, y, gamma=0.5, y_kernel="laplacian", permutations=19, seed=2)
-    words = ("--gamma", "0.5", "--y-kernel", "laplacian", "--permutations", 19, "--seed", 2)
+    expected = hsic(x, y, gamma=0.5, y_kernel="laplacian", permutations=19, random_state=2)
+    words = ("--gamma", "0.5", "--y-kernel", "laplacian", "--permutations", 19, "--random-state", 2)
     assert succeeded("hsic", x, y, *words).strip() == repr(expected)
     told = json.loads(succeeded("hsic", x, "--target", labels, "--permutations", 9, "--json"))
     assert told == hsic(x, target=labels, permutations=9).to_json()

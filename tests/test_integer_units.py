@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import by_options
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,11 +29,11 @@ from streampca.accumulators.integer_products import (
 )
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.open_fit import prepare
+from streampca.fitting.prepare import prepare
 from streampca.models.accuracy import sentences
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
-from streampca.planning.request import Problem, Request
+from streampca.planning.request import Problem
 from streampca.planning.sizes import INTEGER_TILE
 from streampca.preprocessing.sizes_for_planning import problem_of
 
@@ -348,14 +349,14 @@ def images(dtype, high):
 def test_fits_on_units_are_exact_and_say_so(units, monkeypatch, dtype, high):
     x = images(dtype, high)
     how = {"n_components": 5, "method": "covariance", "precision": "single"}
-    found = streampca.fit(x, **how)
+    found = by_options.fit(x, **how)
     assert found.provenance["plan"]["integer_units"] == "amx"
     assert found.provenance["samples_on_integer_units"] == len(x)
     assert found.provenance["exact_sums"]
     assert np.all(found.variance_bound < 1e-13)
     assert "30000 samples were multiplied exactly, on integer units" in sentences(found)
     monkeypatch.setattr(machine, "integer_units", lambda: "none")
-    other = streampca.fit(x, **how)
+    other = by_options.fit(x, **how)
     assert other.provenance["exact_sums"] == (high == 256)
     if high == 256:
         for name in ("mean", "components", "explained_variance", "total_variance"):
@@ -365,12 +366,12 @@ def test_fits_on_units_are_exact_and_say_so(units, monkeypatch, dtype, high):
 def test_dual_fits_on_units_are_exact_and_say_so(units, monkeypatch):
     x = np.random.default_rng(5).integers(0, 256, (600, 6000)).astype(np.uint8)
     how = {"n_components": 5, "method": "dual", "precision": "single"}
-    found = streampca.fit(x, **how)
+    found = by_options.fit(x, **how)
     assert found.provenance["plan"]["integer_units"] == "amx"
     assert found.provenance["samples_on_integer_units"] == len(x)
     assert found.provenance["exact_sums"]
     monkeypatch.setattr(machine, "integer_units", lambda: "none")
-    other = streampca.fit(x, **how)
+    other = by_options.fit(x, **how)
     for name in ("mean", "components", "explained_variance", "total_variance"):
         np.testing.assert_array_equal(getattr(found, name), getattr(other, name))
 
@@ -378,7 +379,7 @@ def test_dual_fits_on_units_are_exact_and_say_so(units, monkeypatch):
 def test_units_that_saturate_decline_themselves(monkeypatch):
     monkeypatch.setattr(machine, "integer_units", lambda: "amx")
     monkeypatch.setattr(integer_products, "onnxruntime_kernel", lambda **_: SATURATING)
-    found = streampca.fit(images("u1", 256), n_components=5, method="covariance", precision="single")
+    found = streampca.fit(images("u1", 256), streampca.PCA(5, method="covariance", precision="single"))
     assert found.provenance["plan"]["integer_units"] == "amx"
     assert "samples_on_integer_units" not in found.provenance
     assert found.provenance["exact_sums"]
@@ -386,7 +387,9 @@ def test_units_that_saturate_decline_themselves(monkeypatch):
 
 def test_spans_and_blocks_change_no_bit(units):
     collection = prepare(streampca.open_collection(images("u1", 256)[:9000]), None)
-    plan = make_plan(problem_of(collection), Request(5, memory=2**30, precision="single", method="covariance"))
+    plan = make_plan(
+        problem_of(collection), by_options.request(5, memory=2**30, precision="single", method="covariance")
+    )
     plan = replace(plan, integer_units="amx")
     found = [
         METHODS["covariance"](
@@ -420,20 +423,24 @@ def problem(n, p, dtype, units, **more):
     ],
 )  # fmt: skip
 def test_units_are_planned_where_they_are_faster(dtype, units, taken):
-    planned = make_plan(problem(200_000, 784, dtype, units), Request(50, method="covariance"))
+    planned = make_plan(problem(200_000, 784, dtype, units), by_options.request(50, method="covariance"))
     assert (planned.integer_units != "none") == taken
     assert ("integer units" in str(planned)) == taken
 
 
 def test_small_budgets_and_small_problems_decline_units():
     large = problem(200_000, 784, "u1", "amx")
-    small = make_plan(large, Request(50, method="covariance", memory=64 * 2**20))
+    small = make_plan(large, by_options.request(50, method="covariance", memory=64 * 2**20))
     assert small.integer_units == "none"
-    assert make_plan(problem(1000, 100, "u1", "amx"), Request(5, method="covariance")).integer_units == "none"
-    assert make_plan(replace(large, total_weight=9.0), Request(50, method="covariance")).integer_units == "none"
+    assert (
+        make_plan(problem(1000, 100, "u1", "amx"), by_options.request(5, method="covariance")).integer_units == "none"
+    )
+    assert (
+        make_plan(replace(large, total_weight=9.0), by_options.request(50, method="covariance")).integer_units == "none"
+    )
     wide = problem(1000, 250_000, "u1", "amx")
-    assert make_plan(wide, Request(50, method="dual")).integer_units == "amx"
-    least = make_plan(wide, Request(5, method="dual", memory=80 * 2**20))
+    assert make_plan(wide, by_options.request(50, method="dual")).integer_units == "amx"
+    least = make_plan(wide, by_options.request(5, method="dual", memory=80 * 2**20))
     assert least.integer_units == "none"
 
 
@@ -441,14 +448,19 @@ def test_small_budgets_and_small_problems_decline_units():
 @pytest.mark.parametrize(("dtype", "units"), [("u1", "amx"), ("u2", "none")])
 def test_workers_have_units_where_their_bits_do_not_depend_on_it(method, shape, dtype, units):
     """Another worker without them would round products of 16 bits."""
-    assert make_plan(problem(*shape, dtype, "amx"), Request(50, method=method)).integer_units == "amx"
-    assert make_plan(problem(*shape, dtype, "amx"), Request(50, method=method, workers=2)).integer_units == units
+    assert make_plan(problem(*shape, dtype, "amx"), by_options.request(50, method=method)).integer_units == "amx"
+    assert (
+        make_plan(problem(*shape, dtype, "amx"), by_options.request(50, method=method, workers=2)).integer_units
+        == units
+    )
 
 
 def test_the_predicted_time_knows_integer_units():
     """Numbers of 16 bits are four products of bytes each; of floats it is not known that they are whole."""
     seconds = {
-        (dtype, units): make_plan(problem(10**6, 2000, dtype, units), Request(20, method="covariance")).seconds
+        (dtype, units): make_plan(
+            problem(10**6, 2000, dtype, units), by_options.request(20, method="covariance")
+        ).seconds
         for dtype in ("u1", "u2", "f4")
         for units in ("none", "amx")
     }

@@ -52,7 +52,7 @@ def images(n=60, seed=0):
 
 def fit(x, path):
     steps = streampca.Preparation(mask=DISC, scale=np.linspace(0.5, 2, 120).reshape(SHAPE))
-    model = streampca.fit(x, n_components=5, memory="64MiB", method="covariance", preparation=steps)
+    model = streampca.fit(x, streampca.PCA(5, method="covariance"), memory="64MiB", preparation=steps)
     model.save(path, overwrite=True)
     return model
 

@@ -98,18 +98,26 @@ def test_eigenvectors_are_those_of_the_weighted_kernel_matrix(weights):
 @pytest.mark.parametrize(
     ("given", "rows", "said"),
     [
-        ({"kernel": "precomputed"}, ROWS[:20], "as many columns as rows, and X has shape 20 x 64"),
+        (
+            {"kernel": "precomputed"},
+            ROWS[:20],
+            "takes a square matrix, and this one has 20 rows of 64 columns",
+        ),
         (
             {"kernel": "precomputed"},
             np.triu(np.ones((20, 20))),
             r"is not equal to entry .* give a symmetric matrix of inner products",
         ),
         ({"kernel": "precomputed"}, -matrix_of(ROWS[:20], ROWS[:20]), "has an eigenvalue of -.* or less"),
-        ({"kernel": "precomputed", "landmarks": 3}, np.eye(20), "leave sample_weight, landmarks"),
+        ({"kernel": "precomputed", "landmarks": 3}, np.eye(20), "solved as it is; leave landmarks out"),
         ({"kernel": "rbff"}, ROWS[:20], "kernel 'rbff' is not one of"),
-        ({"kernel": "rbf", "gamma": 0}, ROWS[:20], "gamma 0 is not a number above 0"),
+        ({"kernel": "rbf", "gamma": 0}, ROWS[:20], "gamma = 0: give a number above 0, 'auto' or None"),
         ({"landmarks": 21}, ROWS[:20], "landmarks=21 are more than the 20 samples"),
-        ({"kernel": "precomputed", "preparation": streampca.Preparation(scale=2.0)}, np.eye(20), "and preparation out"),
+        (
+            {"kernel": "precomputed", "preparation": streampca.Preparation(scale=2.0)},
+            np.eye(20),
+            "leave preparation and",
+        ),
         ({"n_components": 0}, ROWS[:20], "n_components=0"),
         ({"n_components": True}, ROWS[:20], "n_components=True"),
     ],

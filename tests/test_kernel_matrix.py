@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import by_options
 import numpy as np
 import pytest
 import zarr
@@ -31,14 +32,14 @@ KERNELS = {
     "sigmoid": {"gamma": 1e-4, "coef0": 0.0},
     "cosine": {},
 }
-FORCED = {"kind": "kernel-pca", "method": "kernel-matrix"}
+FORCED = {"kind": "kernel-pca", "method": "kernel-matrix", "kernel": "rbf", "gamma": "auto"}
 
 
 def fitted(source=FITTED, n_components=8, **given):
-    return streampca.fit(source, n_components=n_components, **FORCED | given)
+    return by_options.fit(source, n_components=n_components, **FORCED | given)
 
 
-def flat(images):
+def as_rows(images):
     return np.asarray(images, np.float64).reshape(len(images), -1)
 
 
@@ -60,14 +61,14 @@ def small_boxes(monkeypatch):
 def test_scores_are_scikit_learns(name, small_boxes):
     given = KERNELS[name]
     theirs = KernelPCA(8, kernel={"polynomial": "poly"}.get(name, name), eigen_solver="dense", **given)
-    theirs.fit(flat(FITTED))
+    theirs.fit(as_rows(FITTED))
     for dtype in (np.float64, np.uint8):
         model = fitted(FITTED.astype(dtype), kernel=name, **given)
         assert model.provenance["plan"]["method"] == "kernel-matrix"
         tolerance = 1e-7 if dtype == np.uint8 else 1e-10  # scores of small whole numbers are float32
         np.testing.assert_allclose(299 * model.explained_variance, theirs.eigenvalues_, rtol=1e-10)
-        assert apart(model.embedding, theirs.transform(flat(FITTED))) < 1e-10
-        both, wanted = np.concatenate([FITTED, OTHERS]), flat(np.concatenate([FITTED, OTHERS]))
+        assert apart(model.embedding, theirs.transform(as_rows(FITTED))) < 1e-10
+        both, wanted = np.concatenate([FITTED, OTHERS]), as_rows(np.concatenate([FITTED, OTHERS]))
         assert apart(model.transform(both.astype(dtype)), theirs.transform(wanted)) < tolerance
         assert model.residual_estimate.max() < 1e-10
         assert np.all(model.error_bound < 1e-10)
@@ -112,14 +113,14 @@ def test_a_model_of_another_kernel_is_not_used_again(tmp_path):
     np.save(tmp_path / "digits.npy", FITTED)
     given = {
         "collection": {"source": str(tmp_path / "digits.npy")},
-        "fit": {**FORCED, "n_components": 3},
+        "model": {**FORCED, "n_components": 3},
         "output": {"directory": str(tmp_path / "run")},
     }
     first = execute(make_run(given)).model
     assert execute(make_run(given)).model.kernel.gamma == first.kernel.gamma
     for kernel in ({"gamma": 1e-4}, {"kernel": "cosine"}):
         with pytest.raises(OutputError, match="was fitted with"):
-            execute(make_run({**given, "fit": {**given["fit"], **kernel}}))
+            execute(make_run({**given, "model": {**given["model"], **kernel}}))
 
 
 def test_samples_are_prepared_first():
@@ -145,7 +146,7 @@ def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_pat
     source, output, _ = stored
     model = fitted(source, output=output, overwrite=True)
     assert isinstance(model.mapping.landmarks, RowsOfCollection)
-    np.testing.assert_array_equal(np.asarray(model.mapping.landmarks), flat(FITTED))
+    np.testing.assert_array_equal(np.asarray(model.mapping.landmarks), as_rows(FITTED))
     held, streamed = streampca.load_model(output), streampca.load_model(output, memory="100000B")
     assert isinstance(held.mapping.landmarks, np.ndarray)
     assert isinstance(streamed.mapping.landmarks, RowsOfModel)
@@ -162,7 +163,7 @@ def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_pat
     assert np.isfinite(held.inverse_transform(np.zeros((1, 8)), how="fixed-point")).all()
     streamed.save(str(tmp_path / "again.zarr"))
     again = streampca.load_model(str(tmp_path / "again.zarr"))
-    np.testing.assert_array_equal(again.mapping.landmarks, flat(FITTED))
+    np.testing.assert_array_equal(again.mapping.landmarks, as_rows(FITTED))
 
 
 def test_a_source_that_changes_is_refused(tmp_path):
@@ -174,24 +175,25 @@ def test_a_source_that_changes_is_refused(tmp_path):
 
 
 def test_the_plan_takes_it_where_samples_do_not_fit():
-    given = {"shape": "1000x512x512", "dtype": "float32", "kind": "kernel-pca", "n_components": 6}
-    plan = streampca.plan(memory="300 MiB", **given)
+    rbf = {"kind": "kernel-pca", "kernel": "rbf", "gamma": "auto", "n_components": 6}
+    given = {"shape": "1000x512x512", "dtype": "float32", **rbf}
+    plan = by_options.plan(memory="300 MiB", **given)
     assert (plan.method, plan.fits) == ("kernel-matrix", True)
     assert any("1000 x 1000 float64" in name for phase in plan.memory_estimate.phases for name, _ in phase.items)
     assert "kernel-matrix: the 1000 x 1000 kernel matrix fits the budget" in " ".join(str(plan).split())
-    assert streampca.plan(memory="16 GiB", **given).method != "kernel-matrix"
+    assert by_options.plan(memory="16 GiB", **given).method != "kernel-matrix"
     with pytest.raises(BudgetError, match="method 'kernel-matrix' needs") as refused:
-        streampca.plan(memory="20 MiB", **given)
+        by_options.plan(memory="20 MiB", **given)
     enough = re.search(r"at least (\S+?)[,.]", str(refused.value))[1]
-    assert streampca.plan(memory=enough, **given).method == "kernel-matrix"
+    assert by_options.plan(memory=enough, **given).method == "kernel-matrix"
     with pytest.raises(BudgetError, match="feature map of 1000 landmarks") as refused:
-        streampca.plan(memory="300 MiB", kernel="laplacian", **given)
+        by_options.plan(memory="300 MiB", **given | {"kernel": "laplacian"})
     enough = re.search(r"at least (\S+?)[,.]", str(refused.value))[1]
-    assert streampca.plan(memory=enough, kernel="laplacian", **given).fits
-    many = {"shape": "20000x28x28", "kind": "kernel-pca", "n_components": 6, "memory": "400 MiB"}
+    assert by_options.plan(memory=enough, **given | {"kernel": "laplacian"}).fits
+    many = {"shape": "20000x28x28", "memory": "400 MiB", **rbf}
     with pytest.raises(BudgetError, match=r"such as --landmarks 1000 \(landmarks=1000\)"):
-        streampca.plan(**many)
-    assert streampca.plan(landmarks=1000, **many).fits
+        by_options.plan(**many)
+    assert by_options.plan(landmarks=1000, **many).fits
 
 
 @pytest.mark.parametrize(
@@ -205,12 +207,16 @@ def test_the_plan_takes_it_where_samples_do_not_fit():
         ({"n_components": "mp"}, RequestError, "ask for a number such as 10"),
         ({"kernel": "polynomial", "degree": 200, "gamma": 1.0}, DataError, "NaN or infinite; give a smaller gamma"),
         ({"kernel": "polynomial", "coef0": -9.0, "degree": 2, "n_components": None}, RequestError, "no inner product"),
-        ({"kind": "pca"}, RequestError, "makes a model of kind 'kernel-pca'"),
     ],
 )
 def test_what_it_cannot_do_is_refused(given, error, said):
     with pytest.raises(error, match=said):
         fitted(**given)
+
+
+def test_it_makes_models_of_one_kind():
+    with pytest.raises(RequestError, match="makes a model of kind 'kernel-pca'"):
+        streampca.fit(FITTED, streampca.PCA(method="kernel-matrix"))
 
 
 def test_bad_samples_are_named():
@@ -225,14 +231,14 @@ def test_bad_samples_are_named():
 
 
 def test_the_estimator_takes_it_where_samples_do_not_fit():
-    rows = np.random.default_rng(0).standard_normal((100, 30_000))
-    estimator = streampca.KernelPCA(4, kernel="rbf", memory="90 MiB").fit(rows)
+    rows, run = np.random.default_rng(0).standard_normal((100, 30_000)), streampca.Run(memory="90 MiB")
+    estimator = streampca.KernelPCA(4, kernel="rbf", run=run).fit(rows)
     theirs = KernelPCA(4, kernel="rbf", eigen_solver="dense").fit(rows)
     assert estimator.model_.provenance["plan"]["method"] == "kernel-matrix"
     assert apart(estimator.transform(rows[:10]), theirs.transform(rows[:10])) < 1e-9
     assert apart(estimator.eigenvectors_, theirs.eigenvectors_) < 1e-9
     with pytest.raises(RequestError, match="leave it out"):
-        streampca.KernelPCA(4, kernel="rbf", memory="90 MiB", fit_inverse_transform=True).fit(rows)
+        streampca.KernelPCA(4, kernel="rbf", run=run, fit_inverse_transform=True).fit(rows)
 
 
 def test_products_about_zero_are_those_of_samples_as_they_are():
@@ -251,7 +257,7 @@ def test_products_about_zero_are_those_of_samples_as_they_are():
 @pytest.mark.parametrize("name", [*KERNELS, "distance"])
 def test_kernels_of_products_are_kernels_of_rows(name):
     kernel = Kernel(name, 0.1, 2, 0.5)
-    rows, others = flat(FITTED[:20]) / 16, flat(OTHERS[:9]) / 16
+    rows, others = as_rows(FITTED[:20]) / 16, as_rows(OTHERS[:9]) / 16
     rows[3] = 0
     squares = [np.square(each).sum(axis=1) for each in (rows, others)]
     np.testing.assert_allclose(

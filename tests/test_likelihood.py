@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import by_options
 import dask.array as da
 import numpy as np
 import pytest
 import xarray
 from scipy.stats import multivariate_normal
 from shell import measured
+from sklearn import decomposition
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 import streampca
-from streampca import Preparation, StreamingPCA
+from streampca import PCA, Preparation, Run
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.models import likelihood
 from streampca.units import MIB
@@ -39,13 +40,13 @@ def whole():
 
 
 def theirs(count, rows=DIGITS, **options):
-    return PCA(count, svd_solver="full", **options).fit(rows)
+    return decomposition.PCA(count, svd_solver="full", **options).fit(rows)
 
 
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("count", [1, 20, 40])
 def test_the_estimator_equals_pca(count, whiten):
-    ours, known = StreamingPCA(count, whiten=whiten).fit(DIGITS), theirs(count, whiten=whiten)
+    ours, known = PCA(count, whiten=whiten).fit(DIGITS), theirs(count, whiten=whiten)
     np.testing.assert_allclose(ours.score_samples(DIGITS), known.score_samples(DIGITS), **NEAR)
     np.testing.assert_allclose(ours.get_covariance(), known.get_covariance(), **NEAR)
     np.testing.assert_allclose(ours.get_precision(), known.get_precision(), **NEAR)
@@ -90,7 +91,7 @@ def exact_likelihood(count, whiten):
 @pytest.mark.parametrize("count", [5, 40, 60])
 def test_digits_are_kept_down_to_the_last_component(count, whiten):
     """The digits have 61 components; at the last ones scikit-learn rounds to 1e-9 (60 whitened)."""
-    found = StreamingPCA(count, whiten=whiten).fit(DIGITS).score_samples(DIGITS)
+    found = PCA(count, whiten=whiten).fit(DIGITS).score_samples(DIGITS)
     np.testing.assert_allclose(found, exact_likelihood(count, whiten), rtol=1e-10)
 
 
@@ -105,7 +106,7 @@ def test_few_samples_of_many_features():
 
 def test_all_components_of_full_rank_leave_no_noise():
     rows = np.random.default_rng(0).normal(size=(100, 6)) * np.arange(1, 7)
-    ours, known = StreamingPCA().fit(rows), theirs(6, rows)
+    ours, known = PCA(None).fit(rows), theirs(6, rows)
     assert ours.noise_variance_ == known.noise_variance_ == 0
     np.testing.assert_allclose(ours.score_samples(rows + 3), known.score_samples(rows + 3), rtol=1e-10)
     np.testing.assert_allclose(ours.get_precision(), np.linalg.inv(np.cov(rows.T)), rtol=1e-9, atol=1e-12)
@@ -120,7 +121,7 @@ def test_without_noise_it_is_the_density_over_the_subspace(whole, case):
         rows = (rng.normal(size=(300, 6)) @ rng.normal(size=(6, 40))).astype(np.float32)
     rows = rows + 1e9 if case == "far from zero" else rows
     options = {"n_components": None, "precision": "single" if case == "single precision" else "double"}
-    ours = whole if case == "null pixels" else streampca.fit(rows, **options)
+    ours = whole if case == "null pixels" else by_options.fit(rows, **options)
     assert ours.noise_variance == 0
     found = ours.score_samples(rows)
     assert np.isfinite(found).all()
@@ -184,7 +185,7 @@ def test_a_mask_and_a_preparation_come_first():
 def test_the_mean_is_that_of_all_kinds_of_samples(tmp_path, whiten):
     """A file is read once, in blocks."""
     np.save(tmp_path / "digits.npy", IMAGES)
-    ours = StreamingPCA(12, whiten=whiten).fit(IMAGES)
+    ours = PCA(12, whiten=whiten).fit(IMAGES)
     expected = ours.score_samples(IMAGES)
     lazy = ours.score_samples(tmp_path / "digits.npy")
     assert isinstance(lazy, da.Array)
@@ -217,7 +218,7 @@ def test_cross_validation_finds_the_patterns_in_noise():
     """Estimators without a target are compared by `score`."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 5)) * [5, 4, 3, 2, 1] @ rng.normal(size=(5, 40)) + 3 * rng.normal(size=(300, 40))
-    search = GridSearchCV(StreamingPCA(), {"n_components": [2, 5, 8, 20]}, cv=3).fit(rows)
+    search = GridSearchCV(PCA(), {"n_components": [2, 5, 8, 20]}, cv=3).fit(rows)
     assert search.best_params_ == {"n_components": 5}
 
 
@@ -227,7 +228,7 @@ def test_cross_validation_finds_the_patterns_in_noise():
 @pytest.mark.parametrize("name", ["score_samples", "score", "get_covariance", "get_precision"])
 def test_before_fit(name):
     with pytest.raises(NotFittedError):
-        getattr(StreamingPCA(), name)(*([DIGITS] if name.startswith("score") else []))
+        getattr(PCA(), name)(*([DIGITS] if name.startswith("score") else []))
 
 
 @pytest.mark.parametrize("name", ["get_covariance", "get_precision"])
@@ -240,7 +241,7 @@ def test_matrices_that_do_not_fit_are_refused(model, name):
     remedy = re.search(r"Set memory to at least (\S+);", str(refused.value))[1]
     assert getattr(model, name)(memory=remedy).shape == (64, 64)
     with pytest.raises(BudgetError, match="needs"):
-        getattr(StreamingPCA(3).fit(DIGITS).set_params(memory="1MiB"), name)()
+        getattr(PCA(3).fit(DIGITS).set_params(run=Run(memory="1MiB")), name)()
 
 
 def test_the_number_of_components_is_checked(model):
@@ -277,7 +278,7 @@ def test_a_hundred_thousand_features_take_no_square_array(tmp_path):
     rows = rng.standard_normal((n, k), np.float32) @ (3 * rng.standard_normal((k, p), np.float32))
     rows += rng.standard_normal((n, p), np.float32)
     np.save(tmp_path / "rows.npy", rows)
-    fitted = streampca.fit(rows, n_components=k, method="dual", precision="double")
+    fitted = streampca.fit(rows, PCA(k, method="dual", precision="double"))
     fitted.save(tmp_path / "m.zarr")
     found = measured(WIDE, tmp_path / "m.zarr", tmp_path / "rows.npy")
     print({name: round(found[name] / MIB, 1) for name in ("held", "peak")})
@@ -309,7 +310,7 @@ def marginals(rows, mean, covariance):
 
 
 def test_incomplete_samples_have_the_density_of_what_is_there(holey, tmp_path, monkeypatch):
-    model = streampca.fit(holey, n_components=8, missing="em", max_passes=5, method="em", tol=0.5)
+    model = streampca.fit(holey, PCA(8, missing="em", max_passes=5, method="em", tol=0.5))
     model.save(tmp_path / "model.zarr")
     monkeypatch.setattr(likelihood, "PIECE", 500)  # so that a few rows and features are processed at a time
     rows = np.concatenate([holey[:60], DIGITS[:5]])
@@ -330,14 +331,14 @@ def test_incomplete_samples_have_the_density_of_what_is_there(holey, tmp_path, m
 
 @pytest.mark.parametrize("whiten", [False, True])
 def test_the_estimator_takes_incomplete_samples(holey, whiten):
-    ours = StreamingPCA(5, missing="em", max_passes=3, tol=0.5, whiten=whiten).fit(holey)
+    ours = PCA(5, missing="em", max_passes=3, tol=0.5, whiten=whiten).fit(holey)
     known = marginals(holey[:50], ours.mean_, ours.get_covariance())
     np.testing.assert_allclose(ours.score_samples(holey[:50]), known, rtol=1e-10)
 
 
 def test_incomplete_samples_are_refused_without_noise(holey):
     rows = holey[:20, :6]
-    ours = streampca.fit(rows, n_components=6, missing="em", max_passes=3, tol=0.5)
+    ours = streampca.fit(rows, PCA(6, missing="em", max_passes=3, tol=0.5))
     with pytest.raises(DataError, match=r"sample 0.*holds NaN .*fewer components \(n_components\)"):
         ours.score_samples(rows[3:])
     assert np.isfinite(ours.score_samples(rows, 2)).all()

@@ -17,19 +17,18 @@ from shell import FORKED, succeeded
 import streampca
 from streampca.errors import OutputError
 from streampca.events import Checkpoint, Resumed
-from streampca.execution.checkpoint import Checkpointing
 from streampca.storage import locks as locking
 from streampca.storage.locks import checkpoint_lock, output_lock
 from streampca.storage.outputs import staged
 
 CALLS = {
-    "fit": lambda **how: streampca.fit("x.npy", output="m.zarr", n_components=2, method="covariance", **how),
+    "fit": lambda **how: streampca.fit("x.npy", streampca.PCA(2, method="covariance"), output="m.zarr", **how),
     "scores": lambda **how: streampca.load_model("known.zarr").write_scores("x.npy", "s.npy", **how),
 }
 
 
 def call(name, listener):
-    CALLS[name](checkpoint=Checkpointing("ck", every=0.0), memory="16 MiB", listener=listener)
+    CALLS[name](checkpoint="ck", checkpoint_every=0, memory="16 MiB", listener=listener)
 
 
 def wait_at_work(name, folder, ready):

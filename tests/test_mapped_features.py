@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import by_options
 import dask.array as da
 import numpy as np
 import pytest
@@ -15,9 +16,8 @@ from streampca import Preparation
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting.landmarks import CHOOSE
-from streampca.fitting.open_fit import prepare
+from streampca.fitting.prepare import prepare
 from streampca.planning import by_features
-from streampca.planning.request import Request
 from streampca.preprocessing.feature_map import KernelMap
 from streampca.preprocessing.kernel_features import CHOICES, KernelFeatures
 from streampca.preprocessing.kernels import Kernel
@@ -45,7 +45,7 @@ def of_landmarks(count=40, **given):
 
 def fitted(features, source=FITTED, **given):
     made = {"preparation": Preparation(feature_map=features, **given.pop("steps", {}))}
-    return streampca.fit(source, **{"n_components": 5} | made | given)
+    return by_options.fit(source, **{"n_components": 5} | made | given)
 
 
 @pytest.mark.parametrize(("name", "their"), [("rbf", "rbf"), ("polynomial", "poly"), ("linear", "linear")])
@@ -198,7 +198,10 @@ def test_more_landmarks_than_samples_are_refused_before_anything_is_read():
 
 def test_what_does_not_fit_the_budget_is_refused_with_remedies_that_work():
     many = np.broadcast_to(np.zeros((), np.uint8), (20000, 28, 28))
-    exact, request = Preparation(feature_map=KernelFeatures(kernel=RBF)), Request(memory=parse_bytes("1 GiB"))
+    exact, request = (
+        Preparation(feature_map=KernelFeatures(kernel=RBF)),
+        by_options.request(memory=parse_bytes("1 GiB")),
+    )
     with pytest.raises(BudgetError, match=r"20000 landmarks needs .* kernel of 20000 .*--landmarks") as refused:
         prepare(open_collection(many), exact, request=request)
     enough = str(refused.value).split("Set memory to at least ")[1].split(",")[0]
@@ -221,11 +224,12 @@ def test_a_map_that_does_not_fit_is_refused_before_means_are_learned():
 
 
 def test_the_pass_that_estimates_residuals_is_in_the_budget_that_a_refusal_names():
-    large = {"shape": "100000x2000", "dtype": "float32", "kind": "kernel-pca", "landmarks": 20, "n_components": 2}
+    large = {"shape": "100000x2000", "dtype": "float32", "n_components": 2}
+    large |= {"kind": "kernel-pca", "kernel": "rbf", "landmarks": 20}
     with pytest.raises(BudgetError, match="the rows of the kernel matrix") as refused:
-        streampca.plan(**large, gamma=1e-3, memory="40 MiB")
+        by_options.plan(**large, gamma=1e-3, memory="40 MiB")
     enough = str(refused.value).split("Set memory to at least ")[1].rstrip(".")
-    assert streampca.plan(**large, gamma=1e-3, memory=enough).fits
+    assert by_options.plan(**large, gamma=1e-3, memory=enough).fits
 
 
 def test_the_predicted_time_counts_the_kernel():
@@ -233,7 +237,7 @@ def test_the_predicted_time_counts_the_kernel():
     given = {"shape": "100000x500", "dtype": "uint8", "n_components": 2, "memory": "1 GiB"}
     linear = streampca.plan(**given)
     mapped = streampca.plan(**given, preparation=Preparation(feature_map=of_landmarks(1000)))
-    estimated = streampca.plan(**given, kind="kernel-pca", gamma=1e-6, landmarks=1000)
+    estimated = by_options.plan(**given, kind="kernel-pca", kernel="rbf", gamma=1e-6, landmarks=1000)
     flops = 100_000 * 1000 * 2 * (500 + 1000)
     assert mapped.work.double - linear.work.double > flops
     assert estimated.work.double - mapped.work.double > flops
@@ -243,21 +247,21 @@ def test_samples_of_weight_0_become_no_landmarks_where_others_are_dropped():
     rows, weights = FITTED.reshape(len(FITTED), -1).astype(float), np.ones(len(FITTED))
     rows[5, 3], weights[7] = np.nan, 0
     model = streampca.fit(
-        rows, kind="kernel-pca", gamma=1e-3, n_components=2, missing="drop-samples", sample_weight=weights
+        rows, streampca.KernelPCA(2, gamma=1e-3, missing="drop-samples", kernel="rbf"), sample_weight=weights
     )
     np.testing.assert_array_equal(model.mapping.landmarks, np.delete(rows, [5, 7], axis=0))
 
 
 def test_components_whose_residuals_are_estimated_stay_in_memory():
-    assert by_features.places(Request(output=True)) == (False, True)
-    assert by_features.places(Request(kind="kernel-pca", output=True)) == (False,)
+    assert by_features.places(by_options.request(output=True)) == (False, True)
+    assert by_features.places(by_options.request(kind="kernel-pca", output=True)) == (False,)
 
 
 def test_two_feature_maps_are_refused():
     own = Preparation(feature_map=of_landmarks())
     with pytest.raises(RequestError, match="gamma asks for a feature map, and the preparation ends with one already"):
-        streampca.fit(FITTED, kind="kernel-pca", gamma=0.1, preparation=own)
-    assert streampca.plan(FITTED, kind="kernel-pca", preparation=own).problem.n_features < len(FITTED)
+        streampca.fit(FITTED, streampca.KernelPCA(0.95, gamma=0.1, kernel="rbf"), preparation=own)
+    assert streampca.plan(FITTED, streampca.KernelPCA(0.95), preparation=own).problem.n_features < len(FITTED)
 
 
 def test_a_kernel_that_is_none_is_refused():
@@ -273,7 +277,7 @@ def test_models_of_mapped_samples_are_updated_and_take_batches():
     whole = fitted(None, FITTED, preparation=first.preparation)
     updated = streampca.update(first, FITTED[120:])
     np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-10)
-    estimator = streampca.StreamingPCA(5, preparation=Preparation(feature_map=of_landmarks()))
+    estimator = streampca.PCA(5, preparation=Preparation(feature_map=of_landmarks()))
     with pytest.raises(RequestError, match="a feature map is read off all samples before a fit"):
         estimator.partial_fit(FITTED)
     estimator.set_params(preparation=first.preparation)

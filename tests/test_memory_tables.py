@@ -15,7 +15,7 @@ import numpy as np, scipy.sparse
 import streampca
 from streampca.fitting import fit
 from streampca.models import pca, store, transform
-from streampca.estimators.streaming_pca import StreamingPCA
+from streampca.estimators.pca import PCA
 from streampca.machine import PeakMeter
 memory = sys.argv[1]
 rng = np.random.default_rng(0)
@@ -27,7 +27,7 @@ values = rng.standard_normal(n * each) + np.repeat(rng.standard_normal(n), each)
 x = scipy.sparse.csr_array((values, columns, np.arange(0, n * each + 1, each, dtype=np.int32)), shape=(n, p))
 x = x.asformat(sys.argv[2])
 meter = PeakMeter()
-pca = StreamingPCA(10, memory=memory).fit(x)
+pca = PCA(10, run=streampca.Run(memory=memory)).fit(x)
 fitted = meter.peak()
 scores = pca.transform(x)
 print(json.dumps({"peak": meter.peak(), "fit": fitted, "scores": scores.nbytes}))
@@ -51,7 +51,7 @@ def part(number):
     return pandas.DataFrame(drawn * np.arange(1, 31), columns=[f"c{column}" for column in range(30)])
 x = dask.dataframe.from_map(part, range(40), meta=part(0)[:0])
 meter = PeakMeter()
-pca = StreamingPCA(5, memory=memory).fit(x)
+pca = PCA(5, run=streampca.Run(memory=memory)).fit(x)
 print(json.dumps({"peak": meter.peak(), "samples": pca.n_samples_, "first": pca.explained_variance_[0]}))
 """
 

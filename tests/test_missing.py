@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import product
 
+import by_options
 import dask.array as da
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy.linalg import subspace_angles
 from shell import DATA, refused, succeeded
 
 import streampca
-from streampca import Preparation, StreamingPCA
+from streampca import PCA, Preparation
 from streampca.errors import BudgetError, DataError, RequestError, StreampcaError
 from streampca.events import Converging, PassStarted, Warned
 from streampca.fitting.methods import em
@@ -53,9 +54,9 @@ def assert_same(ours, theirs):
 @pytest.mark.parametrize("method", ["covariance", "dual", "randomized"])
 def test_samples_left_out_are_as_if_they_were_not_there(method, tmp_path):
     np.save(tmp_path / "x.npy", field())
-    ours = streampca.fit(tmp_path / "x.npy", missing="drop-samples", method=method, **RIGID)
+    ours = by_options.fit(tmp_path / "x.npy", missing="drop-samples", method=method, **RIGID)
     kept = Preparation(mask=without(LAND))
-    assert_same(ours, streampca.fit(field()[WHOLE], preparation=kept, method=method, **RIGID))
+    assert_same(ours, by_options.fit(field()[WHOLE], preparation=kept, method=method, **RIGID))
     assert ours.n_samples == N - len(HOLES)
     dropped = ours.provenance["dropped"]
     assert dropped["samples"] == len(HOLES)
@@ -66,9 +67,9 @@ def test_samples_left_out_are_as_if_they_were_not_there(method, tmp_path):
 @pytest.mark.parametrize("given", [None, without((0, 0)), "valid"])
 def test_features_left_out_are_those_of_mask_valid(given):
     x = field()
-    ours = streampca.fit(x, missing="drop-features", preparation=Preparation(mask=given), **RIGID)
+    ours = by_options.fit(x, missing="drop-features", preparation=Preparation(mask=given), **RIGID)
     mask = without(LAND, *HOLES.values(), *([(0, 0)] if isinstance(given, np.ndarray) else []))
-    assert_same(ours, streampca.fit(x, preparation=Preparation(mask=mask), **RIGID))
+    assert_same(ours, by_options.fit(x, preparation=Preparation(mask=mask), **RIGID))
     np.testing.assert_array_equal(ours.mask, mask)
     assert "dropped" not in ours.provenance
 
@@ -78,8 +79,8 @@ def test_nothing_is_left_out_where_nothing_is_missing(rule):
     x = np.random.default_rng(0).normal(size=(50, *SHAPE))
     for values in (x, (40 * x).astype("i2")):
         events = []
-        ours = streampca.fit(values, missing=rule, listener=events.append, **RIGID)
-        assert_same(ours, streampca.fit(values, **RIGID))
+        ours = by_options.fit(values, missing=rule, listener=events.append, **RIGID)
+        assert_same(ours, by_options.fit(values, **RIGID))
         labels = [event.label for event in events if isinstance(event, PassStarted)]
         assert labels == ["valid pixels" if rule == "drop-features" else "complete samples"] * (
             values.dtype.kind == "f"
@@ -88,15 +89,15 @@ def test_nothing_is_left_out_where_nothing_is_missing(rule):
 
 def test_weights_are_those_of_the_samples_that_are_left():
     weights = np.random.default_rng(1).random(N)
-    ours = streampca.fit(field(), missing="drop-samples", sample_weight=weights, **RIGID)
+    ours = by_options.fit(field(), missing="drop-samples", sample_weight=weights, **RIGID)
     mask = Preparation(mask=without(LAND))
-    theirs = streampca.fit(field()[WHOLE], preparation=mask, sample_weight=weights[WHOLE], **RIGID)
+    theirs = by_options.fit(field()[WHOLE], preparation=mask, sample_weight=weights[WHOLE], **RIGID)
     assert_same(ours, theirs)
-    estimator = StreamingPCA(3, missing="drop-samples", precision="double", preparation=mask)
+    estimator = PCA(3, missing="drop-samples", precision="double", preparation=mask)
     estimator.fit(field(), sample_weight=weights)
     np.testing.assert_array_equal(estimator.explained_variance_, theirs.explained_variance)
     with pytest.raises(RequestError, match="89 values"):
-        streampca.fit(field(), missing="drop-samples", sample_weight=weights[1:])
+        streampca.fit(field(), streampca.PCA(missing="drop-samples"), sample_weight=weights[1:])
 
 
 @pytest.mark.parametrize("images", [True, False])
@@ -104,22 +105,22 @@ def test_estimator(images):
     x = field(land=False)
     x = x if images else x.reshape(N, -1)
     with pytest.raises(DataError, match=r"sample 4 .*drop-samples"):
-        StreamingPCA(3).fit(x)
-    ours = StreamingPCA(3, missing="drop-samples", precision="double").fit(x)
-    theirs = StreamingPCA(3, precision="double").fit(x[WHOLE])
+        PCA(3).fit(x)
+    ours = PCA(3, missing="drop-samples", precision="double").fit(x)
+    theirs = PCA(3, precision="double").fit(x[WHOLE])
     np.testing.assert_array_equal(ours.components_, theirs.components_)
     assert ours.n_samples_ == N - len(HOLES)
     scores = ours.transform(x)
     assert scores.shape == (N, 3)
     np.testing.assert_array_equal(np.isnan(scores).all(axis=1), ~WHOLE)
     np.testing.assert_array_equal(scores[WHOLE], theirs.transform(x[WHOLE]))
-    fewer = StreamingPCA(3, missing="drop-features").fit(x)
+    fewer = PCA(3, missing="drop-features").fit(x)
     assert np.isfinite(fewer.transform(x)).all()
     assert ours.__sklearn_tags__().input_tags.allow_nan
     assert not theirs.__sklearn_tags__().input_tags.allow_nan
     for rule in ("drop-features", "drop-samples", "em"):
         with pytest.raises(AttributeError) as error:
-            StreamingPCA(3, missing=rule).partial_fit(x)
+            PCA(3, missing=rule).partial_fit(x)
         assert f"missing='{rule}' takes a pass over all samples" in str(error.value.__cause__)
 
 
@@ -133,7 +134,7 @@ FORMS = {
 @pytest.fixture(scope="module")
 def models():
     x = field(land=False)[WHOLE]
-    return {rule: streampca.fit(x, missing=rule, **RIGID) for rule in ("error", "drop-features", "drop-samples")}
+    return {rule: by_options.fit(x, missing=rule, **RIGID) for rule in ("error", "drop-features", "drop-samples")}
 
 
 @pytest.mark.parametrize("name", ["transform", "reconstruct", "residual", "reconstruction_error", "hotelling_t2"])
@@ -193,20 +194,22 @@ def test_run_file(here, undrawn):
         json.dump(
             {
                 "collection": {"source": "x.npy"},
-                "fit": {"n_components": 3, "missing": "drop-samples", "memory": "64MiB"},
+                "model": {"n_components": 3, "missing": "drop-samples"},
+                "run": {"memory": "64MiB"},
                 "output": {"directory": "out", "transform": True, "images": "back.npy", "report": True},
             },
             file,
         )
     said = succeeded("run", "run.yaml", "-q")
     assert "left out 3 samples with missing values" in said
-    # The run writes outputs for the samples that it learned from.
-    assert read_scores("out/scores.zarr").shape == (N - len(HOLES), 3)
-    images = np.load("back.npy")
-    assert images.shape == (N - len(HOLES), *SHAPE)
+    # As in Python, outputs have every sample; those left out are missing.
+    scores, images = read_scores("out/scores.zarr"), np.load("back.npy")
+    assert scores.shape == (N, 3)
+    assert np.flatnonzero(np.isnan(scores).any(axis=1)).tolist() == sorted(HOLES)
+    assert images.shape == (N, *SHAPE)
     assert np.isnan(images[(slice(None), *LAND)]).all()
-    assert np.count_nonzero(np.isnan(images)) == len(images)
-    assert "drop-features" in refused("run", "run.yaml", "--set", "fit.missing=drop-features")
+    assert np.count_nonzero(np.isnan(images)) == len(images) - len(HOLES) + np.isnan(images[list(HOLES)]).sum()
+    assert "drop-features" in refused("run", "run.yaml", "--set", "model.missing=drop-features")
 
 
 def test_a_part_and_its_checkpoint_know_the_rule(tmp_path):
@@ -214,18 +217,18 @@ def test_a_part_and_its_checkpoint_know_the_rule(tmp_path):
     parts = []
     for number in (1, 2):
         parts.append(tmp_path / f"{number}.zarr")
-        streampca.fit(tmp_path / "x.npy", missing="drop-samples", part=(number, 2), output=parts[-1], **RIGID)
+        by_options.fit(tmp_path / "x.npy", missing="drop-samples", part=(number, 2), output=parts[-1], **RIGID)
     merged = streampca.merge(parts)
-    whole = streampca.fit(tmp_path / "x.npy", missing="drop-samples", **RIGID)
+    whole = by_options.fit(tmp_path / "x.npy", missing="drop-samples", **RIGID)
     np.testing.assert_allclose(merged.explained_variance, whole.explained_variance, rtol=1e-12)
     assert merged.n_samples == N - len(HOLES)
 
 
 def test_a_model_that_is_updated_keeps_its_rule():
     x = field(land=False)
-    first = streampca.fit(x[:50], missing="drop-samples", **RIGID)
+    first = by_options.fit(x[:50], missing="drop-samples", **RIGID)
     ours = streampca.update(first, x[50:60])
-    theirs = streampca.fit(x[:60], missing="drop-samples", **RIGID)
+    theirs = by_options.fit(x[:60], missing="drop-samples", **RIGID)
     np.testing.assert_allclose(ours.explained_variance, theirs.explained_variance, rtol=1e-12)
     assert np.isnan(ours.transform(x)).all(axis=1).tolist() == (~WHOLE).tolist()
     with pytest.raises(DataError, match=r"sample 0 .*Leave it out \(--samples"):
@@ -234,29 +237,29 @@ def test_a_model_that_is_updated_keeps_its_rule():
 
 def test_what_cannot_be_left_out():
     x = field(land=False)
-    with pytest.raises(RequestError, match=r"missing 'drop-sample' is not one of .*drop-samples"):
-        streampca.fit(x, missing="drop-sample")
+    with pytest.raises(RequestError, match=r"missing = 'drop-sample': give .* Did you mean 'drop-samples'"):
+        streampca.fit(x, streampca.PCA(missing="drop-sample"))
     x[np.arange(N), 2, np.arange(N) % 5] = np.nan
     with pytest.raises(DataError, match=r"has 0 samples without missing values, of 90; .*--missing drop-features"):
-        streampca.fit(x, missing="drop-samples", n_components=2)
-    assert streampca.fit(x, missing="drop-features", n_components=2).n_features == 23
+        streampca.fit(x, streampca.PCA(2, missing="drop-samples"))
+    assert streampca.fit(x, streampca.PCA(2, missing="drop-features")).n_features == 23
     x[np.arange(N), np.arange(N) % 6] = np.nan
     with pytest.raises(DataError, match=r"no pixel that is finite in every sample; .*--missing drop-samples"):
-        streampca.fit(x, missing="drop-features", n_components=2)
+        streampca.fit(x, streampca.PCA(2, missing="drop-features"))
 
 
 def test_plan_leaves_out_what_fit_does():
     for rule, n, p in (("drop-samples", N - 3, 29), ("drop-features", N, 27)):
-        problem = streampca.plan(field(), missing=rule, n_components=2).problem
+        problem = streampca.plan(field(), streampca.PCA(2, missing=rule)).problem
         assert (problem.n_samples, problem.n_features) == (n, p)
 
 
 def test_means_are_learned_of_what_is_left_of_features():
     x, weights = field(), np.random.default_rng(1).random(N)
     how = {"missing": "drop-features", "sample_weight": weights}
-    ours = streampca.fit(x, preparation=Preparation(standardize=True), **how, **RIGID)
+    ours = by_options.fit(x, preparation=Preparation(standardize=True), **how, **RIGID)
     left = Preparation(standardize=True, mask=without(LAND, *HOLES.values()))
-    assert_same(ours, streampca.fit(x, preparation=left, sample_weight=weights, **RIGID))
+    assert_same(ours, by_options.fit(x, preparation=left, sample_weight=weights, **RIGID))
     gone = ours.transform(x, missing="drop-samples")
     np.testing.assert_array_equal(gone, ours.transform(x))
     x[0, 0, 0] = np.nan
@@ -264,7 +267,7 @@ def test_means_are_learned_of_what_is_left_of_features():
     assert np.isnan(images[0]).all()
     assert np.isfinite(images[1:, ours.mask]).all()
     with pytest.raises(RequestError, match=r"would change the samples or pixels of which standardize=True .*leave"):
-        streampca.fit(x, preparation=ours.preparation, missing="drop-features", **RIGID)
+        by_options.fit(x, preparation=ours.preparation, missing="drop-features", **RIGID)
 
 
 @pytest.mark.parametrize("rule", ["drop-samples", "em"])
@@ -273,11 +276,11 @@ def test_means_are_learned_of_all_samples_or_refused(rule, steps):
     preparation = Preparation(**steps)
     message = rf"missing='{rule}' does not go with {next(iter(steps))}=.*use missing='drop-features'"
     with pytest.raises(RequestError, match=message):
-        streampca.fit(field(), preparation=preparation, missing=rule, n_components=2)
+        streampca.fit(field(), streampca.PCA(2, missing=rule), preparation=preparation)
     with pytest.raises(RequestError, match=message):
-        streampca.plan(field(), preparation=preparation, missing=rule, n_components=2)
+        streampca.plan(field(), streampca.PCA(2, missing=rule), preparation=preparation)
     with pytest.raises(RequestError, match=message):
-        StreamingPCA(2, preparation=preparation, missing=rule).fit(field())
+        PCA(2, preparation=preparation, missing=rule).fit(field())
 
 
 # -- probabilistic PCA by EM
@@ -347,7 +350,7 @@ def whole(monkeypatch):
 def test_em_finds_the_most_likely_model(whole):
     x = mixed(150, (4, 5), noise=0.7)
     x[gaps(x.shape, 0.25)] = np.nan
-    ours = streampca.fit(x, n_components=3, missing="em", tol=1e-14, max_passes=400, memory="64MiB")
+    ours = streampca.fit(x, streampca.PCA(3, missing="em", tol=1e-14, max_passes=400), memory="64MiB")
     values, vectors, noise = further(x.reshape(150, -1), ours, 5)  # which stay put, within the root of tol
     np.testing.assert_allclose(ours.explained_variance, values * 150 / 149, rtol=1e-7)
     assert angle(ours.components, vectors) < 1e-4
@@ -363,11 +366,11 @@ def test_em_finds_the_most_likely_model(whole):
 )
 def test_em_is_near_the_complete_answer(precision, dtype, offset, scale):
     x = mixed(offset=offset) * scale
-    complete = streampca.fit(x, n_components=4, precision="double")
+    complete = streampca.fit(x, streampca.PCA(4, precision="double"))
     x = x.astype(dtype)
     x[gaps(x.shape, 0.3, side=2)] = np.nan
     events = []
-    ours = streampca.fit(x, n_components=4, missing="em", precision=precision, memory="64MiB", listener=events.append)
+    ours = streampca.fit(x, streampca.PCA(4, missing="em", precision=precision), memory="64MiB", listener=events.append)
     assert angle(ours.components, complete.components) < 1.3  # degrees; noise of 0.1, patterns of 2 and more
     np.testing.assert_allclose(ours.explained_variance, complete.explained_variance, rtol=0.02)
     np.testing.assert_allclose(ours.total_variance, complete.total_variance, rtol=0.01)
@@ -390,10 +393,10 @@ def test_em_is_orthonormal_whatever_the_number_of_latent_variables(n, features):
     rng = np.random.default_rng(features)
     x = rng.normal(size=(n, 5)) * [8, 5, 3, 2, 1] @ rng.normal(size=(5, features))
     x += 0.1 * rng.normal(size=x.shape)
-    complete = streampca.fit(x, n_components=3, precision="double")
+    complete = streampca.fit(x, streampca.PCA(3, precision="double"))
     x[rng.random(x.shape) < 0.05] = np.nan
     for count in (3, 4, 5):
-        ours = streampca.fit(x, n_components=count, missing="em", precision="double", memory="64MiB")
+        ours = streampca.fit(x, streampca.PCA(count, missing="em", precision="double"), memory="64MiB")
         assert abs(ours.components @ ours.components.T - np.eye(count)).max() < 1e-12
         np.testing.assert_allclose(ours.explained_variance[:3], complete.explained_variance, rtol=0.1)
         assert ours.provenance["plan"]["width"] >= count
@@ -404,7 +407,7 @@ def test_em_refuses_components_that_are_not_orthonormal(monkeypatch):
     x[gaps(x.shape, 0.1)] = np.nan
     monkeypatch.setattr(em, "fix_signs", lambda vectors: vectors * 1.001)  # as by a library that is wrong
     with pytest.raises(StreampcaError, match=r"not orthonormal \(by 2\.0e-03\).*faulty"):
-        streampca.fit(x, n_components=4, missing="em", memory="64MiB")
+        streampca.fit(x, streampca.PCA(4, missing="em"), memory="64MiB")
 
 
 @pytest.mark.parametrize(("n", "noise", "worse"), [(60, 0.1, False), (12, 10.0, True)])
@@ -412,7 +415,7 @@ def test_em_says_where_held_out_values_are_predicted_worse_than_by_their_mean(n,
     x, events = mixed(n, noise=noise), []
     x[gaps(x.shape, 0.3)] = np.nan
     asked = {"n_components": 5, "missing": "em", "memory": "64MiB", "max_passes": 100}
-    model = streampca.fit(x, listener=events.append, **asked)
+    model = by_options.fit(x, listener=events.append, **asked)
     found = model.provenance["missing"]["held_out"]
     assert (found["rmse"] > found["rmse_of_mean"]) == worse
     said = [event.message for event in events if isinstance(event, Warned) and "held out" in event.message]
@@ -420,7 +423,7 @@ def test_em_says_where_held_out_values_are_predicted_worse_than_by_their_mean(n,
     if worse:  # the remedy
         x = mixed(400, noise=0.1)
         x[gaps(x.shape, 0.3)] = np.nan
-        found = streampca.fit(x, **asked).provenance["missing"]["held_out"]
+        found = by_options.fit(x, **asked).provenance["missing"]["held_out"]
         assert found["rmse"] < found["rmse_of_mean"]
 
 
@@ -431,9 +434,9 @@ def test_em_by_ranges_and_in_pieces_is_the_same(tmp_path):
     np.save(tmp_path / "x.npy", x)
     asked = {"n_components": 5, "missing": "em", "precision": "double"}
     with pytest.raises(BudgetError, match=r"method 'em' needs .* Set memory to at least \w+") as error:
-        streampca.fit(tmp_path / "x.npy", memory="8MiB", **asked)
+        by_options.fit(tmp_path / "x.npy", memory="8MiB", **asked)
     least = str(error.value).split("at least ")[1].split()[0]
-    ours = [streampca.fit(tmp_path / "x.npy", memory=memory, **asked) for memory in ("256MiB", least)]
+    ours = [by_options.fit(tmp_path / "x.npy", memory=memory, **asked) for memory in ("256MiB", least)]
     plans = [model.provenance["plan"] for model in ours]
     assert [plan["product_features"] for plan in plans] == [2200, 550]
     assert 4 * ours[0].provenance["passes"] == ours[1].provenance["passes"]
@@ -446,8 +449,8 @@ def test_em_takes_weights_for_copies():
     x = mixed(200, (5, 6))
     x[gaps(x.shape, 0.2)] = np.nan
     weights = np.random.default_rng(0).integers(0, 3, 200)
-    ours = streampca.fit(x, n_components=4, missing="em", sample_weight=weights, tol=1e-9, max_passes=90)
-    copies = streampca.fit(x.repeat(weights, axis=0), n_components=4, missing="em", tol=1e-9, max_passes=90)
+    ours = streampca.fit(x, streampca.PCA(4, missing="em", tol=1e-9, max_passes=90), sample_weight=weights)
+    copies = streampca.fit(x.repeat(weights, axis=0), streampca.PCA(4, missing="em", tol=1e-9, max_passes=90))
     assert ours.n_samples == np.count_nonzero(weights)
     assert ours.total_weight == weights.sum() == copies.n_samples
     np.testing.assert_allclose(ours.explained_variance, copies.explained_variance, rtol=0.02)  # held-out values differ
@@ -460,7 +463,7 @@ def test_em_masks_what_is_never_observed_and_counts_empty_samples():
     x[:, 2, 3] = np.inf
     x[[7, 90]] = np.nan
     said = []
-    ours = streampca.fit(x, n_components=4, missing="em", listener=said.append)
+    ours = streampca.fit(x, streampca.PCA(4, missing="em"), listener=said.append)
     assert (ours.n_samples, ours.n_features) == (198, 29)
     assert not ours.mask[2, 3]
     assert any(
@@ -480,7 +483,7 @@ def test_em_counts_components(wanted, count):
     x = mixed(200, (5, 8), noise=0.3)
     x[gaps(x.shape, 0.1)] = np.nan
     said = []
-    ours = streampca.fit(x, n_components=wanted, missing="em", listener=said.append)
+    ours = streampca.fit(x, streampca.PCA(wanted, missing="em"), listener=said.append)
     assert ours.n_components == count
     warned = [event.message for event in said if isinstance(event, Warned)]
     assert bool(warned) == (wanted == 0.999)
@@ -496,32 +499,32 @@ def test_em_counts_components(wanted, count):
 ])  # fmt: skip
 def test_what_em_cannot_do(options, message):
     with pytest.raises(RequestError, match=message):
-        streampca.fit(field(), **{"n_components": 3, "missing": "em", **options})
+        by_options.fit(field(), **{"n_components": 3, "missing": "em", **options})
 
 
 def test_em_starts_though_the_first_samples_have_no_weight():
     x = np.where(gaps((300, 4, 5), 0.1), np.nan, mixed(300, (4, 5)))
     weights = np.repeat([0.0, 1.0], [100, 200])
-    weighted = streampca.fit(x, n_components=2, missing="em", sample_weight=weights, tol=1e-7, max_passes=100)
-    alone = streampca.fit(x[100:], n_components=2, missing="em", tol=1e-7, max_passes=100)
+    weighted = streampca.fit(x, streampca.PCA(2, missing="em", tol=1e-7, max_passes=100), sample_weight=weights)
+    alone = streampca.fit(x[100:], streampca.PCA(2, missing="em", tol=1e-7, max_passes=100))
     # Other values are held out of the two.
     np.testing.assert_allclose(weighted.explained_variance, alone.explained_variance, rtol=1e-3)
 
 
 def test_em_where_it_is_not_needed():
     said, x = [], mixed(100, (4, 5))
-    ours = streampca.fit(x, n_components=3, missing="em", listener=said.append)
+    ours = streampca.fit(x, streampca.PCA(3, missing="em"), listener=said.append)
     assert any("leave missing='em' out" in event.message for event in said if isinstance(event, Warned))
     assert angle(ours.components, streampca.fit(x, n_components=3).components) < 0.5
     whole = (20 * x).astype("i2")
-    ours = streampca.fit(whole, n_components=3, missing="em")
+    ours = streampca.fit(whole, streampca.PCA(3, missing="em"))
     assert_same(ours, streampca.fit(whole, n_components=3))
     with pytest.raises(DataError, match="no variance"):
-        streampca.fit(np.where(gaps((50, 4, 5), 0.2), np.nan, 3.0), n_components=2, missing="em")
+        streampca.fit(np.where(gaps((50, 4, 5), 0.2), np.nan, 3.0), streampca.PCA(2, missing="em"))
     with pytest.raises(DataError, match="holds no finite value"):
-        streampca.fit(np.full((50, 4, 5), np.nan), n_components=2, missing="em")
+        streampca.fit(np.full((50, 4, 5), np.nan), streampca.PCA(2, missing="em"))
     few = []
-    streampca.fit(field(land=False), n_components=3, missing="em", max_passes=1, listener=few.append)
+    streampca.fit(field(land=False), streampca.PCA(3, missing="em", max_passes=1), listener=few.append)
     assert any("allow more passes (--max-passes" in event.message for event in few if isinstance(event, Warned))
 
 
@@ -535,7 +538,7 @@ def test_scores_are_those_of_least_squares(tmp_path, form, whiten):
     x[gaps(x.shape, 0.4, seed=3)] = np.nan
     x[30] = np.nan
     x[40:50] = field(1, land=False)[40:50]
-    model = streampca.fit(mixed(100, SHAPE), n_components=3, precision="double")
+    model = streampca.fit(mixed(100, SHAPE), streampca.PCA(3, precision="double"))
     np.save(tmp_path / "x.npy", x)
     found = np.asarray(model.transform(FORMS[form](x, tmp_path / "x.npy"), missing="em", whiten=whiten))
     components, mean = model.components.reshape(3, -1).T, model.mean.ravel()
@@ -548,7 +551,7 @@ def test_scores_are_those_of_least_squares(tmp_path, form, whiten):
 
 
 def test_what_few_values_do_not_determine_is_left_at_the_mean():
-    model = streampca.fit(mixed(100, SHAPE), n_components=4, precision="double")
+    model = streampca.fit(mixed(100, SHAPE), streampca.PCA(4, precision="double"))
     x = np.full((3, 30), np.nan)
     x[0, 3] = 50.0
     x[1, [3, 4]] = 50.0
@@ -564,7 +567,7 @@ def test_what_is_filled_in_and_what_is_left(tmp_path):
     complete = mixed(200, (6, 7))
     x = complete.copy()
     x[gaps(x.shape, 0.3, side=2)] = np.nan
-    model = streampca.fit(x, n_components=4, missing="em", output=tmp_path / "m.zarr")
+    model = streampca.fit(x, streampca.PCA(4, missing="em"), output=tmp_path / "m.zarr")
     for applied in (model, streampca.load_model(tmp_path / "m.zarr")):
         filled, left = applied.reconstruct(x), applied.residual(x)
         gone = np.isnan(x)
@@ -601,13 +604,13 @@ def test_estimator_by_em(images):
     x = mixed(200, (5, 6))
     x[gaps(x.shape, 0.2)] = np.nan
     x = x if images else x.reshape(200, -1)
-    ours = StreamingPCA(4, missing="em").fit(x)
+    ours = PCA(4, missing="em").fit(x)
     scores = ours.transform(x)
     assert np.isfinite(scores).all()
     filled = ours.inverse_transform(scores)
     assert np.nanstd(filled - x) < 0.15
     with pytest.raises(RequestError, match="missing='em' finds the leading ones"):
-        StreamingPCA(missing="em").fit(x)
+        PCA(None, missing="em").fit(x)
 
 
 def test_commands_by_em(here, undrawn):
@@ -626,7 +629,7 @@ def test_commands_by_em(here, undrawn):
     assert np.isfinite(np.load("i.npy")).all()
     with open("run.yaml", "w") as file:
         json.dump({
-            "collection": {"source": "x.npy"}, "fit": {"n_components": 3, "missing": "em"},
+            "collection": {"source": "x.npy"}, "model": {"n_components": 3, "missing": "em"},
             "output": {"directory": "out", "transform": True, "report": True},
         }, file)  # fmt: skip
     succeeded("run", "run.yaml", "-q")
@@ -644,15 +647,15 @@ def test_commands_by_em(here, undrawn):
 def test_faces(share, side, within):
     """Compare five components with those of complete faces, and errors of missing values with the mean face's."""
     x = np.load(DATA / "frey_faces.npy").astype(np.float32)
-    complete = streampca.fit(x, n_components=5, precision="double")
+    complete = streampca.fit(x, streampca.PCA(5, precision="double"))
     missing = gaps(x.shape, share, side=side) if side > 1 else np.random.default_rng(0).random(x.shape) < share
     gone = np.where(missing, np.nan, x)
     mean = np.nanmean(gone, axis=0)
-    imputed = streampca.fit(np.where(missing, mean, x), n_components=5, precision="double")
+    imputed = streampca.fit(np.where(missing, mean, x), streampca.PCA(5, precision="double"))
     by_mean = angle(imputed.components, complete.components)
-    ours = streampca.fit(gone, n_components=20, missing="em", memory="64MiB")
+    ours = streampca.fit(gone, streampca.PCA(20, missing="em"), memory="64MiB")
     five = angle(ours.components[:5], complete.components)
-    alone = angle(streampca.fit(gone, n_components=5, missing="em", memory="64MiB").components, complete.components)
+    alone = angle(streampca.fit(gone, streampca.PCA(5, missing="em"), memory="64MiB").components, complete.components)
     filled = ours.reconstruct(gone)
     missed = np.sqrt(np.mean((filled - x)[missing] ** 2)) / np.sqrt(np.mean((mean - x)[missing] ** 2))
     print(f"{five:.2f}, {alone:.2f} degrees, by the mean {by_mean:.2f}; {missed:.2f} of the mean's error")

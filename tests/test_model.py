@@ -45,7 +45,7 @@ def model(digits):
 @pytest.fixture(scope="module")
 def whole(digits):
     """All components there are."""
-    return streampca.fit(digits, n_components=None, memory="256MiB", precision="double")
+    return streampca.fit(digits, streampca.PCA(None, precision="double"), memory="256MiB")
 
 
 MASK = np.hypot(*np.meshgrid(np.arange(9) - 4, np.arange(10) - 4.5)) < 4.3  # 10 x 9, round
@@ -70,7 +70,7 @@ def preparation():
 @pytest.fixture(scope="module")
 def of_folder(folder, preparation, tmp_path_factory):
     """A model of the pictures, prepared, and where it is saved."""
-    fitted = streampca.fit(folder[0], n_components=5, preparation=preparation, memory="64MiB", precision="double")
+    fitted = streampca.fit(folder[0], streampca.PCA(5, precision="double"), preparation=preparation, memory="64MiB")
     path = tmp_path_factory.mktemp("model") / "m.zarr"
     fitted.save(path)
     return fitted, path
@@ -251,7 +251,7 @@ def make_format_1():
 
     python -c "import sys; sys.path.insert(0, 'tests'); from test_model import make_format_1; make_format_1()"
     """
-    streampca.fit(format_1_samples(), n_components=3, memory="64MiB", precision="double").save(FORMAT_1)
+    streampca.fit(format_1_samples(), streampca.PCA(3, precision="double"), memory="64MiB").save(FORMAT_1)
 
 
 def format_1_samples():
@@ -377,7 +377,7 @@ def test_part_of_a_lazy_result_reads_part(model, digits, tmp_path):
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_whitened_scores_equal_those_of_pca_and_are_0_along_null_directions(digits, precision, tmp_path):
     """Three pixels never change: of 64 components 61 have a variance."""
-    streampca.fit(digits, n_components=None, precision=precision, output=tmp_path / "m.zarr")
+    streampca.fit(digits, streampca.PCA(None, precision=precision), output=tmp_path / "m.zarr")
     fitted, rows = load_model(tmp_path / "m.zarr"), digits.reshape(len(digits), -1).astype(np.float64)
     theirs = PCA(n_components=61, whiten=True, svd_solver="full").fit(rows).transform(rows)
     fitted.write_scores(digits, tmp_path / "s.npy", whiten=True)
@@ -395,7 +395,7 @@ def test_a_variance_below_its_own_bound_is_null(precision):
     """Products of fractions round: in single precision, far above the rounding of float64."""
     rng = np.random.default_rng(0)
     rows = (rng.normal(size=(300, 6)) @ rng.normal(size=(6, 20))).astype(np.float32)
-    fitted = streampca.fit(rows, n_components=None, precision=precision)
+    fitted = streampca.fit(rows, streampca.PCA(None, precision=precision))
     scores = fitted.transform(rows, whiten=True)
     above = fitted.explained_variance[6] > 300 * np.finfo(np.float64).eps * fitted.explained_variance[0]
     assert above == (precision == "single")
@@ -422,7 +422,7 @@ def test_mean_error_is_the_variance_left_out(whole, digits, k):
     """Averaged over the samples fitted: (n - 1) / n times the sum of the discarded variances."""
     expected = (1796 / 1797) * whole.explained_variance[k:].sum()
     assert np.mean(whole.reconstruction_error(digits, n_components=k)) == pytest.approx(expected, rel=1e-10)
-    single = streampca.fit(digits, n_components=k, memory="64MiB", precision="single")
+    single = streampca.fit(digits, streampca.PCA(k, precision="single"), memory="64MiB")
     assert np.mean(single.reconstruction_error(digits)) == pytest.approx(expected, rel=1e-5)
     assert single.reconstruction_error(digits).dtype == np.float64
 

@@ -22,7 +22,7 @@ from streampca.errors import BudgetError, DataError, ModelError, OutputError, Re
 from streampca.events import BlockDone, Planned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import neighbors as making
-from streampca.fitting.open_fit import prepare
+from streampca.fitting.prepare import prepare
 from streampca.manifold import graph_components
 from streampca.manifold.graph_components import component_labels, largest_component
 from streampca.manifold.graph_facts import sentences
@@ -55,7 +55,7 @@ def of(graph):
 
 def cut_to(monkeypatch, rows):
     """Have plans look for the neighbours of so many samples at a time."""
-    monkeypatch.setattr(making, "plan_neighbors", lambda *given: replace(plan_neighbors(*given), block_rows=rows))
+    monkeypatch.setattr(making, "make_neighbors_plan", lambda *given: replace(plan_neighbors(*given), block_rows=rows))
 
 
 RANDOM = np.random.default_rng(0)
@@ -379,7 +379,9 @@ def test_inspect_says_it_in_words(stored):
     about = json.loads(succeeded("inspect", stored, "--json", "--verify"))
     assert (about["n_samples"], about["n_neighbors"], about["method"]) == (220, 5, "exact")
     assert about["verified"]["arrays"] == 4
-    assert "--count 3 is of a model's components, and g.zarr is a graph" in refused("inspect", stored, "-n", 3, code=2)
+    assert "--count 3 is of a model's components, and g.zarr is a graph" in refused(
+        "inspect", stored, "--count", 3, code=2
+    )
 
 
 def test_a_plan_without_the_work(stored):
@@ -424,7 +426,7 @@ def test_a_run_file_makes_scores_and_their_graph(here):
     np.save("images.npy", RANDOM.integers(0, 255, (60, 8, 7), dtype=np.uint8))
     lines = [
         "collection: {source: images.npy}",
-        "fit: {n_components: 5}",
+        "model: {n_components: 5}",
         "output: {directory: out, transform: true, graph: out/graph.zarr}",
         "neighbors: {n_neighbors: 4}",
     ]

@@ -174,14 +174,14 @@ def checkpoint(kind):
 
 def run_record(kind):
     np.save("x.npy", pictures(200))
-    Path("run.yaml").write_text("collection: {source: x.npy}\nfit: {n_components: 2}\noutput: {directory: out}\n")
+    Path("run.yaml").write_text("collection: {source: x.npy}\nmodel: {n_components: 2}\noutput: {directory: out}\n")
     Path("out").mkdir()
     Path("out/run.log").touch()
     replaced("out/run.json", kind)
 
 
 FIT = ["-k", "2", "--memory", f"{BUDGET}MiB", "-q", "-o", "out.zarr"]
-COMMANDS = ("run", "inspect", "embed")
+COMMANDS = ("run", "inspect", "fit")
 # name -> (function that makes it, words of the command, what the line names)
 CASES = {
     **{
@@ -222,7 +222,9 @@ CASES = {
     "model, metadata": (lambda kind: model(kind, "zarr.json"), ["inspect", "m.zarr"], "m.zarr"),
     "model, chunk": (lambda kind: model(kind, "mean/c/0/0"), ["inspect", "m.zarr"], "m.zarr"),
     "graph": (
-        lambda kind: replaced("g.zarr/zarr.json", kind), ["embed", "GOOD", "--graph", "g.zarr", "-o", "e"], "g.zarr",
+        lambda kind: replaced("g.zarr/zarr.json", kind),
+        ["fit", "GOOD", "--kind", "isomap", "--graph", "g.zarr", "-o", "e"],
+        "g.zarr",
     ),
     "output": (lambda kind: replaced("out.zarr/zarr.json", kind), ["GOOD", "--overwrite"], "out.zarr"),
 }  # fmt: skip

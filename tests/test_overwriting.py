@@ -38,7 +38,7 @@ from streampca.storage.outputs import PARTIAL, REPLACED
 
 RUN = """
 collection: {source: images.npy}
-fit: {n_components: 3}
+model: {n_components: 3}
 output: {directory: DISK/out, transform: true, images: DISK/run-images.npy, collection: DISK/run-copy.zarr}
 """
 # Each command, what it writes, and options with which it is refused late, when all but the data have been looked at.
@@ -205,7 +205,7 @@ def test_a_kill_leaves_what_was_there(there, undrawn, name, moment):
     if moment == "between" and name != "run":
         assert "exists already" in typed(*words_of(name)).complaint, "which is there again"
     elif moment == "between":
-        refused("run", "run.yaml", "--set", "fit.n_components=2")
+        refused("run", "run.yaml", "--set", "model.n_components=2")
     assert state(*outputs_of(name)) == before
     succeeded(*words)
     assert not [path for path in os.listdir() if path.endswith((PARTIAL, REPLACED))]
@@ -441,8 +441,8 @@ def test_columns_masks_and_lists_are_not_written_over(here):
     words = ("--labels", "column.npy", "-o", "column.npy", "--overwrite")
     assert "column.npy is what the run reads" in refused("transform", "m.zarr", "x.npy", *words, code=2)
     Path("run.yaml").write_text("collection: {source: x.npy}\noutput: {model: n.zarr, scores: s.npy}")
-    keys = ("fit.sample_weight=column.npy", "embed.actions=column.npy")
-    for key in (*keys, *(f"prepare.{step}=mask.npy" for step in ("mask", "scale", "weights"))):
+    keys = ("collection.sample_weight=column.npy", "collection.target=column.npy")
+    for key in (*keys, *(f"prepare.{step}=mask.npy" for step in ("mask", "scale"))):
         name = key.partition("=")[2]
         line = refused("run", "run.yaml", "--set", key, "--set", f"output.scores={name}", "--overwrite", code=2)
         assert f"{name} is what the run reads" in line

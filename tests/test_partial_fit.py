@@ -9,18 +9,19 @@ from functools import cache
 import dask.array as da
 import numpy as np
 import pytest
+from by_options import request
+from sklearn import decomposition
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.decomposition import PCA, IncrementalPCA
 from sklearn.exceptions import NotFittedError
 
 import streampca
-from streampca import Preparation, StreamingPCA
+from streampca import PCA, Preparation, Run
 from streampca.accumulators import Scatter
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.fitting import incremental
 from streampca.planning.incremental import SKETCH, incremental_plan, sketch_rows
-from streampca.planning.request import Machine, Problem, Request
+from streampca.planning.request import Machine, Problem
 
 DIGITS = load_digits().data
 IMAGES = DIGITS.astype(np.uint8).reshape(-1, 8, 8)
@@ -43,7 +44,7 @@ def assert_same(one, other, rtol=0.0):
 
 @cache
 def whole(kind="images"):
-    return StreamingPCA(6, method="covariance").fit({"images": IMAGES, "digits": DIGITS}[kind])
+    return PCA(6, method="covariance").fit({"images": IMAGES, "digits": DIGITS}[kind])
 
 
 # -- one fit
@@ -51,15 +52,15 @@ def whole(kind="images"):
 
 @pytest.mark.parametrize("rows", [1, 7, 256, 1000, 2000])
 def test_whole_numbers_have_the_bits_of_one_fit(rows):
-    ours = given(StreamingPCA(6), IMAGES, rows)
+    ours = given(PCA(6), IMAGES, rows)
     assert_same(ours, whole())
     assert (ours.n_samples_seen_, ours.n_samples_, ours.n_components_) == (len(IMAGES), len(IMAGES), 6)
 
 
 @pytest.mark.parametrize(("rows", "dtype"), [(5, "f8"), (300, "f8"), (300, "f4"), (300, "i4")])
 def test_other_numbers_agree_to_rounding(rows, dtype):
-    ours = given(StreamingPCA(6), DIGITS.astype(dtype), rows)
-    expected = StreamingPCA(6, method="covariance").fit(DIGITS.astype(dtype))
+    ours = given(PCA(6), DIGITS.astype(dtype), rows)
+    expected = PCA(6, method="covariance").fit(DIGITS.astype(dtype))
     assert_same(ours, expected, rtol=1e-7 if dtype == "f4" else 1e-10)  # components of float32 are stored as such
     covariance = np.cov(DIGITS.T)
     residuals = np.linalg.norm(covariance @ ours.components_.T - ours.components_.T * ours.explained_variance_, axis=0)
@@ -73,18 +74,21 @@ def test_rows_in_threads_and_products_in_both_precisions(monkeypatch):
     monkeypatch.setattr("streampca.planning.budget.SMALL_PRODUCT", 700 * 64**2)
     x = np.random.default_rng(0).normal(30000, 5, (1500, 64)).astype(np.float32)
     x[:, :6] *= np.linspace(1.001, 1.002, 1500)[:, None]
-    ours = given(StreamingPCA(6), x, 50)
+    ours = given(PCA(6), x, 50)
     assert ours.model_.provenance["plan"]["precision"] == "single"
-    assert_same(ours, StreamingPCA(6, method="covariance", precision="double").fit(x), rtol=3e-5)
-    assert_same(given(StreamingPCA(6), IMAGES, 50), whole())
+    assert_same(ours, PCA(6, method="covariance", precision="double").fit(x), rtol=3e-5)
+    assert_same(given(PCA(6), IMAGES, 50), whole())
 
 
 def test_scores_and_attributes_are_those_of_scikit_learn():
-    ours, theirs = given(StreamingPCA(20, whiten=True), DIGITS, 100), IncrementalPCA(20, batch_size=100).fit(DIGITS)
+    ours, theirs = (
+        given(PCA(20, whiten=True), DIGITS, 100),
+        decomposition.IncrementalPCA(20, batch_size=100).fit(DIGITS),
+    )
     np.testing.assert_allclose(ours.var_, theirs.var_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(ours.mean_, theirs.mean_, atol=1e-12)
     assert ours.n_samples_seen_ == theirs.n_samples_seen_
-    exact = PCA(20, whiten=True, svd_solver="full").fit(DIGITS)
+    exact = decomposition.PCA(20, whiten=True, svd_solver="full").fit(DIGITS)
     scores = exact.transform(DIGITS)
     np.testing.assert_allclose(ours.transform(DIGITS), scores, atol=1e-8)
     np.testing.assert_allclose(ours.inverse_transform(scores), exact.inverse_transform(scores), atol=1e-8)
@@ -93,9 +97,9 @@ def test_scores_and_attributes_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("wanted", [None, 0.9, "elbow", "mp"])
 def test_every_rule_counts_as_in_one_fit_and_may_be_set_later(wanted):
-    ours = given(StreamingPCA(2), IMAGES, 500)
+    ours = given(PCA(2), IMAGES, 500)
     assert ours.n_components_ == 2
-    expected = StreamingPCA(wanted, method="covariance").fit(IMAGES)
+    expected = PCA(wanted, method="covariance").fit(IMAGES)
     assert_same(ours.set_params(n_components=wanted), expected)
     assert ours.set_params(n_components=3).n_components_ == 3
 
@@ -104,8 +108,8 @@ def test_weights_are_copies():
     weights = np.random.default_rng(0).integers(0, 3, len(DIGITS)).astype(float)
     rows = DIGITS.copy()
     rows[weights == 0] = np.nan  # samples of weight 0 may hold anything
-    ours = given(StreamingPCA(6), rows, 100, weights)
-    assert_same(ours, StreamingPCA(6, method="covariance").fit(DIGITS, sample_weight=weights), rtol=1e-10)
+    ours = given(PCA(6), rows, 100, weights)
+    assert_same(ours, PCA(6, method="covariance").fit(DIGITS, sample_weight=weights), rtol=1e-10)
     assert (ours.n_samples_, ours.n_samples_seen_) == (np.count_nonzero(weights), len(DIGITS))
     with pytest.raises(RequestError, match="sample_weight of sample 1 of numpy array is -1"):
         ours.partial_fit(DIGITS[:2], sample_weight=[1, -1])
@@ -116,11 +120,11 @@ def test_a_half_life_is_a_fit_with_weights(rows, monkeypatch):
     monkeypatch.setattr("streampca.planning.incremental.WAITING_BYTES", 200 * 64 * 8)
     n, own = len(DIGITS), np.random.default_rng(3).integers(0, 3, len(DIGITS))
     after = 0.5 ** (np.arange(n)[::-1] / 250)
-    ours = given(StreamingPCA(6, half_life=250), DIGITS, rows)
-    assert_same(ours, StreamingPCA(6, method="covariance").fit(DIGITS, sample_weight=after), rtol=1e-8)
-    weighted = given(StreamingPCA(6, half_life=250), DIGITS, rows, own)
-    assert_same(weighted, StreamingPCA(6, method="covariance").fit(DIGITS, sample_weight=own * after), rtol=1e-8)
-    once = StreamingPCA(6, half_life=250, method="covariance").fit(DIGITS, sample_weight=own)
+    ours = given(PCA(6, half_life=250), DIGITS, rows)
+    assert_same(ours, PCA(6, method="covariance").fit(DIGITS, sample_weight=after), rtol=1e-8)
+    weighted = given(PCA(6, half_life=250), DIGITS, rows, own)
+    assert_same(weighted, PCA(6, method="covariance").fit(DIGITS, sample_weight=own * after), rtol=1e-8)
+    once = PCA(6, half_life=250, method="covariance").fit(DIGITS, sample_weight=own)
     assert_same(weighted, once, rtol=1e-8)
     assert ours.n_samples_seen_ == n
     assert ours.model_.total_weight == pytest.approx(after.sum(), rel=1e-12)
@@ -128,31 +132,31 @@ def test_a_half_life_is_a_fit_with_weights(rows, monkeypatch):
 
 def test_samples_long_ago_are_forgotten():
     """Weights fall below what float64 holds: a fit of the last samples is left."""
-    ours = given(StreamingPCA(3, half_life=1), DIGITS, 300)
+    ours = given(PCA(3, half_life=1), DIGITS, 300)
     last = DIGITS[-64:]
     weights = 0.5 ** np.arange(64)[::-1]
-    assert_same(ours, StreamingPCA(3, method="covariance").fit(last, sample_weight=weights), rtol=1e-8)
+    assert_same(ours, PCA(3, method="covariance").fit(last, sample_weight=weights), rtol=1e-8)
     with pytest.raises(RequestError, match=r"^half_life has been changed since the samples before"):
         ours.set_params(half_life=2).partial_fit(DIGITS[:5])
 
 
 @pytest.mark.parametrize("half_life", [0, -1, 0.5, np.inf, np.nan, "10", True])
 def test_what_is_no_half_life(half_life):
-    with pytest.raises(RequestError, match=r"^half_life .* is not a number of samples of at least 1; use"):
-        Request(half_life=half_life)
+    with pytest.raises(RequestError, match=r"^half_life = .*: give a number of at least 1 or None"):
+        PCA(half_life=half_life).partial_fit(DIGITS)
 
 
 def test_a_batch_is_whatever_fit_takes(tmp_path):
     pandas = pytest.importorskip("pandas")
     np.save(tmp_path / "part.npy", IMAGES[200:900])
-    ours = StreamingPCA(6).partial_fit(IMAGES[:200]).partial_fit(tmp_path / "part.npy")
+    ours = PCA(6).partial_fit(IMAGES[:200]).partial_fit(tmp_path / "part.npy")
     ours.partial_fit(da.from_array(IMAGES[900:1000])).partial_fit(streampca.open_collection(IMAGES[1000:]))
     assert_same(ours, whole())
     about = ours.model_.provenance
     assert (about["batches"], about["nbytes"]) == (4, IMAGES.nbytes)
     assert str(tmp_path / "part.npy") in about["source"]
     frame = pandas.DataFrame(DIGITS, columns=[f"pixel {j}" for j in range(64)])
-    tables = StreamingPCA(6).partial_fit(frame[:1000])
+    tables = PCA(6).partial_fit(frame[:1000])
     with pytest.raises(ValueError, match="feature names"):
         tables.partial_fit(frame[1000:].rename(columns={"pixel 0": "other"}))
     assert_same(tables.partial_fit(frame[1000:]), whole("digits"), rtol=1e-10)
@@ -160,8 +164,8 @@ def test_a_batch_is_whatever_fit_takes(tmp_path):
 
 def test_images_are_prepared():
     how = Preparation(crop=((1, 7),), bin=2, normalize="mean")
-    expected = StreamingPCA(3, method="covariance", preparation=how).fit(IMAGES)
-    assert_same(given(StreamingPCA(3, preparation=how), IMAGES, 90), expected, rtol=1e-6)
+    expected = PCA(3, method="covariance", preparation=how).fit(IMAGES)
+    assert_same(given(PCA(3, preparation=how), IMAGES, 90), expected, rtol=1e-6)
 
 
 # -- its life
@@ -170,11 +174,11 @@ def test_images_are_prepared():
 def test_batches_of_another_kind_are_refused_after_a_large_one():
     x = np.random.default_rng(0).normal(size=(2000, 1000))
     with pytest.raises(ModelError, match="uint8"):
-        StreamingPCA(3).partial_fit(x).partial_fit(np.ones((10, 1000), np.uint8))
+        PCA(3).partial_fit(x).partial_fit(np.ones((10, 1000), np.uint8))
 
 
 def test_components_wait_until_there_are_enough():
-    ours = StreamingPCA(6)
+    ours = PCA(6)
     for count in range(5):
         ours.partial_fit(DIGITS[count : count + 1])
         with pytest.raises(
@@ -185,46 +189,46 @@ def test_components_wait_until_there_are_enough():
     assert ours.partial_fit(DIGITS[5:6]).n_components_ == 6
     assert ours.model_ is ours.model_, "solved once"
     np.testing.assert_allclose(ours.mean_, DIGITS[:6].mean(axis=0))
-    assert_same(ours.partial_fit(DIGITS[6:7]), StreamingPCA(6, method="covariance").fit(DIGITS[:7]), rtol=1e-10)
+    assert_same(ours.partial_fit(DIGITS[6:7]), PCA(6, method="covariance").fit(DIGITS[:7]), rtol=1e-10)
     with pytest.raises(NotFittedError, match="as many samples as features, 64, and has seen 7"):
         ours.set_params(n_components="mle").transform(DIGITS)
     with pytest.raises(DataError, match="no variance"):
-        StreamingPCA(1).partial_fit(DIGITS[:1]).partial_fit(DIGITS[:1]).model_  # noqa: B018
+        PCA(1).partial_fit(DIGITS[:1]).partial_fit(DIGITS[:1]).model_  # noqa: B018
 
 
 def test_it_goes_on_after_a_fit_a_pickle_and_a_stored_model(tmp_path):
-    fitted = StreamingPCA(6, method="covariance").fit(IMAGES[:700])
+    fitted = PCA(6, method="covariance").fit(IMAGES[:700])
     before = fitted.model_
     kept = before.statistic.state()
     fitted = pickle.loads(pickle.dumps(fitted.partial_fit(IMAGES[700:900])))  # noqa: S301 - made on this line
     fitted.model_.save(tmp_path / "half.zarr")
     for name, values in before.statistic.state().items():  # of the model given out before
         np.testing.assert_array_equal(values, kept[name])
-    loaded = StreamingPCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True))
+    loaded = PCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True))
     assert loaded.n_components == 6
     np.testing.assert_array_equal(loaded.components_, fitted.components_)
     for half in (fitted, loaded):
         assert_same(half.partial_fit(IMAGES[900:]), whole())
     assert loaded.fit(IMAGES[:50]).n_samples_seen_ == 50
-    np.testing.assert_array_equal(loaded.components_, StreamingPCA(6).fit(IMAGES[:50]).components_)
+    np.testing.assert_array_equal(loaded.components_, PCA(6).fit(IMAGES[:50]).components_)
     assert not hasattr(clone(fitted), "n_samples_seen_")
-    merged = streampca.merge([before, given(StreamingPCA(6), IMAGES[700:], 100).model_])
+    merged = streampca.merge([before, given(PCA(6), IMAGES[700:], 100).model_])
     np.testing.assert_array_equal(merged.explained_variance, whole().explained_variance_)
 
 
 def test_models_without_a_statistic_are_refused_with_a_remedy(tmp_path):
     with pytest.raises(ModelError, match=r"method 'dual', which leaves nothing .*; fit it with method='covariance'"):
-        StreamingPCA(3).fit(IMAGES[:10]).partial_fit(IMAGES)
+        PCA(3).fit(IMAGES[:10]).partial_fit(IMAGES)
     whole().model_.save(tmp_path / "model.zarr")
     with pytest.raises(ModelError, match="load it with statistic=True"):
-        StreamingPCA.from_model(streampca.load_model(tmp_path / "model.zarr")).partial_fit(IMAGES)
+        PCA.from_model(streampca.load_model(tmp_path / "model.zarr")).partial_fit(IMAGES)
     part = streampca.fit(IMAGES, n_components=3, part="1/2")
     with pytest.raises(ModelError, match="part 1/2 of a collection; merge"):
-        StreamingPCA.from_model(part).partial_fit(IMAGES)
+        PCA.from_model(part).partial_fit(IMAGES)
     for method in ("dual", "randomized"):
-        assert not hasattr(StreamingPCA(3, method=method), "partial_fit")
+        assert not hasattr(PCA(3, method=method), "partial_fit")
         with pytest.raises(RequestError, match="nothing to which later batches could be added; use method 'auto'"):
-            incremental_plan(problem(100), Request(3, method))
+            incremental_plan(problem(100), request(3, method))
 
 
 # -- what is refused leaves it as it was
@@ -235,7 +239,7 @@ def test_what_was_broken_off_while_it_was_added_is_not_used(monkeypatch, where):
     def broken_off(self, *given, **options):
         raise KeyboardInterrupt
 
-    ours = StreamingPCA(3).partial_fit(IMAGES[:50])
+    ours = PCA(3).partial_fit(IMAGES[:50])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
         patch.setattr(Scatter, where, broken_off)
         patch.setattr(incremental, "WAITING_BYTES", 0 if where == "absorb" else incremental.WAITING_BYTES)
@@ -243,12 +247,12 @@ def test_what_was_broken_off_while_it_was_added_is_not_used(monkeypatch, where):
     for further in (lambda: ours.components_, lambda: ours.partial_fit(IMAGES[:5])):
         with pytest.raises(DataError, match=r"broken off, .*; call fit, or give all batches"):
             further()
-    assert_same(ours.fit(IMAGES), StreamingPCA(3).fit(IMAGES))
+    assert_same(ours.fit(IMAGES), PCA(3).fit(IMAGES))
 
 
 @pytest.mark.parametrize("steps", [{"bin": 2}, {"mask": np.eye(8) == 0, "scale": np.arange(1.0, 9)}])
 def test_an_equal_preparation_is_not_a_changed_one(steps):
-    ours = given(StreamingPCA(6, preparation=Preparation(**steps)), IMAGES[:900], 300)
+    ours = given(PCA(6, preparation=Preparation(**steps)), IMAGES[:900], 300)
     ours.set_params(preparation=Preparation(**steps)).partial_fit(IMAGES[900:])
     assert ours.n_samples_seen_ == len(IMAGES)
     for other in ({"crop": ((0, 4),)}, {**steps, "normalize": "mean"}, {**steps, "mask": np.eye(8) == 1}):
@@ -260,14 +264,14 @@ def test_an_equal_preparation_is_not_a_changed_one(steps):
 @pytest.mark.parametrize("rows", [5, 1000])
 def test_a_refused_batch_leaves_the_estimator_as_it_was(rows, monkeypatch):
     monkeypatch.setattr(incremental, "WAITING_BYTES", 100 * 64 * 8)  # larger batches are read as in a fit
-    ours = given(StreamingPCA(6), DIGITS[:900], 300)
+    ours = given(PCA(6), DIGITS[:900], 300)
     for value, error in ((np.nan, "sample 3 of numpy array holds NaN"), (1e200, "whose squares overflow")):
         bad = DIGITS[:rows].copy()
         bad[3, 7] = value
         with pytest.raises(DataError, match=error):
             ours.partial_fit(bad)
         with pytest.raises(DataError, match=error):
-            (fresh := StreamingPCA(6)).partial_fit(bad)
+            (fresh := PCA(6)).partial_fit(bad)
         assert not hasattr(fresh, "n_features_in_")
     for wrong, error in (
         (DIGITS[:, :60], "60 features"), (IMAGES, "samples of 8 x 8"), (IMAGES.reshape(-1, 64), "whole numbers"),
@@ -275,8 +279,8 @@ def test_a_refused_batch_leaves_the_estimator_as_it_was(rows, monkeypatch):
         with pytest.raises(ValueError, match=error):
             ours.partial_fit(wrong)
     with pytest.raises(BudgetError):
-        ours.set_params(memory="1 MiB").components_  # noqa: B018
-    ours.set_params(memory=None, precision="double")
+        ours.set_params(run=Run(memory="1 MiB")).components_  # noqa: B018
+    ours.set_params(run=None, precision="double")
     with pytest.raises(RequestError, match="precision has been changed"):
         ours.partial_fit(DIGITS)
     ours.set_params(precision="auto")
@@ -287,18 +291,18 @@ def test_a_refused_batch_leaves_the_estimator_as_it_was(rows, monkeypatch):
 @pytest.mark.parametrize(("options", "message"), [
     ({"n_components": 65}, "exceeds 64, the number of features"),
     ({"preparation": Preparation(mask="valid")}, "give the mask as an array"),
-    ({"method": "covariance", "memory": "9 MiB"}, "'covariance' needs .* Set memory to at least"),
-    ({"memory": "1 MiB", "n_components": 5}, "a sketch of 64 rows needs"),
+    ({"method": "covariance", "run": Run(memory="9 MiB")}, "'covariance' needs .* Set memory to at least"),
+    ({"run": Run(memory="1 MiB"), "n_components": 5}, "a sketch of 64 rows needs"),
 ])  # fmt: skip
 def test_what_no_batches_can_give(options, message):
     with pytest.raises((RequestError, MemoryError), match=message):
-        StreamingPCA(**options).partial_fit(DIGITS)
+        PCA(**options).partial_fit(DIGITS)
 
 
 def test_the_fast_way_of_plain_arrays_is_the_long_one(monkeypatch):
-    fast = given(StreamingPCA(6), IMAGES, 40)
-    monkeypatch.setattr(StreamingPCA, "_waits", lambda *_: False)
-    long = given(StreamingPCA(6), IMAGES, 40)
+    fast = given(PCA(6), IMAGES, 40)
+    monkeypatch.setattr(PCA, "_waits", lambda *_: False)
+    long = given(PCA(6), IMAGES, 40)
     assert_same(fast, long)
     assert fast.model_.provenance["nbytes"] == long.model_.provenance["nbytes"]
     assert fast.model_.provenance["batches"] == long.model_.provenance["batches"]
@@ -312,19 +316,19 @@ def problem(p, n=1000, memory=2**30):
 
 
 def test_plans_take_the_exact_statistic_where_it_fits_and_state_the_rows_of_a_sketch():
-    assert incremental_plan(problem(1000), Request(20)).method == "covariance"
-    plan = incremental_plan(problem(100_000), Request(20))
+    assert incremental_plan(problem(1000), request(20)).method == "covariance"
+    plan = incremental_plan(problem(100_000), request(20))
     assert (plan.method, plan.product_rows) == (SKETCH, 80)
     assert "sketch of 80 rows" in plan.why
     assert plan.memory_estimate.total <= 2**30
-    assert [sketch_rows(Request(k), 1000) for k in (2, 50, 0.9)] == [64, 200, 200]
+    assert [sketch_rows(request(k), 1000) for k in (2, 50, 0.9)] == [64, 200, 200]
     for wanted in (None, "mle"):
         with pytest.raises(
             RequestError, match=r"asks for all variances.* set memory to at least .*, or ask for a number"
         ):
-            incremental_plan(problem(100_000), Request(wanted))
+            incremental_plan(problem(100_000), request(wanted))
     with pytest.raises(BudgetError, match=r"at least (\d+) ?GiB"):
-        incremental_plan(problem(100_000), Request(20, "covariance"))
+        incremental_plan(problem(100_000), request(20, "covariance"))
 
 
 @pytest.fixture(scope="module")
@@ -350,9 +354,9 @@ def too_large(problem, request, real=incremental.scatter_plan):
 @pytest.mark.usefixtures("no_room")
 def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     x, covariance = sketched
-    options = {"memory": "32 MiB"}
+    options = {"run": Run(memory="32 MiB")}
     with caplog.at_level(logging.WARNING, "streampca"):
-        ours = given(StreamingPCA(10, **options), x, 37)
+        ours = given(PCA(10, **options), x, 37)
         model = ours.model_
         ours.partial_fit(x[:1]).model_  # noqa: B018
     assert [record.message.count("sketched in 64 rows") for record in caplog.records] == [1]
@@ -368,11 +372,11 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     left = covariance - covariance @ vectors @ vectors.T
     assert np.linalg.eigvalsh((left + left.T) / 2)[-1] <= model.outside * (1 + 1e-9)
     assert model.total_variance == pytest.approx(np.trace(covariance), rel=1e-12)
-    half = given(StreamingPCA(10, **options), x[:1000], 37)
+    half = given(PCA(10, **options), x[:1000], 37)
     half.model_.save(tmp_path / "half.zarr")
-    loaded = StreamingPCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True), **options)
+    loaded = PCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True), **options)
     again = [given(each, x[1000:], 37) for each in (pickle.loads(pickle.dumps(half)), half, loaded)]  # noqa: S301
-    at_once = StreamingPCA(10, **options).partial_fit(x)  # more than may wait: read in blocks
+    at_once = PCA(10, **options).partial_fit(x)  # more than may wait: read in blocks
     for each in (*again, at_once):
         assert np.all(np.abs(each.explained_variance_ - exact) <= each.error_bound_ * each.explained_variance_)
     np.testing.assert_allclose(again[0].components_, again[2].components_, atol=1e-9)
@@ -386,14 +390,14 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
 @pytest.mark.usefixtures("no_room")
 def test_a_sketch_by_every_rule_and_of_few_samples(sketched):
     x, _ = sketched
-    ours = given(StreamingPCA(0.9, memory="32 MiB"), x, 1000)
+    ours = given(PCA(0.9, run=Run(memory="32 MiB")), x, 1000)
     assert ours.explained_variance_ratio_.sum() >= 0.9
     for rule in ("elbow", "mp"):
         assert 1 <= ours.set_params(n_components=rule).n_components_ <= 200
     with pytest.raises(RequestError, match="sketch of 200 rows can tell"):
         ours.set_params(n_components=210).model_  # noqa: B018
-    few = StreamingPCA(5, memory="32 MiB").partial_fit(x[:30])
-    exact = PCA(5, svd_solver="full").fit(x[:30])
+    few = PCA(5, run=Run(memory="32 MiB")).partial_fit(x[:30])
+    exact = decomposition.PCA(5, svd_solver="full").fit(x[:30])
     np.testing.assert_allclose(few.explained_variance_, exact.explained_variance_, rtol=1e-10)
     np.testing.assert_allclose(np.abs(few.transform(x[:9])), np.abs(exact.transform(x[:9])), atol=1e-8)
     assert few.error_bound_.max() < 1e-10

@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import by_options
 import numpy as np
 import pytest
 import zarr
@@ -24,7 +25,8 @@ import streampca
 from streampca import Preparation
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError
 from streampca.events import Planned, Warned
-from streampca.planning.blocks import Part, Span, blocks_of, part_of, spans_of, spans_within
+from streampca.kinds.part import Part, part_of
+from streampca.planning.blocks import Span, blocks_of, span_of_part, spans_of, spans_within
 
 N, OF = 203, 3
 
@@ -38,7 +40,7 @@ def images(dtype="u1", n=N, seed=0):
 
 
 def fitted_parts(x, of=OF, **options):
-    return [streampca.fit(x, part=(number, of), **options) for number in range(1, of + 1)]
+    return [by_options.fit(x, part=(number, of), **options) for number in range(1, of + 1)]
 
 
 def assert_agree(merged, whole, rtol=1e-10):
@@ -59,9 +61,10 @@ def assert_agree(merged, whole, rtol=1e-10):
 
 @given(n=st.integers(2, 500), of=st.integers(1, 60), rows=st.integers(1, 70), count=st.integers(1, 6))
 def test_parts_and_their_spans_cover_all_once(n, of, rows, count):
-    assert [sample for number in range(1, of + 1) for sample in range(*Part(number, of).span(n))] == [*range(n)]
+    spans = [span_of_part(Part(number, of), n) for number in range(1, of + 1)]
+    assert [sample for span in spans for sample in range(*span)] == [*range(n)]
     for number in range(1, of + 1):
-        part = Part(number, of).span(n)
+        part = span_of_part(Part(number, of), n)
         spans = spans_within(part, count, rows)
         assert [sample for span in spans for sample in range(*span)] == [*range(*part)]
         cut = [block for span in spans for block in blocks_of(span, rows)]
@@ -82,10 +85,10 @@ def test_what_is_no_part(given):
 def test_of_whole_numbers_all_bits_are_equal(tmp_path, precision):
     """Written, and given in any order."""
     x = images()
-    whole = streampca.fit(x, n_components=7, precision=precision)
+    whole = streampca.fit(x, streampca.PCA(7, precision=precision))
     first, *others = fitted_parts(x, n_components=7, precision=precision)
     first.save(tmp_path / "first.zarr")
-    merged = streampca.merge([*others, tmp_path / "first.zarr"], tmp_path / "model.zarr")
+    merged = streampca.merge([*others, tmp_path / "first.zarr"], output=tmp_path / "model.zarr")
     loaded = streampca.load_model(tmp_path / "model.zarr", statistic=True)
     for model in (merged, loaded):
         assert model.provenance["exact_sums"]
@@ -100,8 +103,8 @@ def test_of_whole_numbers_all_bits_are_equal(tmp_path, precision):
 )
 def test_of_fractions_to_rounding(dtype, precision, rtol):
     x = images(dtype) + 0.1
-    options = {"n_components": 0.9, "precision": precision, "seed": 3}
-    whole = streampca.fit(x, **options)
+    options = {"n_components": 0.9, "precision": precision, "random_state": 3}
+    whole = by_options.fit(x, **options)
     merged = streampca.merge(reversed(fitted_parts(x, **options)))
     assert_agree(merged, whole, rtol)
     assert merged.n_components == whole.n_components
@@ -127,7 +130,7 @@ def test_preparation_is_found_in_the_whole(tmp_path):
     x[50:, 4:6, 4:6] = np.nan
     preparation = Preparation(mask="valid", scale=0.5, normalize="mean")
     options = {"n_components": 4, "preparation": preparation, "method": "covariance"}
-    whole = streampca.fit(x, **options)
+    whole = by_options.fit(x, **options)
     first, second, third = fitted_parts(x, **options)
     first.save(tmp_path / "1.zarr")
     np.testing.assert_array_equal(streampca.load_model(tmp_path / "1.zarr").mask, whole.mask)
@@ -143,7 +146,7 @@ def test_a_part_is_a_model_of_its_own_samples(tmp_path, monkeypatch):
     x = images("f8")
     part = streampca.fit(x, n_components=30, part="3/16")
     rows = x[N * 2 // 16 : N * 3 // 16]
-    alone = streampca.fit(rows, n_components=len(rows) - 1, method="covariance")
+    alone = streampca.fit(rows, streampca.PCA(len(rows) - 1, method="covariance"))
     assert part.provenance["part"] == [3, 16]
     monkeypatch.setattr(streampca.models.pca, "STATE_LIMIT", 8)
     for model, kept in ((part, True), (alone, False)):
@@ -158,7 +161,7 @@ def test_a_part_is_a_model_of_its_own_samples(tmp_path, monkeypatch):
 def test_every_way_to_ask_for_components(k):
     """Asked of the whole: parts of fewer samples than features have fewer."""
     x = images()
-    whole = streampca.fit(x, n_components=k, method="covariance")
+    whole = streampca.fit(x, streampca.PCA(k, method="covariance"))
     merged = streampca.merge(fitted_parts(x, 2, n_components=k))
     np.testing.assert_array_equal(merged.explained_variance, whole.explained_variance)
 
@@ -185,8 +188,8 @@ def test_collections_that_came_later(tmp_path):
     models = []
     for name, rows in (("a", x[:90]), ("b", x[90:150]), ("c", x[150:])):
         np.save(tmp_path / f"{name}.npy", rows)
-        models.append(streampca.fit(tmp_path / f"{name}.npy", n_components=5, method="covariance"))
-    two = streampca.merge(models[:2], tmp_path / "ab.zarr")
+        models.append(streampca.fit(tmp_path / f"{name}.npy", streampca.PCA(5, method="covariance")))
+    two = streampca.merge(models[:2], output=tmp_path / "ab.zarr")
     three = streampca.merge([tmp_path / "ab.zarr", models[2]])
     whole = streampca.fit(x, n_components=5)
     np.testing.assert_array_equal(three.explained_variance, whole.explained_variance)
@@ -203,25 +206,25 @@ def test_shards_in_any_order(monkeypatch):
     monkeypatch.setattr("streampca.planning.budget.SMALL_PRODUCT", 400 * 72**2)
     x = images(n=1200)
     cuts = (0, 150, 500, 506, 1200)
-    shards = [streampca.fit(x[a:b], n_components=3, method="covariance") for a, b in itertools.pairwise(cuts)]
-    whole = streampca.fit(x, n_components=3, method="covariance")
+    shards = [streampca.fit(x[a:b], streampca.PCA(3, method="covariance")) for a, b in itertools.pairwise(cuts)]
+    whole = streampca.fit(x, streampca.PCA(3, method="covariance"))
     order = (3, 1, 0, 2)
     merged = streampca.merge([shards[number] for number in order])
     for name in ("components", "explained_variance", "mean"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), err_msg=name)
-    fractions = [streampca.fit(part, n_components=3, method="covariance") for part in np.split(x / 7, cuts[1:-1])]
+    fractions = [streampca.fit(part, streampca.PCA(3, method="covariance")) for part in np.split(x / 7, cuts[1:-1])]
     again = streampca.merge([fractions[number] for number in order])
-    exact = streampca.fit(x / 7, n_components=3, method="covariance")
+    exact = streampca.fit(x / 7, streampca.PCA(3, method="covariance"))
     np.testing.assert_allclose(again.explained_variance, exact.explained_variance, rtol=1e-10)
     np.testing.assert_allclose(again.components, exact.components, atol=1e-10)
 
 
 def test_a_model_merges_others_and_asks_for_components(tmp_path):
     x = images()
-    one, two = (streampca.fit(part, n_components=k, method="covariance") for part, k in ((x[:90], 4), (x[90:], 5)))
+    one, two = (streampca.fit(part, streampca.PCA(k, method="covariance")) for part, k in ((x[:90], 4), (x[90:], 5)))
     one.save(tmp_path / "one.zarr")
     two.save(tmp_path / "two.zarr")
-    whole = streampca.fit(x, n_components=6, method="covariance")
+    whole = streampca.fit(x, streampca.PCA(6, method="covariance"))
     loaded = streampca.load_model(tmp_path / "one.zarr")  # its statistic is on disk
     for found in (one.merge(two, n_components=6), loaded.merge(tmp_path / "two.zarr", n_components=6)):
         np.testing.assert_array_equal(found.components, whole.components)
@@ -230,12 +233,12 @@ def test_a_model_merges_others_and_asks_for_components(tmp_path):
     succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "both.zarr", "-q", "-k", 6)
     np.testing.assert_array_equal(streampca.load_model(tmp_path / "both.zarr").components, whole.components)
     succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "all.zarr", "-q", "-k", "all")
-    every = streampca.fit(x, n_components=None, method="covariance").n_components
+    every = streampca.fit(x, streampca.PCA(None, method="covariance")).n_components
     assert streampca.load_model(tmp_path / "all.zarr").n_components == every > 6
 
 
 def test_samples_that_fade_are_not_merged():
-    models = [streampca.fit(part, n_components=4, half_life=20) for part in (images()[:90], images()[90:])]
+    models = [streampca.fit(part, streampca.PCA(4, half_life=20)) for part in (images()[:90], images()[90:])]
     with pytest.raises(ModelError, match=r"was fitted with half_life=20, .* add those by 'streampca fit --update'"):
         streampca.merge(models)
 
@@ -259,7 +262,7 @@ def misses(model, x):
 def test_components_stand_for_a_statistic_within_the_bound(methods, k):
     x = images(n=240).astype(float)
     models = [
-        streampca.fit(part, n_components=k, method=method, seed=number)
+        streampca.fit(part, streampca.PCA(k, method=method, random_state=number))
         for number, (part, method) in enumerate(zip(np.array_split(x, len(methods)), methods, strict=True))
     ]
     events = []
@@ -272,7 +275,7 @@ def test_components_stand_for_a_statistic_within_the_bound(methods, k):
     said = [event.message for event in events if isinstance(event, Warned)]
     assert len(said) == 1
     assert "were merged by" in said[0]
-    more = streampca.merge([merged, streampca.fit(x[:60] + 5, n_components=k, method="dual")], approximate=True)
+    more = streampca.merge([merged, streampca.fit(x[:60] + 5, streampca.PCA(k, method="dual"))], approximate=True)
     assert (misses(more, np.concatenate([x, x[:60] + 5])) <= 1).all()
     if k == 12:  # all patterns are in the components
         assert merged.error_bound[0] < 0.01
@@ -280,7 +283,7 @@ def test_components_stand_for_a_statistic_within_the_bound(methods, k):
 
 def test_a_model_without_bounds_is_not_merged():
     x = images(n=120)
-    one, two = (streampca.fit(part, n_components=3, method="dual") for part in (x[:60], x[60:]))
+    one, two = (streampca.fit(part, streampca.PCA(3, method="dual")) for part in (x[:60], x[60:]))
     unknown = replace(two, error_bound=np.full(3, np.nan))
     with pytest.raises(ModelError, match=r"^the model has components without an error bound"):
         one.merge(unknown, approximate=True)
@@ -291,13 +294,13 @@ def test_sketches_add(tmp_path):
     x = (rng.normal(size=(600, 20)) * 0.8 ** np.arange(20)) @ rng.normal(size=(20, 1200)) + 3
     parts, sketched = np.split(x, 3), []
     for number, part in enumerate(parts):
-        estimator = streampca.StreamingPCA(5, memory="19 MiB" if number else "20 MiB").partial_fit(part)
+        estimator = streampca.PCA(5, run=streampca.Run(memory="19 MiB" if number else "20 MiB")).partial_fit(part)
         sketched.append(estimator.model_)
     assert {model.provenance["plan"]["method"] for model in sketched} == {"frequent directions"}
     sketched[0].save(tmp_path / "first.zarr")
     merged = streampca.merge([tmp_path / "first.zarr", *sketched[1:]], memory="24 MiB")
     assert (misses(merged, x) <= 1).all()
-    exact = streampca.fit(parts[0], n_components=5, method="covariance")
+    exact = streampca.fit(parts[0], streampca.PCA(5, method="covariance"))
     with pytest.raises(ModelError, match=r"keeps its scatter matrix, and .* a sketch.*--approximate"):
         streampca.merge([exact, sketched[1]])
     both = streampca.merge([exact, sketched[1]], approximate=True)
@@ -370,7 +373,7 @@ def test_a_part_that_is_missing(parts):
     ("options", "says"),
     [
         ({"n_components": 4}, "n_components 4, and part1.zarr with 5"),
-        ({"seed": 1}, "seed 1, and part1.zarr with 0"),
+        ({"random_state": 1}, "random_state 1, and part1.zarr with 0"),
         ({"precision": "single"}, "precision 'single', and part1.zarr with 'double'"),
         ({"preparation": Preparation(bin=2)}, "bin 2, and part1.zarr with 1"),
         ({"preparation": Preparation(scale=0.5)}, "scale 0.5, and part1.zarr with None"),
@@ -381,7 +384,7 @@ def test_a_part_that_is_missing(parts):
     ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
 )
 def test_parts_that_were_asked_for_something_else(parts, options, says):
-    other = streampca.fit("x.npy", **{"n_components": 5, "part": "3/3", **options})
+    other = by_options.fit("x.npy", **{"n_components": 5, "part": "3/3", **options})
     with pytest.raises(ModelError, match=f"model 3 was fitted with .*{says}"):
         streampca.merge([*parts[:2], other])
 
@@ -474,19 +477,19 @@ def test_outputs_in_the_way(parts):
     Path("notes").mkdir()
     Path("notes/kept.txt").touch()
     with pytest.raises(OutputError, match="exists"):
-        streampca.merge(parts, "notes")
+        streampca.merge(parts, output="notes")
     with pytest.raises(RequestError, match="nothing to merge"):
         streampca.merge([])
 
 
 def test_a_part_is_not_applied_nor_taken_for_another(parts):
     Path("run.yaml").write_text(
-        "collection: {source: x.npy}\nfit: {part: 3/4}\noutput: {scores: s.npy, directory: out}\n"
+        "collection: {source: x.npy}\nrun: {part: 3/4}\noutput: {scores: s.npy, directory: out}\n"
     )
-    assert "fit.part 3/4 makes the model of a part only" in refused("run", "run.yaml", code=2)
+    assert "run.part 3/4 makes the model of a part only" in refused("run", "run.yaml", code=2)
     succeeded("run", "run.yaml", "--set", "output.scores=null", "-q")
     assert streampca.load_model("out/model.zarr").provenance["part"] == [3, 4]
-    assert "part" in refused("run", "run.yaml", "--set", "output.scores=null", "--set", "fit.part=2/4")
+    assert "part" in refused("run", "run.yaml", "--set", "output.scores=null", "--set", "run.part=2/4")
 
 
 # -- memory
@@ -518,7 +521,7 @@ def test_two_statistics_at_a_time(tmp_path):
     p = 2100
     x = np.random.default_rng(0).normal(size=(60, p)) * 0.9 ** np.arange(p)
     for number in range(1, 4):
-        streampca.fit(x, n_components=2, part=(number, 3), precision="double", output=tmp_path / f"part{number}.zarr")
+        streampca.fit(x, streampca.PCA(2, precision="double"), part=(number, 3), output=tmp_path / f"part{number}.zarr")
     done = subprocess.run([sys.executable, "-c", PEAK], cwd=tmp_path, check=True, capture_output=True, text=True)
     peak, estimate = map(int, done.stdout.split())
     if not peak:
@@ -544,7 +547,7 @@ if at == "state":
     write = store.write_array
     store.write_array = lambda group, name, *rest, **how: kill() if name == "scatter" else write(group, name, *rest)
 if sys.argv[2] == "merge":
-    streampca.merge("part*.zarr", "model.zarr")
+    streampca.merge("part*.zarr", output="model.zarr")
 else:
     streampca.fit("x.npy", n_components=5, part="2/3", output="part2.zarr")
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import by_options
 import numpy as np
 import pytest
 from PIL import Image
@@ -79,7 +80,7 @@ def test_outputs_are_kept_apart(place, source, output, problem):
 
 @pytest.mark.parametrize("directory", ["scans", "scans/runs/first"])
 def test_pictures_of_a_run_stay_out_of_its_images(place, directory):
-    (place / "run.yaml").write_text("collection: {source: scans/**/*.png}\nfit: {n_components: 1}\n")
+    (place / "run.yaml").write_text("collection: {source: scans/**/*.png}\nmodel: {n_components: 1}\n")
     said = typed("run", "run.yaml", "--set", f"output.directory={directory}", "--set", "output.report=true")
     assert f"output {directory}/pictures/components.png {PART}" in said.complaint
     assert said.code == 2
@@ -126,13 +127,13 @@ def test_commands_expand_the_home_folder(here, home, undrawn):
 
 def test_run_files_expand_the_home_folder(here, home, undrawn):
     (home / "run.yaml").write_text(
-        "collection: {source: ~/images.npy, labels: ~/labels.npy}\nprepare: {mask: ~/mask.npy}\n"
-        "fit: {n_components: 2, sample_weight: ~/labels.npy, scratch: '~'}\n"
+        "collection: {source: ~/images.npy, labels: ~/labels.npy, sample_weight: ~/labels.npy}\n"
+        "prepare: {mask: ~/mask.npy}\nmodel: {n_components: 2}\nrun: {scratch: '~'}\n"
         "output: {directory: ~/out, transform: true, report: true, images: ~/i.npy, collection: ~/c.zarr}\n"
     )
     succeeded("run", "~/run.yaml", "--set", "prepare.mask=null", "-q")
     (home / "apply.yaml").write_text(
-        "collection: {source: ~/images.npy}\nmodel: ~/out/model.zarr\noutput: {scores: ~/s.npy}\n"
+        "collection: {source: ~/images.npy}\napply: ~/out/model.zarr\noutput: {scores: ~/s.npy}\n"
     )
     succeeded("run", "~/apply.yaml", "-q")
     assert new_in(home) == ["apply.yaml", "c.zarr", "i.npy", "out", "run.yaml", "s.npy"]
@@ -142,8 +143,8 @@ def test_run_files_expand_the_home_folder(here, home, undrawn):
 def test_python_expands_the_home_folder(here, home, undrawn):
     x = streampca.open_collection("~/images.npy", labels="~/labels.npy")
     how = {"n_components": 2, "method": "covariance", "scratch": "~", "checkpoint": "~/kept"}
-    model = streampca.fit("~/images.npy", output="~/fitted.zarr", sample_weight="~/labels.npy", **how)
-    streampca.StreamingPCA(2, checkpoint="~/kept").fit("~/images.npy")
+    model = by_options.fit("~/images.npy", output="~/fitted.zarr", sample_weight="~/labels.npy", **how)
+    streampca.PCA(2, run=streampca.Run(checkpoint="~/kept")).fit("~/images.npy")
     model.save("~/saved.zarr")
     loaded = streampca.load_model("~/saved.zarr", statistic=True)
     loaded.write_scores(x, "~/s.npy", checkpoint="~/kept")
@@ -151,7 +152,7 @@ def test_python_expands_the_home_folder(here, home, undrawn):
     copy_collection(x, "~/c.zarr")
     export_components("~/saved.zarr", "~/e.npy")
     write_report("~/saved.zarr", "~/r.html", pictures="~/p")
-    merge(["~/saved.zarr"], "~/merged.zarr")
+    merge(["~/saved.zarr"], output="~/merged.zarr")
     streampca.plot.save(streampca.plot.scree(model), "~/scree.png")
     make_digits("~/digits.zarr", n=5)
     made = ["c.zarr", "digits-labels.npy", "digits.zarr", "e.npy", "fitted.zarr", "i.npy", "merged.zarr", "p", "r.html"]

@@ -10,6 +10,7 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
+import by_options
 import numpy as np
 import pytest
 import yaml
@@ -32,7 +33,6 @@ from streampca.planning.choose_method import METHODS
 from streampca.planning.dual import dual_plan
 from streampca.planning.randomized import along_features_plan
 from streampca.planning.rates import Rates
-from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.units import GIB, MIB, budget_size, format_seconds, parse_bytes
@@ -56,14 +56,14 @@ DECISIONS, WORDS = yaml.safe_load_all((Path(__file__).parent / "data" / "plans.y
 
 @pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), DECISIONS)
 def test_decisions_on_named_problems(name, wanted, memory, options, decided):
-    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
+    plan = make_plan(PROBLEMS[name], by_options.request(wanted, memory=parse_bytes(memory), **options))
     assert in_short(plan) == decided
     assert plan.memory_estimate.total <= plan.memory
 
 
 @pytest.mark.parametrize(("name", "wanted", "memory", "options", "lines"), WORDS)
 def test_a_plan_in_words(name, wanted, memory, options, lines):
-    text = str(make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options)))
+    text = str(make_plan(PROBLEMS[name], by_options.request(wanted, memory=parse_bytes(memory), **options)))
     assert max(map(len, text.splitlines())) <= 80
     for line in lines:
         assert unwrapped(line) in unwrapped(text)
@@ -74,12 +74,12 @@ def test_a_plan_in_words(name, wanted, memory, options, lines):
     [("auto", "digits"), ("auto", "faces in files"), ("auto", "pictures"), ("randomized", "1 GB, in files")],
 )
 def test_plans_are_plain_data_and_the_same_again(method, name):
-    request = Request(2, method, 32 * GIB, output=True)
+    request = by_options.request(2, method, 32 * GIB, output=True)
     plan = make_plan(PROBLEMS[name], request)
     again = make_plan(replace(PROBLEMS[name]), request)
     assert plan == again == replace(plan, rates=Rates(single=1.0), others=())
     assert hash(plan) == hash(again)
-    assert plan != make_plan(PROBLEMS[name], replace(request, n_components=1))
+    assert plan != make_plan(PROBLEMS[name], request.asking(n_components=1))
     data = json.loads(json.dumps(plan.to_json()))
     assert data == plan.to_json()
     assert set(DECISIVE) <= data.keys()
@@ -115,7 +115,7 @@ def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
     wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
     how = {"output": output, "workers": workers, "max_passes": most, "tol": tol}
     how["missing"] = "em" if method == "em" else "error"
-    request = Request(wanted, method, memory * MIB, **how)
+    request = by_options.request(wanted, method, memory * MIB, **how)
     try:
         plan = make_plan(layout, request)
     except BudgetError as error:
@@ -191,7 +191,7 @@ def test_more_memory_makes_the_fastest_plan_no_slower(way, layout, memory, more,
     assume(wanted != 0.9 or way == "along features")  # of the others more memory makes room for more components first
     planned, gains = PLANNERS[way]
     wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
-    request = Request(wanted, scratch="/fast", output=output)
+    request = by_options.request(wanted, scratch="/fast", output=output)
     with pytest.MonkeyPatch.context() as patch:
         for where in gains if exactly else ():
             patch.setattr(*where, 1.0)
@@ -226,7 +226,7 @@ REFUSED = [
 def test_a_refusal_names_the_least_budget(method, name, wanted):
     """That much is accepted, and one MiB less is not; nor is less with an output than the message says."""
     for output in (False, True) if method == "dual" else (False,):
-        request = Request(wanted, method, MIB, output=output)
+        request = by_options.request(wanted, method, MIB, output=output)
         says = rf"^method '{method}' needs .* and memory allows 1.0 MiB \(as asked\); the largest share is the .*"
         with pytest.raises(BudgetError, match=says) as caught:
             make_plan(PROBLEMS[name], request)
@@ -242,17 +242,17 @@ def test_a_refusal_names_the_least_budget(method, name, wanted):
 
 
 def test_chunks_decoded_again_are_counted_and_said():
-    plan = make_plan(PROBLEMS["large chunks"], Request(20, memory=256 * MIB))
+    plan = make_plan(PROBLEMS["large chunks"], by_options.request(20, memory=256 * MIB))
     touched = sum(-(-block.stop // 50_000) - block.start // 50_000 for block in blocks_of(Span(0, 200_000), 16_384))
     assert plan.bytes_read == touched * 50_000 * 2048
     assert "every storage chunk is decoded about 4 times" in unwrapped(str(plan))
-    whole = make_plan(PROBLEMS["large chunks"], Request(20, memory=2 * GIB))
+    whole = make_plan(PROBLEMS["large chunks"], by_options.request(20, memory=2 * GIB))
     assert whole.block_rows % 50_000 == 0
     assert whole.bytes_read == 200_000 * 2048
 
 
 def test_a_chunk_that_is_kept_is_decoded_once_whatever_the_block():
-    plan = make_plan(replace(PROBLEMS["large chunks"], keeps=True), Request(20, memory=256 * MIB))
+    plan = make_plan(replace(PROBLEMS["large chunks"], keeps=True), by_options.request(20, memory=256 * MIB))
     assert plan.block_rows < 50_000
     assert plan.bytes_read == 200_000 * 2048
     assert "decoded about" not in str(plan)
@@ -269,7 +269,7 @@ def test_pieces_of_a_transform_share_few_chunks_that_are_kept(chunk, pieces):
 def test_a_plan_says_what_a_little_more_memory_would_do():
     """One chunk of all samples, decoded for every block of a few: with memory for it, ten times faster and more."""
     layout = problem(3000, (64, 64), "f4", chunk_samples=3000, encoded=True, decode_bytes=145 * MIB)
-    request = Request(20, memory=154 * MIB, output=True)
+    request = by_options.request(20, memory=154 * MIB, output=True)
     plan = make_plan(layout, request)
     more, seconds = re.search(r"time +about .+ \(with --memory (\w+): (.+?)\)", unwrapped(str(plan))).groups()
     better = make_plan(layout, replace(request, memory=parse_bytes(more)))
@@ -286,22 +286,24 @@ def test_precision_follows_the_dtype():
         "b1": "single", "u1": "single", "i2": "single", "f2": "single", "f4": "single", "i4": "double", "f8": "double"
     }.items():  # fmt: skip
         layout = problem(10**7, (20,), dtype)
-        assert make_plan(layout, Request(2, memory=GIB)).precision == expected
-        assert make_plan(problem(1000, (20,), dtype), Request(2, memory=GIB)).precision == "double"  # costs nothing
-        assert make_plan(layout, Request(2, memory=GIB, precision="double")).precision == "double"
-        assert make_plan(layout, Request(2, memory=GIB, precision="single")).precision == "single"
+        assert make_plan(layout, by_options.request(2, memory=GIB)).precision == expected
+        assert (
+            make_plan(problem(1000, (20,), dtype), by_options.request(2, memory=GIB)).precision == "double"
+        )  # costs nothing
+        assert make_plan(layout, by_options.request(2, memory=GIB, precision="double")).precision == "double"
+        assert make_plan(layout, by_options.request(2, memory=GIB, precision="single")).precision == "single"
 
 
 def test_solver_follows_p_and_k():
     wide = problem(10**6, (DENSE_FEATURES + 1,))
-    assert make_plan(wide, Request(50, memory=4 * GIB)).solver == "lanczos"
-    assert make_plan(wide, Request(1000, memory=4 * GIB)).solver == "dense"
-    assert make_plan(wide, Request(None, memory=4 * GIB)).solver == "dense"
-    assert make_plan(problem(10**6, (DENSE_FEATURES,)), Request(50, memory=4 * GIB)).solver == "dense"
+    assert make_plan(wide, by_options.request(50, memory=4 * GIB)).solver == "lanczos"
+    assert make_plan(wide, by_options.request(1000, memory=4 * GIB)).solver == "dense"
+    assert make_plan(wide, by_options.request(None, memory=4 * GIB)).solver == "dense"
+    assert make_plan(problem(10**6, (DENSE_FEATURES,)), by_options.request(50, memory=4 * GIB)).solver == "dense"
 
 
 def test_default_budget_is_said():
-    plan = make_plan(PROBLEMS["digits"], Request(10))
+    plan = make_plan(PROBLEMS["digits"], by_options.request(10))
     assert plan.memory > 0
     assert re.match("half of (physical memory|the control group's limit|SLURM's allotment)", plan.budget_source)
 
@@ -355,41 +357,38 @@ def test_applying_keeps_to_its_budget(memory, out_bytes):
         ({"n_components": "50"}, "n_components='50' is neither"),
         ({"n_components": 1.0}, "n_components=1.0 is ambiguous; write 1 for one component or None for all"),
         ({"method": "covarance"}, "method 'covarance' is not one of .* Did you mean 'covariance'"),
-        ({"precision": "half"}, "precision 'half' is not one of auto, single, double"),
-        ({"seed": -1}, "seed -1 is not a whole number of at least 0"),
-        ({"seed": None}, "seed None is not a whole number of at least 0; use for example 0"),
-        ({"seed": 1.5}, "seed 1.5 is not"),
+        ({"precision": "half"}, "precision = 'half': give 'auto', 'single' or 'double'"),
+        ({"random_state": -1}, "random_state = -1: give a whole number of at least 0"),
+        ({"random_state": 1.5}, "random_state = 1.5: give a whole number"),
         ({"n_components": [1]}, r"n_components=\[1\] is neither"),
         ({"n_components": np.ones(2)}, r"n_components=array.* is neither"),
-        ({"workers": 0}, "workers 0 is not a whole number of at least 1"),
-        ({"workers": "2"}, "workers '2' is not a whole number of at least 1"),
         *(
-            ({"tol": tol}, rf"^tol {re.escape(repr(tol))} is not a number between 0 and 1; use for example 1e-4")
+            ({"tol": tol}, rf"^tol = {re.escape(repr(tol))}: give a number above 0 and below 1 \(residual")
             for tol in (0, 1, -1e-4, 2, float("nan"), float("inf"), True, None, "1e-4", 1j, [0.1])
         ),
         *(
-            ({"max_passes": most}, rf"^max_passes {re.escape(repr(most))} is not a whole number of at least 1; use")
+            ({"max_passes": most}, rf"^max_passes = {re.escape(repr(most))}: give a whole number of at least 1 or None")
             for most in (0, -1, 2.5, float("nan"), True, "4", [4])
         ),
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message):
     with pytest.raises(RequestError, match=message):
-        Request(**options)
+        by_options.request(**options)
 
 
 def test_numpy_numbers_are_numbers():
-    assert Request(np.int64(5)) == Request(5)
-    assert Request(np.float64(0.5)).n_components == 0.5
-    assert Request(np.float32(0.9)).n_components == pytest.approx(0.9)
+    assert by_options.request(np.int64(5)) == by_options.request(5)
+    assert by_options.request(np.float64(0.5)).n_components == 0.5
+    assert by_options.request(np.float32(0.9)).n_components == pytest.approx(0.9)
 
 
 def test_more_components_than_there_are():
     with pytest.raises(RequestError, match=r"n_components=4 exceeds 3, .* 20 samples of 3 features"):
-        make_plan(PROBLEMS["tiny"], Request(4))
+        make_plan(PROBLEMS["tiny"], by_options.request(4))
     with pytest.raises(RequestError, match=r"n_components=400 exceeds 399"):
-        make_plan(PROBLEMS["faces"], Request(400))
-    assert make_plan(PROBLEMS["tiny"], Request(3, memory=GIB)).room == 3
+        make_plan(PROBLEMS["faces"], by_options.request(400))
+    assert make_plan(PROBLEMS["tiny"], by_options.request(3, memory=GIB)).room == 3
 
 
 # -- planning for data that are not here
@@ -400,12 +399,12 @@ def test_declared_shapes_plan_as_the_data_would(tmp_path):
     x = np.zeros((500, 9, 8), np.uint16)
     np.save(tmp_path / "x.npy", x)
     options = {"n_components": 5, "memory": "64MiB"}
-    real = replace(streampca.plan(tmp_path / "x.npy", **options), ahead=0)
+    real = replace(by_options.plan(tmp_path / "x.npy", **options), ahead=0)
     for shape in ("500x9x8", "500 x 9 x 8", (500, 9, 8)):
-        declared = streampca.plan(shape=shape, dtype="uint16", **options)
+        declared = by_options.plan(shape=shape, dtype="uint16", **options)
         assert in_short(declared) == in_short(real)
         assert declared.memory_estimate.total <= real.memory_estimate.total  # less only by what the reader decodes with
-    assert in_short(streampca.plan(x, **options)) == in_short(real)
+    assert in_short(by_options.plan(x, **options)) == in_short(real)
 
 
 @pytest.mark.parametrize("shape", ["500", "500x", "0x9", "500x-9", "ax9", (500,), (500, 0), (500, -9)])
@@ -448,7 +447,7 @@ def test_where_no_dense_solve_fits_lanczos_keeps_what_it_settled():
     x = np.random.default_rng(0).standard_normal((4000, 300))
     x[:, :4] *= 20
     collection = Prepared(streampca.open_collection(x), streampca.Preparation())
-    planned = make_plan(problem_of(collection), Request(40, memory=64 * MIB))
+    planned = make_plan(problem_of(collection), by_options.request(40, memory=64 * MIB))
     events = []
     run = replace(planned, solver="lanczos", dense_room=0)
     found = fit_covariance(Job(collection, run, LocalExecutor(), listener=events.append))
@@ -466,7 +465,7 @@ def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
     """Components beyond Lanczos's room are not cut off when the dense solver has room for them."""
     x = np.random.default_rng(0).standard_normal((500, 80)) * np.linspace(10, 1, 80)
     collection = Prepared(streampca.open_collection(x), streampca.Preparation())
-    planned = make_plan(problem_of(collection), Request(0.5, memory=64 * MIB))
+    planned = make_plan(problem_of(collection), by_options.request(0.5, memory=64 * MIB))
     few = replace(planned, solver="lanczos", room=2, dense_room=80)
     found = fit_covariance(Job(collection, few, LocalExecutor()))
     assert found.explained_variance.sum() >= 0.5 * found.total_variance

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from itertools import pairwise, product
 from types import SimpleNamespace
 
+import by_options
 import numpy as np
 import pytest
 import zarr
@@ -24,14 +25,13 @@ from streampca.planning.by_features import SCHEDULES, WORTH_CHANGING
 from streampca.planning.decoding import read_boxes
 from streampca.planning.dual import dual_plan
 from streampca.planning.rates import RATES, Rates
-from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.units import GIB, MIB, format_seconds
 
 
 def test_sweeps_that_decode_again_say_so():
-    plan = dual_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB), "sweep")
+    plan = dual_plan(PROBLEMS["1 GB, in files"], by_options.request(50, memory=512 * MIB), "sweep")
     assert "every storage chunk is decoded about 3 times in each pass" in unwrapped(str(plan))
 
 
@@ -89,7 +89,7 @@ def test_bytes_read_are_those_of_the_boxes_read(n, shape, chunk, memory, schedul
     cut = {"chunk_samples": min(chunk[0], n), "chunk_features": chunk[1] or p}
     keeps &= cut["chunk_features"] >= 1000  # of large chunks only
     layout = problem(n, shape, "f4", encoded=encoded, keeps=keeps, **cut)
-    plan = dual_plan(layout, Request(5, memory=memory * MIB, scratch="/fast"), schedule)
+    plan = dual_plan(layout, by_options.request(5, memory=memory * MIB, scratch="/fast"), schedule)
     if plan is None:
         return
     again = (p - 1) // plan.block_features * plan.block_features
@@ -114,7 +114,9 @@ def test_prepared_samples_are_read_whole():
 @pytest.mark.parametrize("name", ["satellite tiles", "climate, a map a chunk"])
 def test_room_for_a_dense_solve_is_not_bought_with_time(name):
     """It is taken where there is memory for it; but the ranges for which little is left then are read many times."""
-    plans = [dual_plan(PROBLEMS[name], Request(50, "dual", size * GIB), "sweep") for size in range(5, 200, 8)]
+    plans = [
+        dual_plan(PROBLEMS[name], by_options.request(50, "dual", size * GIB), "sweep") for size in range(5, 200, 8)
+    ]
     plans = [plan for plan in plans if plan is not None]
     assert not plans[0].dense_room
     assert plans[-1].dense_room == 50
@@ -125,7 +127,7 @@ def test_room_for_a_dense_solve_is_not_bought_with_time(name):
 @pytest.mark.parametrize("method", ["auto", "dual"])
 def test_an_output_is_a_remedy_that_works(method):
     """Where components alone do not fit, this very memory does with an output."""
-    layout, request = PROBLEMS["1 GB, one file"], Request(300, method, 256 * MIB)
+    layout, request = PROBLEMS["1 GB, one file"], by_options.request(300, method, 256 * MIB)
     enough = r"; or give an output \(-o, output=...\) to write components to: this memory is then enough\."
     with pytest.raises(BudgetError, match=enough):
         make_plan(layout, request)
@@ -137,17 +139,17 @@ def test_an_output_is_a_remedy_that_works(method):
 def test_smaller_samples_are_a_remedy_that_works():
     layout = PROBLEMS["microscope frames, floats"]
     with pytest.raises(BudgetError, match=r"or make the samples smaller \(resize, bin, crop or mask\)"):
-        make_plan(layout, Request(50, memory=256 * MIB))
-    assert make_plan(in_files(1000, (256, 256), "f4"), Request(50, memory=256 * MIB)).method == "dual"
+        make_plan(layout, by_options.request(50, memory=256 * MIB))
+    assert make_plan(in_files(1000, (256, 256), "f4"), by_options.request(50, memory=256 * MIB)).method == "dual"
 
 
 def test_making_rounding_good_is_in_the_memory_estimate():
     """Many components: products with one another are several matrices of k x k, when the data are gone."""
-    plan = make_plan(in_one_file(6000, (80, 80), "f4"), Request(3000, "dual", 4 * GIB))
+    plan = make_plan(in_one_file(6000, (80, 80), "f4"), by_options.request(3000, "dual", 4 * GIB))
     items = next(dict(phase.items) for phase in plan.memory_estimate.phases if phase.name == "polish")
     assert items["products of components, 3000 x 3000 float64"] == 6 * 8 * 3000**2
     assert items["3000 components"] == 3000 * 6400 * 8
-    written = make_plan(PROBLEMS["1 GB, one file"], Request(300, "dual", 256 * MIB, output=True))
+    written = make_plan(PROBLEMS["1 GB, one file"], by_options.request(300, "dual", 256 * MIB, output=True))
     assert "polish" not in [phase.name for phase in written.memory_estimate.phases]
 
 
@@ -157,28 +159,30 @@ def test_making_rounding_good_is_in_the_memory_estimate():
 def test_methods_are_chosen_by_what_they_take():
     """Few samples: dual; many: covariance; where p is a little more than n, whichever reads and multiplies less."""
     memory = 4 * GIB
-    assert make_plan(in_one_file(400, (100, 100)), Request(20, memory=memory)).method == "dual"
-    assert make_plan(in_one_file(40_000, (100, 100)), Request(20, memory=memory)).method == "covariance"
-    assert make_plan(in_one_file(40_000, (100, 100)), Request(20, "dual", 64 * GIB)).method == "dual"
+    assert make_plan(in_one_file(400, (100, 100)), by_options.request(20, memory=memory)).method == "dual"
+    assert make_plan(in_one_file(40_000, (100, 100)), by_options.request(20, memory=memory)).method == "covariance"
+    assert make_plan(in_one_file(40_000, (100, 100)), by_options.request(20, "dual", 64 * GIB)).method == "dual"
 
 
 def test_a_method_that_was_asked_for_is_taken():
     for method in ("covariance", "dual", "randomized"):
-        plan = make_plan(in_one_file(400, (50, 50)), Request(20, method, GIB))
+        plan = make_plan(in_one_file(400, (50, 50)), by_options.request(20, method, GIB))
         assert plan.method == method
         assert all(name.startswith("dual") == (method == "dual") for name, _ in plan.rejected)
 
 
 def test_evidence_needs_a_spectrum():
     with pytest.raises(RequestError, match="needs the whole spectrum, which method 'randomized' does not find"):
-        make_plan(PROBLEMS["digits"], Request("mle", "randomized"))
-    assert make_plan(PROBLEMS["digits"], Request("mle", memory=GIB)).method == "covariance"
+        make_plan(PROBLEMS["digits"], by_options.request("mle", "randomized"))
+    assert make_plan(PROBLEMS["digits"], by_options.request("mle", memory=GIB)).method == "covariance"
 
 
 def test_components_of_an_open_number_get_what_room_there_is():
-    few, many = (make_plan(PROBLEMS["1 GB, one file"], Request(0.9, memory=size * MIB)) for size in (512, 4096))
+    few, many = (
+        make_plan(PROBLEMS["1 GB, one file"], by_options.request(0.9, memory=size * MIB)) for size in (512, 4096)
+    )
     assert few.room < many.room <= 999
-    assert make_plan(PROBLEMS["1 GB, one file"], Request(0.9, memory=512 * MIB, output=True)).room == 999
+    assert make_plan(PROBLEMS["1 GB, one file"], by_options.request(0.9, memory=512 * MIB, output=True)).room == 999
 
 
 # -- from real storage
@@ -204,7 +208,7 @@ def test_problems_know_how_storage_is_cut(opened):
 
 def test_calibration_changes_the_time_and_nothing_else(opened):
     opened = Prepared(opened, streampca.Preparation())
-    plan = make_plan(problem_of(opened), Request(5, memory=256 * MIB))
+    plan = make_plan(problem_of(opened), by_options.request(5, memory=256 * MIB))
     began = time.process_time()
     found = calibrated(plan, opened)
     assert time.process_time() - began < 5  # a fraction of a second on an idle machine
@@ -216,7 +220,7 @@ def test_calibration_changes_the_time_and_nothing_else(opened):
 
 def test_what_is_rejected_is_priced_by_the_rates_of_what_is_chosen(monkeypatch):
     """At a hundredth of all rates everything takes a hundred times as long."""
-    plan = make_plan(PROBLEMS["faces in files"], Request(5, memory=GIB, scratch="/fast"))
+    plan = make_plan(PROBLEMS["faces in files"], by_options.request(5, memory=GIB, scratch="/fast"))
     rates = Rates(**{each.name: getattr(RATES, each.name) / 100 for each in fields(RATES)})
     monkeypatch.setattr(calibration, "_of_machine", lambda cores: rates)
     monkeypatch.setattr(calibration, "_of_source", lambda plan, collection, rates: rates)
@@ -243,7 +247,7 @@ def test_a_slow_source_is_predicted_to_be_slow(monkeypatch):
             return np.ones((rows.stop - rows.start, 256), "f4")
 
     opened = Prepared(Slow(), streampca.Preparation())
-    plan = make_plan(problem_of(opened), Request(5, "covariance", 256 * MIB))
+    plan = make_plan(problem_of(opened), by_options.request(5, "covariance", 256 * MIB))
     assert plan.seconds < 0.3
     monkeypatch.setattr(calibration, "_of_machine", lambda cores: RATES)
     monkeypatch.setattr(calibration, "time", SimpleNamespace(perf_counter=lambda: now))

@@ -32,7 +32,7 @@ SECONDS = 5.0
 COMMANDS = {
     "fit": ("fit x.npy -k 2 -q -o OUT", "out.zarr"),
     "update": ("fit y.npy --update m.zarr -q -o OUT", "out.zarr"),
-    "embed": ("embed x.npy --n-neighbors 5 -q -o OUT", "out.zarr"),
+    "embed": ("fit x.npy --kind isomap --n-neighbors 5 -q -o OUT", "out.zarr"),
     "merge": ("merge m.zarr n.zarr -q -o OUT", "out.zarr"),
     "transform": ("transform m.zarr x.npy -q -o OUT", "out.zarr"),
     "transform, npy": ("transform m.zarr x.npy -q -o OUT", "out.npy"),
@@ -74,7 +74,7 @@ def made(tmp_path_factory):
         streampca.fit(some, n_components=2).save(folder / f"{name}.zarr")
     np.save(folder / "s.npy", np.random.default_rng(0).normal(size=(200, 3)))
     (folder / "run.yaml").write_text(
-        "collection: {source: x.npy}\nfit: {n_components: 2}\noutput: {directory: out, transform: true}\n"
+        "collection: {source: x.npy}\nmodel: {n_components: 2}\noutput: {directory: out, transform: true}\n"
     )
     return folder
 

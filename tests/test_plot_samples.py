@@ -139,13 +139,13 @@ def test_samples_nearest_to_quantiles_are_arranged_as_their_scores(model, x):
 
 
 def test_kernel_pca_shows_images_at_quantiles(x):
-    model = streampca.fit(x, n_components=2, kind="kernel-pca", kernel="rbf")
+    model = streampca.fit(x, streampca.KernelPCA(2, kernel="rbf", gamma="auto"))
     grid = plot.quantiles(model, model.transform(x), x)
     assert all(ax.images for ax in grid.flat)
 
 
 def test_embeddings_have_no_components_to_draw(x):
-    model = streampca.embed(x, n_neighbors=8)
+    model = streampca.fit(x, streampca.Isomap(n_neighbors=8))
     scores = model.transform(x)
     for draw in (
         lambda: plot.reconstructions(model, x),

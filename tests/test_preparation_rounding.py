@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import by_options
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
-from streampca import Preparation, StreamingPCA, load_model, merge, open_collection, update
+from streampca import PCA, Preparation, load_model, merge, open_collection, update
 from streampca.errors import DataError
 from streampca.fitting.preparation_rounding import measured_errors
 from streampca.planning.blocks import Span, blocks_of
@@ -71,7 +72,7 @@ def residuals(model, rows):
 
 
 def fitted(x, steps, **options):
-    return streampca.fit(x, n_components=K, memory="256 MiB", preparation=Preparation(**steps), **options)
+    return by_options.fit(x, n_components=K, memory="256 MiB", preparation=Preparation(**steps), **options)
 
 
 def errors_of_values(model, rows):
@@ -219,12 +220,12 @@ def test_every_door_takes_double(tmp_path):
     x = made("u1", mean=100.0, deviation=9.0)
     steps = Preparation(scale=0.1)
     np.save(tmp_path / "x.npy", x)
-    estimator = StreamingPCA(K, preparation=steps, precision="double").fit(x)
-    batches = StreamingPCA(K, preparation=steps, precision="double").partial_fit(x)
+    estimator = PCA(K, preparation=steps, precision="double").fit(x)
+    batches = PCA(K, preparation=steps, precision="double").partial_fit(x)
     assert estimator.model_.preparation.precision == batches.model_.preparation.precision == "double"
-    streampca.fit(x, n_components=K, preparation=steps, precision="double", output=tmp_path / "m.zarr")
+    streampca.fit(x, streampca.PCA(K, precision="double"), preparation=steps, output=tmp_path / "m.zarr")
     assert update(tmp_path / "m.zarr", x[::-1]).preparation.precision == "double"
-    assert streampca.plan(x, preparation=steps, precision="double").problem.itemsize == 8
+    assert streampca.plan(x, streampca.PCA(precision="double"), preparation=steps).problem.itemsize == 8
     assert streampca.plan(x, preparation=steps).problem.itemsize == 4
 
 
@@ -272,11 +273,11 @@ def test_bounds_of_batches_parts_and_updates_hold_it(tmp_path):
     own = {"n_components": K, "method": "covariance", "precision": "auto", "preparation": preparation}
     parts = [tmp_path / f"{number}.zarr" for number in (1, 2)]
     for number, part in enumerate(parts, start=1):
-        streampca.fit(x, **own, part=(number, 2), output=part)
-    batches = StreamingPCA(K, preparation=preparation)
+        by_options.fit(x, **own, part=(number, 2), output=part)
+    batches = PCA(K, preparation=preparation)
     for batch in (x[:1], x[1:2], x[2:90], x[90:]):
         batches.partial_fit(batch)
-    streampca.fit(x[:100], **own, output=tmp_path / "m.zarr")
+    by_options.fit(x[:100], **own, output=tmp_path / "m.zarr")
     models = [merge(parts, n_components=K), batches.model_, update(tmp_path / "m.zarr", x[100:])]
     for model in models:
         assert np.all(residuals(model, rows) <= model.error_bound)
@@ -289,7 +290,7 @@ def test_samples_that_do_not_count_or_are_refused_are_not_measured():
     model = fitted(x, {"scale": 0.1}, sample_weight=weights)
     assert np.isfinite(model.error_bound).all()
     assert np.all(residuals(model, exactly(x[1::2], {"scale": 0.1})) <= model.error_bound)
-    batches = StreamingPCA(K, preparation=Preparation(scale=0.1)).partial_fit(x[1::2])
+    batches = PCA(K, preparation=Preparation(scale=0.1)).partial_fit(x[1::2])
     with pytest.raises(DataError, match="NaN"):
         batches.partial_fit(x)
 
@@ -310,7 +311,8 @@ def test_components_on_disk_have_the_same_bounds(tmp_path, monkeypatch, mask):
     x = made("u2", (9, 8), **FLAT, n=30)
     steps = {"scale": 0.1} if mask is None else {"scale": 0.1, "mask": mask}
     own = {"method": "dual", "precision": "double"}
-    plan = streampca.plan(x, n_components=K, preparation=Preparation(**steps), output=tmp_path / "m.zarr", **own)
+    kind = streampca.PCA(K, **own)
+    plan = streampca.plan(x, kind, preparation=Preparation(**steps), output=tmp_path / "m.zarr")
     assert plan.stored
     written, held = fitted(x, steps, output=tmp_path / "m.zarr", **own), fitted(x, steps, **own)
     np.testing.assert_allclose(written.error_bound, held.error_bound, rtol=0.05)

@@ -550,7 +550,9 @@ MODELS = {
 def fitted(request):
     x = same_size("u1", (60, 12, 10, 3))
     x = np.random.default_rng(5).permuted(x, axis=0)
-    model = streampca.fit(x, n_components=None, memory="256MiB", precision="double", preparation=MODELS[request.param])
+    model = streampca.fit(
+        x, streampca.PCA(None, precision="double"), memory="256MiB", preparation=MODELS[request.param]
+    )
     return model, x, MODELS[request.param]
 
 
@@ -691,7 +693,8 @@ def test_a_run_over_images_of_several_sizes_has_its_pictures(tmp_path, undrawn):
             {
                 "collection": {"source": str(folder)},
                 "prepare": {"resize": [8, 9], "grey": True, "scale": 0.5, "normalize": "ratio"},
-                "fit": {"n_components": 1, "memory": "64MiB"},
+                "model": {"n_components": 1},
+                "run": {"memory": "64MiB"},
                 "output": {"directory": str(tmp_path / "out"), "transform": True, "report": True},
             }
         )

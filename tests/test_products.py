@@ -83,7 +83,7 @@ def test_small_products_with_a_block_have_one_thread(monkeypatch, fewest, thread
     with threadpool_limits(2, user_api="blas"), machine.limit_cores(1):
         if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
             pytest.skip("BLAS has one thread here, whatever it is told")
-        streampca.fit(np.random.default_rng(0).random((60, 40)), n_components=2, method="randomized")
+        streampca.fit(np.random.default_rng(0).random((60, 40)), streampca.PCA(2, method="randomized"))
     assert seen
     assert set(seen) == {threads}
 

@@ -46,7 +46,7 @@ TAKEN_APART = {
     "tight": {"cli"},  # runs commands in a process that it watches
     "unfolding": {"manifold"},
     "watched": {"cli", "execution", "planning"},
-    "wide": {"execution", "fitting", "planning", "preprocessing", "units"},
+    "wide": {"execution", "fitting", "kinds", "planning", "preprocessing", "units"},
 }
 
 

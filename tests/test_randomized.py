@@ -272,7 +272,7 @@ def test_no_sample_of_the_start_needs_to_count():
 
 def test_seeds_agree_within_bounds():
     x = problem("1/f images", 1e4)
-    one, other, again = (quiet(x, 6, seed=seed) for seed in (0, 1, 1))
+    one, other, again = (quiet(x, 6, random_state=seed) for seed in (0, 1, 1))
     assert not np.array_equal(one.components, other.components)
     apart = np.abs(one.explained_variance - other.explained_variance)
     assert np.all(apart <= (one.error_bound + other.error_bound) * one.explained_variance)
@@ -440,7 +440,7 @@ def test_more_passes_are_more_exact():
 def test_rules(way, rule, exact):
     x = way.problem("spiked noise", 0.0)
     model, _ = way.fit(x, rule)
-    assert model.n_components == streampca.fit(x, n_components=rule, method=exact).n_components
+    assert model.n_components == streampca.fit(x, streampca.PCA(rule, method=exact)).n_components
     way.check(model, x)
 
 

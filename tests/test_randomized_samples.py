@@ -22,7 +22,7 @@ P = SIDES[0] * SIDES[1]
 def carried_out(x, k, sizes, **more):
     """A fit by a plan of sizes that no budget makes the planner take, and what happened."""
     collection, plan = SAMPLES.planned(x, k)
-    return judged.carried_out(collection, replace(plan, request=replace(plan.request, **more), **sizes))
+    return judged.carried_out(collection, replace(plan, request=plan.request.asking(**more), **sizes))
 
 
 def test_a_flat_spectrum_is_settled_in_the_end():

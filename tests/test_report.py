@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+import by_options
 import h5py
 import numpy as np
 import pytest
@@ -463,7 +464,7 @@ def test_pages_on_which_nothing_moves_say_so(undrawn, here, how):
     """Sums of a mean and components are no images of kernel PCA, and rows of numbers are none at all."""
     images = blobs(60) if how else blobs(60).reshape(60, -1)
     np.save("x.npy", images)
-    page = reported(streampca.fit("x.npy", n_components=3, **how))
+    page = reported(by_options.fit("x.npy", n_components=3, **how))
     assert "This page has no sliders" in page.text
     assert "sliders" not in {widget.get("id") for widget in page.all("div")}
 
@@ -550,7 +551,7 @@ def sources(here):
 def test_samples_are_not_overwritten(undrawn, sources, source, page, pictures, named):
     """Neither by the page nor by pictures, which would be taken for samples the next time."""
     options = {"key": "x"} if source == "x.h5" else {}
-    model = streampca.fit(source, n_components=2, **options)
+    model = by_options.fit(source, n_components=2, **options)
     there = sorted(os.listdir()), sorted(os.listdir("scans"))
     if named:
         options["collection"] = source

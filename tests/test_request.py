@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
+import by_options
 import numpy as np
 import pytest
-from shell import pictures, refused, succeeded, typed
+from shell import pictures, succeeded
 
 import streampca
-from streampca import Request, StreamingPCA
+from streampca import PCA
 from streampca.events import PassFinished, Warned
-from streampca.planning.request import STOPPING
+from streampca.planning.request import Request
 
 STOPS = {"tol": 1e-6, "max_passes": 4}
-RUN = "collection: {source: images.npy}\nfit: {n_components: 2}\noutput: {directory: out}\n"
+RUN = "collection: {source: images.npy}\nmodel: {n_components: 2}\noutput: {directory: out}\n"
 
 
 def requested(model):
@@ -38,15 +38,18 @@ def source(tmp_path, monkeypatch):
 @pytest.mark.parametrize("tol", [np.float64(0.25), np.float32(0.25), Fraction(1, 4)])
 def test_other_numbers_are_numbers(tol):
     """They become plain numbers, which JSON holds."""
-    request = Request(tol=tol, max_passes=np.int64(3))
+    request = by_options.request(tol=tol, max_passes=np.int64(3))
     assert (type(request.tol), type(request.max_passes)) == (float, int)
-    assert len({request, Request(tol=0.25, max_passes=3), Request(), Request(tol=0.25)}) == 3
+    assert (
+        len({request, by_options.request(tol=0.25, max_passes=3), by_options.request(), by_options.request(tol=0.25)})
+        == 3
+    )
 
 
 @pytest.mark.parametrize("tol", [1e-4, 1e-300, np.nextafter(1, 0), 1 / 3])
 def test_a_request_comes_back_from_json(tol):
-    request = Request(5, tol=tol, max_passes=2)
-    assert Request(**json.loads(json.dumps(asdict(request)))) == request
+    request = by_options.request(5, tol=tol, max_passes=2)
+    assert Request.from_given(json.loads(json.dumps(request.given))) == request
 
 
 # -- wherever a fit is asked for
@@ -58,14 +61,14 @@ def test_every_way_to_ask_keeps_them(source):
     Path("run.yaml").write_text(RUN.replace("n_components: 2", "n_components: 2, tol: 1e-6, max_passes: 4"))
     succeeded("run", "run.yaml", "-q")
     models = {
-        "fit": streampca.fit(source, n_components=2, **STOPS),
-        "estimator": StreamingPCA(2, **STOPS).fit(source).model_,
+        "fit": by_options.fit(source, n_components=2, **STOPS),
+        "estimator": PCA(2, **STOPS).fit(source).model_,
         "command": streampca.load_model("m.zarr"),
         "run file": streampca.load_model("out/model.zarr"),
     }
     for way, model in models.items():
         assert requested(model).items() >= STOPS.items(), way
-    assert streampca.plan(source, n_components=2, **STOPS).request == Request(2, **STOPS)
+    assert by_options.plan(source, n_components=2, **STOPS).request == by_options.request(2, **STOPS)
     planned = json.loads(succeeded("plan", source, *options, "--json"))
     assert planned["request"].items() >= STOPS.items()
 
@@ -73,7 +76,7 @@ def test_every_way_to_ask_keeps_them(source):
 @pytest.mark.parametrize("method", ["covariance", "dual"])
 def test_exact_methods_take_no_notice(method):
     x, loose = pictures(30, 9, 9), {"tol": 0.5, "max_passes": 1}
-    one, other = (streampca.fit(x, n_components=4, method=method, **stops) for stops in ({}, loose))
+    one, other = (by_options.fit(x, n_components=4, method=method, **stops) for stops in ({}, loose))
     np.testing.assert_array_equal(one.components, other.components)
     np.testing.assert_array_equal(one.error_bound, other.error_bound)
 
@@ -89,7 +92,7 @@ def rows(n=300, p=120):
 
 def passes_of(**stops):
     events = []
-    model = streampca.fit(rows(), n_components=8, method="randomized", listener=events.append, **stops)
+    model = by_options.fit(rows(), n_components=8, method="randomized", listener=events.append, **stops)
     warned = [event.message for event in events if isinstance(event, Warned)]
     return sum(isinstance(event, PassFinished) for event in events), warned, model
 
@@ -117,39 +120,7 @@ def test_no_more_passes_than_allowed_with_a_warning_of_the_bound_reached(most):
 
 
 def test_a_warning_is_logged_where_nobody_listens(caplog):
-    model = StreamingPCA(8, method="randomized", max_passes=1).fit(rows()).model_
+    model = PCA(8, method="randomized", max_passes=1).fit(rows()).model_
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("streampca", "WARNING")
     assert f"after 1 pass: their errors are at most {model.error_bound.max():.1e}" in record.getMessage()
-
-
-# -- models that were written before there were such options
-
-
-def made_earlier(path):
-    """Take what came later out of what a model says was asked."""
-    model = streampca.load_model(path, statistic=True)
-    provenance = json.loads(json.dumps(model.provenance))
-    for name in STOPPING:
-        del provenance["plan"]["request"][name]
-    replace(model, provenance=provenance).save(path, overwrite=True)
-    assert not STOPPING & requested(streampca.load_model(path)).keys()
-
-
-def test_an_earlier_model_in_a_run_directory_is_used_again(source):
-    Path("run.yaml").write_text(RUN)
-    succeeded("run", "run.yaml", "-q")
-    made_earlier("out/model.zarr")
-    assert "used again" in typed("run", "run.yaml").err
-    line = refused("run", "run.yaml", "--set", "fit.tol=1e-6")
-    assert "out/model.zarr was fitted with tol 0.0001 and this run has 1e-06; choose another directory" in line
-
-
-def test_earlier_parts_merge_with_later_ones(source):
-    """Whatever says when another method stops."""
-    for number, stops in ((1, {}), (2, STOPS)):
-        streampca.fit(source, n_components=2, part=(number, 2), output=f"part{number}.zarr", **stops)
-    made_earlier("part1.zarr")
-    merged = streampca.merge(["part1.zarr", "part2.zarr"])
-    whole = streampca.fit(source, n_components=2, method="covariance")
-    np.testing.assert_allclose(merged.explained_variance, whole.explained_variance, rtol=1e-10)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import by_options
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -30,9 +31,9 @@ from streampca.execution import checkpoint
 from streampca.execution.checkpoint import FOLDER, Checkpointing
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.open_fit import Opened, prepare
+from streampca.fitting.open_fit import Opened
+from streampca.fitting.prepare import prepare
 from streampca.models.pca import load_model
-from streampca.planning.request import Request
 from streampca.signals import stopping_on_signals
 from streampca.storage.outputs import SCRATCH
 
@@ -194,7 +195,7 @@ def test_another_fit_is_refused_by_name(begun):
         ({"n_components": 7}, r"n_components 5, and this one has 7; .* remove the folder"),
         ({"tol": 1e-6}, r"tol 0\.0001, and this one has 1e-06; run it with the same options"),
         ({"max_passes": 4}, r"max_passes None, and this one has 4; run it with the same options"),
-        ({"seed": 3}, "seed 0, and this one has 3"),
+        ({"random_state": 3}, "random_state 0, and this one has 3"),
     ):
         with pytest.raises(OutputError, match=message):
             begun.again(**options)
@@ -219,14 +220,14 @@ def test_another_plan_is_refused_by_name(files, tmp_path):
     with pytest.raises(Died):
         run(source_of(files, "samples"), "samples", tmp_path / "m.zarr", tmp_path / "kept", listener=dying(6))
     collection = prepare(streampca.open_collection(source_of(files, "samples")), None)
-    request = Request(5, "randomized", 64 * 2**20, "single", output=True)
+    request = by_options.request(5, "randomized", 64 * 2**20, "single", output=True)
     with pytest.raises(OutputError, match="holds an unfinished run planned with"):
         fit_collection(Opened(collection, request), checkpoint=Checkpointing(str(tmp_path / "kept")))
 
 
 def test_the_stored_plan_goes_on_whatever_memory_is_free(files, tmp_path, monkeypatch):
     collection = prepare(streampca.open_collection(files / "tall.npy"), None)
-    request, how = Request(5, "covariance", None, "single"), Checkpointing(str(tmp_path / "kept"), 0)
+    request, how = by_options.request(5, "covariance", None, "single"), Checkpointing(str(tmp_path / "kept"), 0)
     expected = bits(fit_collection(Opened(collection, request)))
     with pytest.raises(Died):
         fit_collection(Opened(collection, request), checkpoint=how, listener=dying(1))
@@ -247,7 +248,7 @@ def test_overwriting_begins_anew_where_another_fit_was_begun(begun, tmp_path):
 def test_saves_keep_their_interval(files, tmp_path):
     """Not one in a run that is shorter than it."""
     events, collection = [], prepare(streampca.open_collection(files / "tall.npy"), None)
-    request, how = Request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"))
+    request, how = by_options.request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"))
     fit_collection(Opened(collection, request), checkpoint=how, listener=events.append)
     assert not number(Checkpoint, events)
 
@@ -270,8 +271,8 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
     output = tmp_path / "m.zarr"
 
     def command(k, **more):
-        data = {"collection": {"source": str(files / "wide.npy")}, "checkpoint": {"every": 0}}
-        data |= {"fit": {"n_components": k, "memory": "48MiB"}, "output": {"model": str(output), **more}}
+        data = {"collection": {"source": str(files / "wide.npy")}, "output": {"model": str(output)}}
+        data |= {"model": {"n_components": k}, "run": {"memory": "48MiB", "checkpoint_every": 0, **more}}
         return execute(make_run(data, "test"))
 
     monkeypatch.setattr(checkpoint.CheckpointFolder, "clear", lambda saver: None)
@@ -372,7 +373,7 @@ def test_places_that_will_not_do(files, tmp_path):
     for folder in ("m.zarr", "m.zarr/kept"):
         words = {"output": tmp_path / "m.zarr", "checkpoint": tmp_path / folder}
         with pytest.raises(RequestError, match="or lies in it; choose a folder beside it"):
-            streampca.fit(files / "tall.npy", n_components=3, **words)
+            by_options.fit(files / "tall.npy", n_components=3, **words)
 
 
 @settings(max_examples=10)
@@ -432,7 +433,7 @@ def test_a_planted_checkpoint_touches_nothing_outside(files, tmp_path, unbroken,
 def test_another_blas_is_warned_of_and_refused_where_bits_matter(files, tmp_path):
     """Threads of BLAS stand for its kernel, which one process cannot change."""
     collection = prepare(streampca.open_collection(files / "tall.npy"), None)
-    request, how = Request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"), 0)
+    request, how = by_options.request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
         fit_collection(Opened(collection, request), checkpoint=how, listener=dying(1))
     strict, events, die = replace(how, require_same_bits=True), [], dying(1, Resumed)
@@ -456,10 +457,11 @@ def test_another_blas_is_warned_of_and_refused_where_bits_matter(files, tmp_path
 
 def test_the_same_bits_are_required_by_an_option(files, tmp_path):
     words = ["fit", str(files / "tall.npy"), "-k", "5", "--memory", "40MiB", "-o", str(tmp_path / "m.zarr"), "-q"]
-    data = {"collection": {"source": words[1]}, "fit": {"n_components": 5, "memory": "40MiB"}}
+    data = {"collection": {"source": words[1]}, "model": {"n_components": 5}, "output": {"model": words[-2]}}
     with pytest.raises(Died):
         execute(
-            make_run(data | {"output": {"model": words[-2]}, "checkpoint": {"every": 0}}, "test"), dying(1, Checkpoint)
+            make_run(data | {"run": {"checkpoint_every": 0, "memory": "40MiB"}}, "test"),
+            dying(1, Checkpoint),
         )
     with threadpool_limits(2, user_api="blas"):
         said = typed(*words, "--require-same-bits")
@@ -478,7 +480,7 @@ def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     whole = checkpoint.CheckpointFolder.save
-    pca = streampca.StreamingPCA(5, memory="40MiB", precision="single", checkpoint=folder)
+    pca = streampca.PCA(5, precision="single", run=streampca.Run(memory="40MiB", checkpoint=folder))
 
     def last(*words):
         whole(*words)
@@ -491,13 +493,13 @@ def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
     assert len(list(folder.iterdir())) > 1
     monkeypatch.undo()
     pca.fit(path)
-    assert bits(pca.model_) == bits(streampca.fit(path, n_components=5, memory="40MiB", precision="single"))
+    assert bits(pca.model_) == bits(streampca.fit(path, streampca.PCA(5, precision="single"), memory="40MiB"))
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
 def test_a_stop_between_passes_is_heeded(files, tmp_path):
     """Also in a pass after a fit that was kept."""
-    data = {"collection": {"source": str(files / "wide.npy")}, "fit": {"n_components": 3, "method": "dual"}}
+    data = {"collection": {"source": str(files / "wide.npy")}, "model": {"n_components": 3, "method": "dual"}}
     data |= {"output": {"directory": str(tmp_path / "run"), "transform": True}}
 
     def listen(event):
@@ -539,7 +541,7 @@ def test_a_signal_ends_a_command_that_then_goes_on(files, tmp_path, name):
     again = typed(*words, *output)
     assert again.code == 0, again.err
     assert "samples of the pass were done before" in again.err
-    expected = streampca.fit(words[1], n_components=5, method="covariance", memory="40MiB", precision="single")
+    expected = streampca.fit(words[1], streampca.PCA(5, method="covariance", precision="single"), memory="40MiB")
     assert bits(load_model(str(tmp_path / "m.zarr"))) == bits(expected)
     assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
     assert json.loads((tmp_path / "m.zarr" / "zarr.json").read_text())["attributes"]["streampca"]["complete"]

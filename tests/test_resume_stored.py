@@ -129,7 +129,7 @@ def test_a_tile_damaged_while_signs_are_fixed_is_made_again(fit, tmp_path, unbro
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_signs_are_those_of_components_in_memory(fit, files, kind):
-    held = streampca.fit(files / "wide.npy", n_components=5, method="dual", precision="double")
+    held = streampca.fit(files / "wide.npy", streampca.PCA(5, method="dual", precision="double"))
     written = fit(kind, kept=False)
     check_signs(written, held)
     assert np.any(np.asarray(held.components).min(axis=(1, 2)) < 0)

@@ -8,6 +8,7 @@ import struct
 from dataclasses import replace
 from functools import cache, partial
 
+import by_options
 import dask.array as da
 import fsspec
 import h5py
@@ -27,10 +28,9 @@ import streampca
 from streampca.errors import BudgetError
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.open_fit import prepare
+from streampca.fitting.prepare import prepare
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
-from streampca.planning.request import Request
 from streampca.preprocessing.sizes_for_planning import problem_of
 
 MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
@@ -174,7 +174,7 @@ def fitted(tmp_path_factory):
     @cache
     def fit(dtype, name, cut="whole", precision="single"):
         collection = prepare(source(dtype, name), None)
-        plan = make_plan(problem_of(collection), Request(50, memory=2**30, precision=precision))
+        plan = make_plan(problem_of(collection), by_options.request(50, memory=2**30, precision=precision))
         rows, spans = CUTS[cut]
         plan = replace(plan, block_rows=rows, spans=spans_of(N, spans, rows))
         return METHODS[plan.method](Job(collection, plan, LocalExecutor()))

@@ -6,6 +6,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import by_options
 import dask.array as da
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
-from streampca import Preparation, StreamingPCA, SupervisedPrincipalComponents
+from streampca import PCA, Preparation, SupervisedPrincipalComponents
 from streampca.cli.commands import cli
 from streampca.errors import BudgetError, RequestError, StreampcaError
 from streampca.planning import by_samples
@@ -36,7 +37,9 @@ def commanded(*words):
 
 
 def fitted(x=ROWS, target=NUMBERS, n_components=2, **options):
-    return streampca.fit(x, kind="supervised-components", target=target, n_components=n_components, **options)
+    return by_options.fit(
+        x, kind="supervised-principal-components", target=target, n_components=n_components, **options
+    )
 
 
 def planted(n=100, p=2000, few=30, seed=0):
@@ -178,7 +181,7 @@ def test_few_features_of_many_predict_better_than_components_of_all():
         found = SupervisedPrincipalComponents().fit(x[train], y[train])
         assert found.kept_[:12].sum() > 3 * found.kept_[12:].sum()
         score = found.score(x[test], y[test])
-        others = [make_pipeline(StreamingPCA(k), LinearRegression()).fit(x[train], y[train]) for k in (1, 5, 20)]
+        others = [make_pipeline(PCA(k), LinearRegression()).fit(x[train], y[train]) for k in (1, 5, 20)]
         assert score > 0.15 + max(other.score(x[test], y[test]) for other in others)
         assert 1 - found.cv_error_.min() == pytest.approx(score, abs=0.15)  # nothing left out is seen in training
 
@@ -220,13 +223,13 @@ def test_a_model_is_stored_shown_and_applied(tmp_path, monkeypatch):
     images, names = ROWS.reshape(-1, 8, 8).astype("u1"), np.where(LABELS[TWO] == 2, "two", "three")
     np.save("x.npy", images)
     (tmp_path / "t.csv").write_text("name\n" + "\n".join(names))
-    words = ["x.npy", "--kind", "supervised-components", "--target", "t.csv:name", "-k", 2, "--n-folds", 4]
+    words = ["x.npy", "--kind", "supervised-principal-components", "--target", "t.csv:name", "-k", 2, "--n-folds", 4]
     assert "screening: scores of single features in one pass" in commanded("plan", *words)
     told = commanded("fit", *words, "-o", "m.zarr") + commanded("inspect", "m.zarr")
     assert "SupervisedComponentsModel" in told
     assert re.search(r"supervised principal components of \d+ of 64 features", " ".join(told.split()))
     shown = json.loads(commanded("inspect", "m.zarr", "--json", "--verify"))
-    assert shown["kind"] == "supervised-components"
+    assert shown["kind"] == "supervised-principal-components"
     assert "correlation" not in shown
     model = streampca.load_model("m.zarr")
     assert shown["n_kept"] == model.n_kept
@@ -269,7 +272,9 @@ def test_run_files_and_the_estimator_give_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", ROWS)
     np.save("y.npy", NUMBERS)
-    text = "collection: {source: x.npy}\nfit: {kind: supervised-components, target: y.npy, n_components: 2, "
+    text = (
+        "collection: {source: x.npy, target: y.npy}\nmodel: {kind: supervised-principal-components, n_components: 2, "
+    )
     (tmp_path / "run.yaml").write_text(text + "threshold: 0.2, n_folds: 3}\noutput: {model: m.zarr}\n")
     commanded("run", "run.yaml", "-q")
     estimator = SupervisedPrincipalComponents(2, threshold=0.2).fit(ROWS, NUMBERS)
@@ -298,21 +303,19 @@ def test_scikit_learn_contract(estimator, check):
 @pytest.mark.parametrize(("options", "message"), [
     ({"target": np.full(len(ROWS), 3)}, r"is \[3.0\] for every sample, from which nothing can be learned"),
     ({"target": None}, "learns from a label or number of each sample"),
-    ({"target": LABELS[TWO].astype(str) + np.resize(["a", "b"], len(ROWS))}, "has 4 labels, and kind 'supervised-comp"),
+    ({"target": LABELS[TWO].astype(str) + np.resize(["a", "b"], len(ROWS))}, "has 4 labels, and kind 'supervised-p"),
     ({"target": np.where(NUMBERS > 3, np.inf, 1)}, r"the target of sample 1 of numpy array is \[inf\]"),
     ({"target": np.ones((len(ROWS), 2))}, "give one number or text for each sample"),
     ({"threshold": 0.99}, r"no feature of numpy array reach a correlation of 0.99 .* at most 0.8\d*, or 'auto'"),
     ({"threshold": 0.7, "n_components": 30}, r"\d+ of the 64 features .* takes 30 at least; give a threshold of at"),
-    ({"threshold": 1}, "threshold 1 is not a correlation from 0 to below 1"),
-    ({"threshold": "best"}, "threshold 'best' is not a correlation .* or 'auto'"),
+    ({"threshold": 1}, "threshold = 1: give a number of at least 0 and below 1"),
+    ({"threshold": "best"}, "threshold = 'best': give a number .* or 'auto'"),
     ({"n_folds": 1}, "n_folds"),
     ({"n_folds": 500}, "n_folds=500 exceeds the 360 samples; ask for at most as many, or give a threshold"),
     ({"n_components": 65}, "n_components=65 exceeds 64, the most that 360 samples of 64 features have"),
     ({"n_components": "elbow"}, "'elbow' counts principal components of all features"),
-    ({"missing": "em"}, "missing='em' fits models of kind 'pca'"),
+    ({"missing": "em"}, "missing = 'em': give 'error'"),
     ({"part": "1/2"}, "are not merged from parts of a collection"),
-    ({"method": "covariance"}, "use method 'auto' or 'screening'"),
-    ({"kernel": "rbf"}, "kernel"),
     ({"memory": "4 MiB"}, r"method 'screening' needs .* Set memory to at least"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_refused_in_one_line(options, message):
@@ -323,8 +326,8 @@ def test_what_cannot_be_done_is_refused_in_one_line(options, message):
 
 def test_the_options_of_screening_are_refused_for_other_kinds():
     for name, value in (("threshold", 0.3), ("n_folds", 3)):
-        with pytest.raises(RequestError, match=f"{name} is an option of kind 'supervised-components', and kind is"):
-            streampca.fit(ROWS, **{name: value})
+        with pytest.raises(TypeError, match=f"'{name}' is an option of kinds of model"):
+            by_options.fit(ROWS, **{name: value})
 
 
 def test_samples_that_do_not_vary_with_the_target_are_refused():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray
 from shell import refused, succeeded
 
-from streampca.cli.command_line import run_of
 from streampca.cli.config import load_run
-from streampca.cli.from_config import open_run
+from streampca.cli.options import run_of
+from streampca.cli.pipeline import open_run
 from streampca.errors import EmptySelectionError, RequestError
 from streampca.readers import open_collection
 
@@ -126,7 +128,7 @@ def test_words_and_run_files_say_the_same(tmp_path):
     text = "collection: {source: x.nc, key: z, sel: {level: 500, time: [1991-01-01, 1991-12-31], lat: [0, 30]}}\n"
     (tmp_path / "run.yaml").write_text(text + "output: {model: m.zarr}\n")
     run = load_run(tmp_path / "run.yaml")
-    found = open_run(run.collection.model_copy(update={"source": str(tmp_path / "x.nc")}))
+    found = open_run(replace(run.collection, source=str(tmp_path / "x.nc")))
     assert found.shape == (12, 3, 3)
     again = open_collection(found.opened.source, **found.opened.from_json(found.opened.to_json()).options)
     np.testing.assert_array_equal(np.asarray(again), np.asarray(found))

@@ -13,6 +13,7 @@ import weakref
 from functools import cache
 from pathlib import Path
 
+import by_options
 import numpy as np
 import psutil
 import pytest
@@ -42,7 +43,7 @@ COMMANDS = {
     "fit dual": "fit wide.npy -k 5 --method dual -o out.zarr",
     "fit randomized": "fit images.npy -k 5 --method randomized --memory 26MiB -o out.zarr",
     "fit em": "fit images.npy -k 3 --missing em -o out.zarr",
-    "embed": "embed scores.zarr -o out.zarr --n-neighbors 8",
+    "embed": "fit scores.zarr --kind isomap -o out.zarr --n-neighbors 8",
     "merge": "merge part1.zarr part2.zarr -o out.zarr",
     "transform": "transform model.zarr images.npy --memory 26MiB -o out.zarr",
     "reconstruct": "reconstruct model.zarr images.npy --memory 26MiB -o out.zarr",
@@ -71,7 +72,7 @@ def inputs(tmp_path_factory):
         for number in (1, 2):
             succeeded("fit", "images.npy", "-k", 5, "--part", f"{number}/2", "-o", f"part{number}.zarr", "-q")
         Path("run.yaml").write_text(
-            "collection: {source: images.npy}\nfit: {n_components: 5, memory: 20 MiB}\n"
+            "collection: {source: images.npy}\nmodel: {n_components: 5}\nrun: {memory: 20 MiB}\n"
             "output: {directory: out, transform: true}\n"
         )
     return folder
@@ -248,11 +249,11 @@ def test_a_fit_saves_before_an_interrupt_is_raised(handler, tmp_path):
     np.save(tmp_path / "x.npy", pictures(600, 24, 24))
     how = {"n_components": 3, "method": "covariance", "memory": "20MiB"}
     with pytest.raises(KeyboardInterrupt) as raised:
-        streampca.fit(tmp_path / "x.npy", **how, checkpoint=tmp_path / "kept", listener=interrupting)
+        by_options.fit(tmp_path / "x.npy", **how, checkpoint=tmp_path / "kept", listener=interrupting)
     assert str(raised.value.__cause__) == f"stopped by SIGINT; progress is saved in {tmp_path}/kept."
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    model = streampca.fit(tmp_path / "x.npy", **how, checkpoint=tmp_path / "kept")
-    assert bits(model) == bits(streampca.fit(tmp_path / "x.npy", **how))
+    model = by_options.fit(tmp_path / "x.npy", **how, checkpoint=tmp_path / "kept")
+    assert bits(model) == bits(by_options.fit(tmp_path / "x.npy", **how))
 
 
 def test_an_interrupt_after_the_last_safe_point_is_raised(handler):

@@ -306,7 +306,7 @@ def test_lanczos_keeps_an_eye_on_the_value_that_comes_next(k):
 def test_the_last_direction_is_bounded_without_the_whole_spectrum():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((600, 2100)) * np.geomspace(50, 1, 2100)
-    model = streampca.fit(x, n_components=4, method="covariance")
+    model = streampca.fit(x, streampca.PCA(4, method="covariance"))
     assert model.eigenvalues is None
     assert np.all(model.angle_bound < 1e-5)
 

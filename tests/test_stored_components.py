@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.cli.commands import cli
-from streampca.cli.options import Run
 from streampca.cli.pipeline import execute
+from streampca.cli.run_file import make_run
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.models.export import export_components
 from streampca.models.pca import load_model
@@ -580,8 +580,8 @@ def test_a_run_that_could_not_apply_what_it_fits_is_refused_before_reading(tmp_p
 
     def run(memory, **output):
         about = {"source": str(tmp_path / "x.npy")}
-        fit = {"n_components": 100, "memory": memory}
-        return execute(Run.model_validate({"collection": about, "fit": fit, "output": output}))
+        asked = {"model": {"n_components": 100}, "run": {"memory": memory}}
+        return execute(make_run({"collection": about, "output": output, **asked}))
 
     for name, asked in (("scores", {"transform": True}), ("images", {"images": str(tmp_path / "images.zarr")})):
         reads.clear()
@@ -602,8 +602,8 @@ def test_a_run_whose_pictures_could_not_be_put_together_is_refused_before_readin
     def run(memory, collection, n_components):
         output = {"images": str(tmp_path / "images.zarr"), "model": str(tmp_path / "model.zarr"), "whole": True}
         about = {"source": str(tmp_path / "x.npy"), **collection}
-        fit = {"n_components": n_components, "memory": memory}
-        return execute(Run.model_validate({"collection": about, "fit": fit, "output": output}))
+        asked = {"model": {"n_components": n_components}, "run": {"memory": memory}}
+        return execute(make_run({"collection": about, "output": output, **asked}))
 
     with pytest.raises(RequestError, match="is not cut into patches"):
         run("100MiB", {}, 3)

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 
+import by_options
 import numpy as np
 import pytest
 import xarray as xr
@@ -23,10 +24,9 @@ from streampca.cli.commands import cli
 from streampca.errors import BudgetError, DataError, ModelError, RequestError, Stopped, StreampcaError
 from streampca.events import Assumed, BlockDone, Warned
 from streampca.execution.checkpoint import Checkpointing
+from streampca.kinds.registry import KINDS, kind_class
 from streampca.models.registry import MODEL_KINDS
 from streampca.planning.choose_method import _makers
-from streampca.planning.embedding import EMBEDDING_KINDS
-from streampca.planning.registry import KINDS
 from streampca.planning.request import Request
 
 ROWS = np.random.default_rng(0).normal(size=(60, 5))
@@ -52,8 +52,9 @@ def same_up_to_sign(one, other, atol):
 
 
 def test_every_kind_has_a_class_and_a_method():
-    assert {*KINDS, *EMBEDDING_KINDS} == set(MODEL_KINDS)
-    assert all(_makers(Request(kind=kind)) for kind in KINDS)
+    kinds = [kind_class(kind)() for kind in KINDS]
+    assert {*KINDS} == {*MODEL_KINDS}
+    assert all(kind.uses_graph or _makers(Request(kind)) for kind in kinds)
 
 
 def test_principal_components_take_no_target(tmp_path):
@@ -64,19 +65,19 @@ def test_principal_components_take_no_target(tmp_path):
     np.save(tmp_path / "x.npy", ROWS)
     words = ["fit", str(tmp_path / "x.npy"), "--target", "y.npy", "-o", str(tmp_path / "m.zarr")]
     done = CliRunner().invoke(cli, words)
-    assert isinstance(done.exception, RequestError)
+    assert done.exit_code == 2
+    assert "--target is no option of kind pca" in done.output
     assert not (tmp_path / "m.zarr").exists()
 
 
 def test_a_kind_is_one_of_those_there_are():
-    with pytest.raises(RequestError, match="kind 'pcb' is not one of pca"):
-        streampca.fit(ROWS, kind="pcb")
+    for wrong in ("pca", streampca.PCA):
+        with pytest.raises(RequestError, match=r"kind = .*: give a kind of model with its options, such as streampca"):
+            streampca.fit(ROWS, wrong)
 
 
-def test_principal_components_are_stored_as_before():
-    """Neither the plan nor the identity of checkpoints mentions kinds, as in models of earlier versions."""
+def test_principal_components_are_stored_without_a_target():
     model = streampca.fit(ROWS, n_components=2)
-    assert "kind" not in model.provenance["plan"]["request"]
     assert not {"target", "target_width"} & {*model.provenance, *model.provenance["plan"]["problem"]}
 
 
@@ -90,9 +91,9 @@ def test_principal_components_are_stored_as_before():
 ])  # fmt: skip
 def test_targets_that_say_nothing_are_refused(target, error, message):
     with pytest.raises(error, match=message):
-        streampca.fit(ROWS, kind="supervised-pca", target=target)
+        by_options.fit(ROWS, kind="supervised-pca", target=target)
     with pytest.raises(error, match=message):
-        streampca.plan(ROWS, kind="supervised-pca", target=target)
+        by_options.plan(ROWS, kind="supervised-pca", target=target)
 
 
 def labelled(folder):
@@ -107,19 +108,19 @@ def labelled(folder):
 
 @pytest.mark.parametrize(("estimator", "options"), [
     (SupervisedPCA(), {"kind": "supervised-pca"}),
-    (FisherDiscriminant(shrinkage=0.1), {"kind": "discriminant", "shrinkage": 0.1}),
+    (FisherDiscriminant(shrinkage=0.1), {"kind": "fisher-discriminant", "shrinkage": 0.1}),
 ])  # fmt: skip
 def test_labels_are_classes_whatever_holds_them(estimator, options, tmp_path):
-    expected = streampca.fit(DIGITS, target=TARGETS, n_components=None, **options)
+    expected = by_options.fit(DIGITS, target=TARGETS, n_components=None, **options)
     assert expected.n_components == 9
     for form, target in labelled(tmp_path).items():
         fitted = clone(estimator).fit(DIGITS, target)
-        model = streampca.fit(DIGITS, target=target, n_components=None, **options)
+        model = by_options.fit(DIGITS, target=target, n_components=None, **options)
         for found in (fitted.model_, model):
             np.testing.assert_array_equal(found.components, expected.components, err_msg=form)
             assert found.provenance["target"] == expected.provenance["target"], form
         assert fitted.classes_.tolist() == list(range(10))
-        assert streampca.plan(DIGITS, target=target, **options).problem.target_width == 10
+        assert by_options.plan(DIGITS, target=target, **options).problem.target_width == 10
 
 
 def test_a_type_of_target_has_the_same_answer_at_every_door(tmp_path, monkeypatch):
@@ -128,11 +129,11 @@ def test_a_type_of_target_has_the_same_answer_at_every_door(tmp_path, monkeypatc
     np.save("y.npy", TARGETS)
     words = ["x.npy", "--kind", "supervised-pca", "--target", "y.npy", "-k", "all"]
     for kind, k in (("numbers", 1), ("classes", 9), ("auto", 9)):
-        model = streampca.fit(DIGITS, kind="supervised-pca", target=TARGETS, target_type=kind, n_components=None)
+        model = by_options.fit(DIGITS, kind="supervised-pca", target=TARGETS, target_type=kind, n_components=None)
         assert model.n_components == k
         commanded("fit", *words, "--target-type", kind, "-o", f"{kind}.zarr", "-q")
-        text = f"collection: {{source: x.npy}}\nfit: {{kind: supervised-pca, target: y.npy, target_type: {kind}, "
-        (tmp_path / "run.yaml").write_text(text + f"n_components: null}}\noutput: {{directory: run-{kind}}}\n")
+        text = "collection: {source: x.npy, target: y.npy}\nmodel: {kind: supervised-pca, "
+        (tmp_path / "run.yaml").write_text(text + f"target_type: {kind}}}\noutput: {{directory: run-{kind}}}\n")
         commanded("run", "run.yaml", "-q")
         found = [streampca.load_model(f"{kind}.zarr"), streampca.load_model(f"run-{kind}/model.zarr")]
         for other in (*found, SupervisedPCA(target_type=kind).fit(DIGITS, TARGETS).model_):
@@ -140,7 +141,7 @@ def test_a_type_of_target_has_the_same_answer_at_every_door(tmp_path, monkeypatc
             assert other.provenance["plan"]["request"].get("target_type", "auto") == kind
         labels = 10 if k == 9 else 1
         assert f"label features, 64 x {labels}" in commanded("plan", *words, "--target-type", kind)
-    (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("auto, ", "numbers, "))
+    (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("type: auto", "type: numbers"))
     (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("run-auto", "run-classes"))
     done = CliRunner().invoke(cli, ["run", "run.yaml", "-q"])
     assert "fitted with target_type 'classes' and this run has 'numbers'" in str(done.exception)
@@ -153,9 +154,9 @@ def test_a_checkpoint_of_another_type_of_target_is_refused(tmp_path):
 
     how = {"kind": "supervised-pca", "target": TARGETS, "checkpoint": Checkpointing(str(tmp_path / "c"), 0)}
     with pytest.raises(Stopped):
-        streampca.fit(DIGITS, target_type="classes", listener=stop, **how)
+        by_options.fit(DIGITS, target_type="classes", listener=stop, **how)
     with pytest.raises(StreampcaError, match="target_type"):
-        streampca.fit(DIGITS, target_type="numbers", **how)
+        by_options.fit(DIGITS, target_type="numbers", **how)
 
 
 COUNTS = np.random.default_rng(4).integers(0, 10**6, 60)
@@ -180,7 +181,7 @@ def test_what_a_target_is_taken_for_is_said_once(target, kind, said, caplog):
     rows = ROWS.copy()
     rows[0, 0] = np.nan  # the target is read again for the samples that are left
     caplog.set_level(logging.INFO, "streampca")
-    model = streampca.fit(rows, missing="drop-samples", listener=events.append, **how)
+    model = by_options.fit(rows, missing="drop-samples", listener=events.append, **how)
     assert (model.classes is None) == (kind == "numbers")
     messages = [event.message for event in events if isinstance(event, Assumed)]
     assert not any(isinstance(event, Warned) and "target" in event.message for event in events)
@@ -201,7 +202,7 @@ def test_the_type_of_a_target_is_that_of_all_samples_where_some_are_left_out(tmp
     rows[-10:, 0] = np.nan
     rows[:-10:2][:8, 0] = np.nan
     how = {"kind": "supervised-pca", "target": target, "missing": "drop-samples", "n_components": 2}
-    model = streampca.fit(rows, **how)
+    model = by_options.fit(rows, **how)
     assert len(model.classes) == 25
     np.save("x.npy", rows)
     np.save("y.npy", target)
@@ -213,27 +214,27 @@ def test_the_type_of_a_target_is_that_of_all_samples_where_some_are_left_out(tmp
 @pytest.mark.parametrize("target", [FEW, FEW + 0.0, FEW - 7])
 def test_whole_numbers_that_may_be_either_are_refused_with_a_remedy(target):
     how = {"kind": "supervised-pca", "target": target, "n_components": None}
-    for call in (streampca.fit, streampca.plan):
+    for call in (by_options.fit, by_options.plan):
         with pytest.raises(
             RequestError, match=r"in 60 samples, which may be .*--target-type classes or numbers"
         ) as said:
             call(ROWS, **how)
         assert "\n" not in str(said.value)
-    assert streampca.fit(ROWS, target_type="numbers", **how).n_components == 1
-    assert streampca.fit(ROWS, target_type="classes", **how).n_components == 5
+    assert by_options.fit(ROWS, target_type="numbers", **how).n_components == 1
+    assert by_options.fit(ROWS, target_type="classes", **how).n_components == 5
 
 
 @pytest.mark.parametrize(("estimator", "kind", "other"), [
-    (FisherDiscriminant(), "discriminant", "numbers"),
+    (FisherDiscriminant(), "fisher-discriminant", "numbers"),
     (SlicedInverseRegression(), "sliced-inverse-regression", "classes"),
-    (streampca.SupervisedPrincipalComponents(), "supervised-components", "classes"),
+    (streampca.SupervisedPrincipalComponents(), "supervised-principal-components", "classes"),
 ])  # fmt: skip
 def test_kinds_of_one_type_of_target_refuse_the_other_by_name(estimator, kind, other):
     only, rows = ({"classes", "numbers"} - {other}).pop(), ROWS + LABELS[:, None]
-    message = f"kind '{kind}' learns from {only}, and target_type is '{other}'; leave it out"
+    message = f"target_type = '{other}': give 'auto' or '{only}' "
     with pytest.raises(RequestError, match=message):
         clone(estimator).set_params(target_type=other).fit(rows, LABELS)
-    for call in (streampca.fit, streampca.plan):
+    for call in (by_options.fit, by_options.plan):
         with pytest.raises(RequestError, match=message):
             call(rows, kind=kind, target=LABELS, target_type=other)
     same = clone(estimator).fit(rows, LABELS).components_
@@ -242,16 +243,15 @@ def test_kinds_of_one_type_of_target_refuse_the_other_by_name(estimator, kind, o
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"kind": "pca", "target_type": "classes"}, "kind 'pca' learns from none; leave it out"),
-    ({"target_type": "label"}, "target_type 'label' is not one of auto, classes, numbers"),
+    ({"target_type": "label"}, "target_type = 'label': give 'auto', 'classes' or 'numbers' "),
     ({"target": LABELS.astype(str), "target_type": "numbers"}, "holds text such as '0', which is no number"),
     ({"target": np.eye(60), "target_type": "classes"}, "60 numbers a sample, which are no class"),
-    ({"target": LABELS / 2, "kind": "discriminant"}, r"is 0.5, and kind .*--target-type classes"),
+    ({"target": LABELS / 2, "kind": "fisher-discriminant"}, r"is 0.5, and kind .*--target-type classes"),
 ])  # fmt: skip
 def test_types_of_target_that_do_not_fit_are_refused(options, message):
-    given = {"kind": "supervised-pca", "target": None if options.get("kind") == "pca" else LABELS} | options
+    given = {"kind": "supervised-pca", "target": LABELS} | options
     with pytest.raises(RequestError, match=message) as said:
-        streampca.fit(ROWS, **given)
+        by_options.fit(ROWS, **given)
     assert "\n" not in str(said.value)
 
 
@@ -266,14 +266,13 @@ def test_fractions_are_classes_where_this_is_said():
 @pytest.mark.parametrize(("options", "error", "message"), [
     ({"n_components": 3}, RequestError, "n_components=3 exceeds 2, the most .* a target of rank 2"),
     ({"n_components": "mp"}, RequestError, "counts principal components .*; ask for a number, a fraction"),
-    ({"method": "dual"}, RequestError, "use method 'auto' or 'cross-scatter', or give kind='pca'"),
-    ({"missing": "em"}, RequestError, "missing='em' fits models of kind 'pca'"),
+    ({"missing": "em"}, RequestError, "missing = 'em': give 'error', 'drop-features' or 'drop-samples'"),
     ({"part": "1/2"}, RequestError, "are not merged from parts of a collection"),
     ({"memory": "4 MiB"}, BudgetError, "method 'cross-scatter' needs .* Set memory to at least"),
 ])  # fmt: skip
 def test_options_that_do_not_go_with_a_target_are_refused(options, error, message):
     with pytest.raises(error, match=message):
-        streampca.fit(ROWS, kind="supervised-pca", target=LABELS, **options)
+        by_options.fit(ROWS, kind="supervised-pca", target=LABELS, **options)
 
 
 # -- supervised principal components
@@ -300,7 +299,7 @@ def test_supervised_axes_are_those_of_the_dense_matrix(target, weighted):
     }[target]
     features = (TARGETS[:, None] == np.arange(10)).astype(float) if target in ("classes", "text") else given
     features = features.reshape(len(DIGITS), -1)
-    model = streampca.fit(DIGITS, kind="supervised-pca", target=given, n_components=None, sample_weight=weights)
+    model = by_options.fit(DIGITS, kind="supervised-pca", target=given, n_components=None, sample_weight=weights)
     values, vectors = dense(DIGITS, features @ features.T, weights)
     k = model.n_components
     assert k == {"classes": 9, "text": 9, "numbers": 1, "given": 3}[target]
@@ -317,13 +316,13 @@ def test_supervised_axes_are_those_of_the_dense_matrix(target, weighted):
 def test_the_criterion_is_that_of_hilbert_and_schmidt():
     """With a linear kernel of the samples it is tr(K H B H) / (n - 1)^2."""
     x, n = ROWS + 2 * LABELS[:, None], len(ROWS)
-    model = streampca.fit(x, kind="supervised-pca", target=LABELS, n_components=None)
+    model = by_options.fit(x, kind="supervised-pca", target=LABELS, n_components=None)
     centring = np.eye(n) - 1 / n
     kernel = (LABELS[:, None] == LABELS).astype(float)
     hsic = np.trace(x @ x.T @ centring @ kernel @ centring) / (n - 1) ** 2
     assert model.total_dependence == pytest.approx(hsic, rel=1e-12)
     assert model.dependence_ratio.sum() == pytest.approx(1)
-    half = streampca.fit(x, kind="supervised-pca", target=LABELS, n_components=0.5)
+    half = by_options.fit(x, kind="supervised-pca", target=LABELS, n_components=0.5)
     assert half.n_components == 1
     assert half.dependence[0] == model.dependence[0]
 
@@ -331,13 +330,13 @@ def test_the_criterion_is_that_of_hilbert_and_schmidt():
 def test_equal_means_of_all_classes_are_refused_though_they_are_rounded():
     x = np.random.default_rng(1).standard_normal((20, 6)) * 1e3 + 7
     with pytest.raises(DataError, match="do not vary with the target at all"):
-        streampca.fit(np.vstack([x] * 3), kind="supervised-pca", target=np.repeat([0, 1, 2], 20), n_components=2)
+        by_options.fit(np.vstack([x] * 3), kind="supervised-pca", target=np.repeat([0, 1, 2], 20), n_components=2)
 
 
 def test_samples_that_all_differ_give_principal_components():
     """The kernel of the target is then the identity."""
-    ours = streampca.fit(DIGITS, kind="supervised-pca", target=np.eye(len(DIGITS)), n_components=10)
-    theirs = streampca.fit(DIGITS, n_components=10)
+    ours = by_options.fit(DIGITS, kind="supervised-pca", target=np.eye(len(DIGITS)), n_components=10)
+    theirs = by_options.fit(DIGITS, n_components=10)
     np.testing.assert_allclose(ours.components, theirs.components, atol=1e-8)
     np.testing.assert_allclose(ours.explained_variance, theirs.explained_variance, rtol=1e-8)
 
@@ -347,19 +346,19 @@ def test_samples_left_out_take_their_target_with_them():
     x[3, 9] = np.nan
     kept = np.arange(len(x)) != 3
     how = {"kind": "supervised-pca", "n_components": 2}
-    ours = streampca.fit(x, target=TARGETS, missing="drop-samples", **how)
-    theirs = streampca.fit(x[kept], target=TARGETS[kept], **how)
+    ours = by_options.fit(x, target=TARGETS, missing="drop-samples", **how)
+    theirs = by_options.fit(x[kept], target=TARGETS[kept], **how)
     np.testing.assert_array_equal(ours.components, theirs.components)
     estimator = SupervisedPCA(2, missing="drop-samples").fit(x, TARGETS)
     np.testing.assert_array_equal(estimator.components_, theirs.components)
     with pytest.raises(DataError, match="sample 3 of numpy array holds NaN"):
-        streampca.fit(x, target=TARGETS, **how)
+        by_options.fit(x, target=TARGETS, **how)
 
 
 def test_images_are_prepared_before_they_are_multiplied():
     images, preparation = DIGITS.reshape(-1, 8, 8), Preparation(bin=2, standardize=True)
     mask = np.ones((4, 4), bool)
-    model = streampca.fit(images, kind="supervised-pca", target=TARGETS, n_components=2, preparation=preparation)
+    model = by_options.fit(images, kind="supervised-pca", target=TARGETS, n_components=2, preparation=preparation)
     binned = images.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4))
     deviation = binned.std(axis=0)
     prepared = (binned / np.where(deviation, deviation, 1))[:, mask]
@@ -402,7 +401,7 @@ def test_a_run_file_asks_for_it_and_knows_it_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", DIGITS)
     np.save("y.npy", TARGETS)
-    text = "collection: {source: x.npy}\nfit: {kind: supervised-pca, target: y.npy, n_components: 2}\n"
+    text = "collection: {source: x.npy, target: y.npy}\nmodel: {kind: supervised-pca, n_components: 2}\n"
     (tmp_path / "run.yaml").write_text(text + "output: {directory: run, transform: true}\n")
     commanded("run", "run.yaml", "-q")
     (tmp_path / "run" / "scores.zarr").rename(tmp_path / "scores.zarr")
@@ -427,7 +426,7 @@ def test_scikit_learn_contract(estimator, check):
 
 def test_the_estimator_is_the_model():
     fitted = SupervisedPCA(3).fit(DIGITS, TARGETS)
-    model = streampca.fit(DIGITS, kind="supervised-pca", target=TARGETS, n_components=3)
+    model = by_options.fit(DIGITS, kind="supervised-pca", target=TARGETS, n_components=3)
     np.testing.assert_array_equal(fitted.components_, model.components)
     np.testing.assert_array_equal(fitted.dependence_ratio_, model.dependence_ratio)
     np.testing.assert_array_equal(fitted.classes_, np.arange(10))
@@ -447,7 +446,7 @@ def test_classes_are_those_of_the_last_fit():
 
 def test_reconstructions_on_axes_at_any_angle_are_drawn_as_the_model_makes_them():
     images = DIGITS.reshape(-1, 8, 8)
-    model = streampca.fit(images, kind="discriminant", target=TARGETS, n_components=5, shrinkage=0.1)
+    model = by_options.fit(images, kind="fisher-discriminant", target=TARGETS, n_components=5, shrinkage=0.1)
     drawn = streampca.plot.reconstructions(model, images[:1], ladder=[2, 5])[0, 1:]
     distance = np.square(images[0] - model.mean).sum()
     for ax, step in zip(drawn, [2, 5], strict=True):
@@ -459,7 +458,7 @@ def test_reconstructions_on_axes_at_any_angle_are_drawn_as_the_model_makes_them(
 @pytest.mark.parametrize("name", ["scale", "separation", "component"])
 def test_an_axis_named_like_an_array_of_the_model_is_stored_under_another_name(tmp_path, name):
     values = xr.DataArray(ROWS[:, :4].reshape(-1, 2, 2), dims=("time", "lat", name), coords={name: np.arange(2.0)})
-    model = streampca.fit(values, kind="discriminant", target=LABELS, shrinkage=0.5)
+    model = by_options.fit(values, kind="fisher-discriminant", target=LABELS, shrinkage=0.5)
     model.save(tmp_path / "model.zarr")
     again = streampca.load_model(tmp_path / "model.zarr")
     assert again.sample_dims == model.sample_dims
@@ -469,7 +468,7 @@ def test_an_axis_named_like_an_array_of_the_model_is_stored_under_another_name(t
 def test_a_coordinate_named_like_an_array_of_the_kind_is_not_stored_in_its_place(tmp_path):
     along = {"separation": ("x", np.arange(5.0)), "lon": ("x", np.arange(5.0))}
     images = xr.DataArray(ROWS[:, None] * [[1.0], [2.0]], dims=("time", "y", "x"), coords=along)
-    model = streampca.fit(images, kind="discriminant", target=LABELS, shrinkage=0.5, output=tmp_path / "m.zarr")
+    model = by_options.fit(images, kind="fisher-discriminant", target=LABELS, shrinkage=0.5, output=tmp_path / "m.zarr")
     again = streampca.load_model(tmp_path / "m.zarr")
     assert [*again.coordinates] == ["lon"]
     np.testing.assert_array_equal(again.separation, model.separation)
@@ -486,7 +485,7 @@ FITTED, OTHERS = DIGITS[:400], DIGITS[400:500]
 
 
 def supervised(x=FITTED, n_components=None, **given):
-    return streampca.fit(x, kind="supervised-pca", target=TARGETS[: len(x)], n_components=n_components, **given)
+    return by_options.fit(x, kind="supervised-pca", target=TARGETS[: len(x)], n_components=n_components, **given)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -519,8 +518,8 @@ def test_the_linear_kernel_gives_the_axes_without_one():
 def test_weighted_samples_count_as_copies_in_the_features_of_a_kernel():
     weights = np.arange(150) % 3
     few, how = DIGITS[:150], {"kind": "supervised-pca", "n_components": 3, "kernel": "rbf", "gamma": 1e-3}
-    model = streampca.fit(few, target=TARGETS[:150], sample_weight=weights, **how)
-    copies = streampca.fit(np.repeat(few, weights, axis=0), target=np.repeat(TARGETS[:150], weights), **how)
+    model = by_options.fit(few, target=TARGETS[:150], sample_weight=weights, **how)
+    copies = by_options.fit(np.repeat(few, weights, axis=0), target=np.repeat(TARGETS[:150], weights), **how)
     np.testing.assert_allclose(model.dependence, copies.dependence, rtol=1e-9)
     same_up_to_sign(model.transform(OTHERS).T, copies.transform(OTHERS).T, atol=1e-9)
 
@@ -551,7 +550,7 @@ def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monk
     assert loaded.kernel == model.kernel
     assert "by 50 samples as landmarks: how far the axes" in " ".join(commanded("inspect", "m.zarr").split())
     np.testing.assert_allclose(loaded.transform("x.npy").compute(), model.transform(FITTED), atol=1e-12)
-    text = "collection: {source: x.npy}\nfit: {kind: supervised-pca, target: y.npy, n_components: 3, kernel: rbf, "
+    text = "collection: {source: x.npy, target: y.npy}\nmodel: {kind: supervised-pca, n_components: 3, kernel: rbf, "
     (tmp_path / "run.yaml").write_text(text + "landmarks: 50}\noutput: {model: again.zarr}\n")
     commanded("run", "run.yaml", "-q")
     np.testing.assert_array_equal(streampca.load_model("again.zarr").transform(OTHERS), model.transform(OTHERS))
@@ -567,7 +566,7 @@ def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monk
     ({"landmarks": 50}, r"landmarks is of a kernel, and kind 'supervised-pca' has none .* give --kernel rbf"),
     ({"gamma": 0.1}, "gamma is of a kernel"),
     ({"kernel": "rbff"}, "kernel 'rbff' is not one of .*rbf"),
-    ({"kernel": "rbf", "gamma": 0}, "gamma 0 is not a number above 0"),
+    ({"kernel": "rbf", "gamma": 0}, "gamma = 0: give a number above 0"),
     ({"kernel": "rbf", "landmarks": 500}, "landmarks=500 are more than the 400 samples"),
     ({"kernel": "rbf", "landmarks": 5, "random_features": 5}, "two ways"),
     ({"kernel": "cosine", "random_features": 5}, "random features are of kernels rbf and laplacian"),
@@ -600,10 +599,10 @@ def test_discriminants_are_scikit_learns(shrinkage):
 def test_discriminants_of_any_cut_and_dtype(dtype, monkeypatch):
     """Products are in single precision, a few samples at a time, and samples have weights."""
     weights = np.random.default_rng(0).integers(0, 3, len(VARYING))
-    how = {"kind": "discriminant", "n_components": 4}
-    wanted = streampca.fit(np.repeat(VARYING, weights, axis=0), target=np.repeat(TARGETS, weights), **how)
+    how = {"kind": "fisher-discriminant", "n_components": 4}
+    wanted = by_options.fit(np.repeat(VARYING, weights, axis=0), target=np.repeat(TARGETS, weights), **how)
     x = VARYING.astype(dtype)
-    found = streampca.fit(x, target=TARGETS, sample_weight=weights, precision="single", memory="12 MiB", **how)
+    found = by_options.fit(x, target=TARGETS, sample_weight=weights, precision="single", memory="12 MiB", **how)
     # Pixels that hardly vary within classes magnify rounding to float32; scores, unlike axes, are not affected.
     scores = np.hstack([found.transform(VARYING), wanted.transform(VARYING)])
     along = np.abs(np.corrcoef(scores.T)[:4, 4:])
@@ -615,7 +614,7 @@ def test_discriminants_of_any_cut_and_dtype(dtype, monkeypatch):
 
 
 def test_oblique_axes_rebuild_samples_by_projection(tmp_path):
-    model = streampca.fit(VARYING, kind="discriminant", target=TARGETS, n_components=None)
+    model = by_options.fit(VARYING, kind="fisher-discriminant", target=TARGETS, n_components=None)
     assert np.abs(model.components @ model.components.T - np.eye(9)).max() > 0.1
     model.save(tmp_path / "m.zarr")
     model, centred = streampca.load_model(tmp_path / "m.zarr"), VARYING - VARYING.mean(axis=0)
@@ -659,7 +658,7 @@ def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
     rng = np.random.default_rng(1)
     x, target = rng.normal(size=(400, 300)), np.arange(400) % 3
     x[:, :2] += target[:, None]
-    streampca.fit(x, kind="discriminant", target=target, n_components=None, output=tmp_path / "m.zarr")
+    by_options.fit(x, kind="fisher-discriminant", target=target, n_components=None, output=tmp_path / "m.zarr")
     held, stored = streampca.load_model(tmp_path / "m.zarr"), streampca.load_model(tmp_path / "m.zarr", memory="1B")
     np.save(tmp_path / "x.npy", x)
     assert not isinstance(stored.components, np.ndarray)
@@ -671,15 +670,14 @@ def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
 @pytest.mark.parametrize(("x", "target", "options", "message"), [
     (DIGITS, TARGETS, {}, r"feature 0 of numpy array is constant within classes, .* give --shrinkage 0.01"),
     (np.hstack([VARYING, VARYING[:, :1]]), TARGETS, {}, r"feature 61 of .* or follows from others before it"),
-    (VARYING, TARGETS + 0.5, {}, "the target of sample 0 of numpy array is 0.5, and kind 'discriminant' learns from"),
-    (VARYING, TARGETS, {"shrinkage": 1.5}, r"shrinkage 1.5 is not a number from 0 to 1"),
-    (VARYING, TARGETS, {"n_slices": 4}, "n_slices is an option of kind 'sliced-inverse-regression', and kind is"),
+    (VARYING, TARGETS + 0.5, {}, "sample 0 of numpy array is 0.5, and kind 'fisher-discriminant' learns from"),
+    (VARYING, TARGETS, {"shrinkage": 1.5}, "shrinkage = 1.5: give a number from 0 to 1 or None"),
     (VARYING, TARGETS, {"n_components": 10}, "n_components=10 exceeds 9"),
     (np.tile(VARYING, (2, 1)), np.repeat([0, 1], len(VARYING)), {}, "the means of all classes of .* are equal"),
 ])  # fmt: skip
 def test_what_has_no_discriminants_is_refused(x, target, options, message):
     with pytest.raises(StreampcaError, match=message):
-        streampca.fit(x, kind="discriminant", target=target, **options)
+        by_options.fit(x, kind="fisher-discriminant", target=target, **options)
 
 
 def test_features_that_follow_from_others_are_no_matter_with_shrinkage():
@@ -706,7 +704,7 @@ def cubed(n=5000, p=20, noise=1.0):
 
 def test_the_direction_of_a_noisy_cube_is_found():
     x, direction, numbers = cubed()
-    model = streampca.fit(x, kind="sliced-inverse-regression", target=numbers, n_components=1)
+    model = by_options.fit(x, kind="sliced-inverse-regression", target=numbers, n_components=1)
     assert np.degrees(np.arccos(abs(model.components[0] @ direction))) < 5
     assert 0.5 < model.separation[0] < 1
     assert "between slices of the target lies so much of the variance along them: " in model.about_axes
@@ -751,7 +749,9 @@ def test_the_command_line_finds_discriminants_and_directions(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", DIGITS.reshape(-1, 8, 8).astype("u1"))
     np.save("y.npy", TARGETS)
-    found = commanded("fit", "x.npy", "--kind", "discriminant", "--target", "y.npy", "--shrinkage", 0.1, "-o", "m.zarr")
+    found = commanded(
+        "fit", "x.npy", "--kind", "fisher-discriminant", "--target", "y.npy", "--shrinkage", 0.1, "-o", "m.zarr"
+    )
     assert "DiscriminantModel" in found
     assert "Fisher's discriminants of 10 classes, whose means vary along them" in commanded("inspect", "m.zarr")
     words = ("--kind", "sliced-inverse-regression", "--target", "y.npy", "--n-slices", 3, "--crop", "2:6,2:6")

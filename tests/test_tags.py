@@ -8,6 +8,7 @@ import zlib
 from dataclasses import replace
 from types import SimpleNamespace
 
+import by_options
 import numpy as np
 import pytest
 import tifffile
@@ -326,7 +327,7 @@ def test_a_model_says_how_images_were_read(scans, tmp_path):
 
 @pytest.mark.parametrize("view", [{"samples": (0, 5)}, {"samples": [0, 3, 4]}, {"patches": 3}, {"labels": range(9)}])
 def test_views_say_it_too(scans, view):
-    model = streampca.fit(scans, n_components=2, keep_orientation=True, **view)
+    model = by_options.fit(scans, n_components=2, keep_orientation=True, **view)
     assert model.provenance["reading"]["orientation"] == "kept"
     with pytest.raises(ModelError, match="orientation tags"):
         model.transform(open_collection(scans, **view))
@@ -388,7 +389,7 @@ def test_models_of_images_read_in_two_ways_are_not_merged(scans, tmp_path):
     for at in range(9):
         tifffile.imwrite(other / f"{at}.tif", pixels(20 + at, (6, 6)), photometric="minisblack")
     models = [
-        streampca.fit(source, n_components=2, method="covariance", keep_orientation=keep)
+        streampca.fit(source, streampca.PCA(2, method="covariance"), keep_orientation=keep)
         for source, keep in ((scans, False), (other, False), (other, True))
     ]
     assert streampca.merge(models[:2]).provenance["reading"]["orientation"] == "applied"

@@ -16,7 +16,7 @@ from streampca.storage import locks as locking
 
 RUN = """
 collection: {source: images.npy}
-fit: {n_components: 3}
+model: {n_components: 3}
 output: {directory: out, transform: true, images: pixels.npy, collection: copied.zarr, report: true}
 """
 SAVE = "import streampca; streampca.load_model('model.zarr').save('saved.zarr')"
@@ -25,7 +25,7 @@ COMMANDS = {
     "fit": ("fit images.npy -k 3 -o fitted.zarr", ["fitted.zarr"]),
     "fit without checkpoints": ("fit images.npy -k 3 --no-checkpoint -o fitted.zarr", ["fitted.zarr"]),
     "update": ("fit images.npy --update model.zarr -o more.zarr", ["more.zarr"]),
-    "embed": ("embed images.npy -o embedded.zarr", ["embedded.zarr"]),
+    "embed": ("fit images.npy --kind isomap -o embedded.zarr", ["embedded.zarr"]),
     "merge": ("merge part1.zarr part2.zarr -o merged.zarr", ["merged.zarr"]),
     "transform to zarr": ("transform model.zarr images.npy -o scores.zarr", ["scores.zarr"]),
     "transform to npy": ("transform model.zarr images.npy -o scores.npy", ["scores.npy"]),

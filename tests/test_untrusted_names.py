@@ -49,7 +49,7 @@ def test_the_log_of_a_run_has_no_control_characters(here):
     np.save(here / f"x{ESCAPE}.npy", pictures())
     written = ESCAPE.replace("\x1b", "\\e").replace("\x07", "\\a")
     (here / "run.yaml").write_text(f'collection: {{source: "x{written}.npy"}}\n')
-    succeeded("run", "run.yaml", "--set", "output.directory=out", "--set", "fit.n_components=2")
+    succeeded("run", "run.yaml", "--set", "output.directory=out", "--set", "model.n_components=2")
     assert "\x1b" not in (here / "out" / "run.log").read_text()
 
 

@@ -18,11 +18,16 @@ import yaml
 from shell import fresh, pictures, succeeded, typed
 
 import streampca
-from streampca.cli.config import _takes_variables, is_run_file, load_run, make_run
-from streampca.cli.from_config import cluster_of
-from streampca.cli.options import Run, field_of
-from streampca.errors import ConfigError, RequestError
-from streampca.execution.cluster_options import FOLDERS, OPTIONS, checked_options
+from streampca.cli.config import is_run_file, load_run, takes_variables
+from streampca.cli.options import keys_of
+from streampca.cli.pipeline import execute
+from streampca.cli.run_file import make_run
+from streampca.cli.sections import SECTIONS
+from streampca.errors import RequestError
+from streampca.execution.cluster_options import FOLDERS, OPTIONS, checked_options, with_address
+from streampca.execution.executor import cluster_of
+from streampca.kinds.description import fields_of, hints_of
+from streampca.kinds.registry import KINDS, kind_class
 
 pytest.importorskip("distributed")
 
@@ -100,7 +105,7 @@ def server():
 
 def run_file(**sections):
     """Write a run file; a fit of x.npy but for what is given."""
-    data = {"collection": {"source": "x.npy"}, "fit": {"n_components": 2}, "output": {"model": "m.zarr"}}
+    data = {"collection": {"source": "x.npy"}, "model": {"n_components": 2}, "output": {"model": "m.zarr"}}
     Path("run.yaml").write_text(yaml.safe_dump({**data, **sections}))
 
 
@@ -130,24 +135,23 @@ def test_the_bait_is_poisonous(here, hostile):
         (path.rmdir if path.is_dir() else path.unlink)()
 
 
-EXECUTIONS = {
-    "address": "{{kind: dask, cluster: '{tcp}'}}",
-    "address, workers": "{{kind: dask, cluster: '{tcp}', workers: 2}}",
-    "address, no kind": "{{cluster: '{tcp}'}}",
-    "large letters": "{{kind: dask, cluster: '{large}'}}",
-    "tls": "{{kind: dask, cluster: 'tls://{host}'}}",
-    "merged": "{{<<: {{kind: dask, cluster: '{tcp}'}}}}",
-    "variable in it": "{{kind: dask, cluster: '{tcp}/${{SECRET}}'}}",
-    "variable as host": "{{kind: dask, cluster: 'tcp://${{SECRET}}.example:1'}}",
-    "variable as scheme": "{{kind: dask, cluster: '${{SCHEME}}//{host}'}}",
-    "variable for all": "{{kind: dask, cluster: '${{SECRET}}'}}",
-    "escaped variable": "{{kind: dask, cluster: '{tcp}$${{SECRET}}'}}",
-    "no scheme": "{{kind: dask, cluster: '{host}'}}",
-    "mapping": "{{kind: dask, cluster: {{address: '{tcp}'}}}}",
+RUNS = {
+    "address": "{{cluster: '{tcp}'}}",
+    "address, workers": "{{cluster: '{tcp}', workers: 2}}",
+    "large letters": "{{cluster: '{large}'}}",
+    "tls": "{{cluster: 'tls://{host}'}}",
+    "merged": "{{<<: {{cluster: '{tcp}'}}}}",
+    "variable in it": "{{cluster: '{tcp}/${{SECRET}}'}}",
+    "variable as host": "{{cluster: 'tcp://${{SECRET}}.example:1'}}",
+    "variable as scheme": "{{cluster: '${{SCHEME}}//{host}'}}",
+    "variable for all": "{{cluster: '${{SECRET}}'}}",
+    "escaped variable": "{{cluster: '{tcp}$${{SECRET}}'}}",
+    "no scheme": "{{cluster: '{host}'}}",
+    "mapping": "{{cluster: {{address: '{tcp}'}}}}",
     "other key": "{{address: '{tcp}'}}",
-    "list": "{{kind: dask, cluster: ['{tcp}']}}",
-    "option": "{{kind: dask, cluster: slurm, workers: 1, options: {{scheduler: '{tcp}'}}}}",
-    "scheduler options": "{{kind: dask, cluster: slurm, workers: 1, options: {{scheduler_options: {{a: '{tcp}'}}}}}}",
+    "list": "{{cluster: ['{tcp}']}}",
+    "option": "{{cluster: slurm, workers: 1, cluster_options: {{scheduler: '{tcp}'}}}}",
+    "scheduler options": "{{cluster: slurm, workers: 1, cluster_options: {{scheduler_options: {{a: '{tcp}'}}}}}}",
 }
 
 
@@ -159,11 +163,11 @@ def test_values_of_other_tags_are_refused_wherever_they_stand(here):
 
     address, url = as_bytes("tcp://127.0.0.1:1"), "http://127.0.0.1:1/x.npy"
     rows = {
-        "execution": [
-            f"{{kind: dask, cluster: {address}}}",
-            f"{{kind: dask, cluster: slurm, workers: 1, options: {{{as_bytes('python')}: /tmp/x}}}}",
-            f"{{kind: dask, cluster: slurm, workers: 1, options: {{? {as_bytes('job_script_prologue')} : [ls]}}}}",
-            f"{{kind: dask, cluster: slurm, workers: 1, options: {{queue: {as_bytes('$(ls)')}}}}}",
+        "run": [
+            f"{{cluster: {address}}}",
+            f"{{cluster: slurm, workers: 1, cluster_options: {{{as_bytes('python')}: /tmp/x}}}}",
+            f"{{cluster: slurm, workers: 1, cluster_options: {{? {as_bytes('job_script_prologue')} : [ls]}}}}",
+            f"{{cluster: slurm, workers: 1, cluster_options: {{queue: {as_bytes('$(ls)')}}}}}",
         ],
         "collection": [
             f"{{source: {as_bytes(url)}}}",
@@ -173,21 +177,21 @@ def test_values_of_other_tags_are_refused_wherever_they_stand(here):
             f"{{source: x.npy, labels: !!pairs [a: '{url}']}}",
             f"{{source: &u {as_bytes(url)}, labels: *u}}",
         ],
-        "model": [as_bytes(url), "!!python/name:os.system", "!own {a: 1}"],
+        "apply": [as_bytes(url), "!!python/name:os.system", "!own {a: 1}"],
     }
     for section, values in rows.items():
         for value in values:
-            rest = {"collection": "{source: x.npy}", "fit": "{n_components: 2}", "output": "{model: m.zarr}"}
+            rest = {"collection": "{source: x.npy}", "model": "{n_components: 2}", "output": "{model: m.zarr}"}
             written = {**rest, section: value}
             Path("run.yaml").write_text("".join(f"{name}: {text}\n" for name, text in written.items()))
             assert " has a value with the tag !" in refused(), value
     Path("run.yaml").write_text(
-        "collection: {source: !!str x.npy}\nfit: {n_components: !!int 2}\noutput: {model: m.zarr}\n"
+        "collection: {source: !!str x.npy}\nmodel: {n_components: !!int 2}\noutput: {model: m.zarr}\n"
     )
     succeeded("run", "run.yaml", "-q")
 
 
-@pytest.mark.parametrize("name", EXECUTIONS)
+@pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize(
     "words", [(), ("--dry-run",), ("--print-config",), ("--allow-env", "SCHEME", "--allow-remote")]
 )
@@ -195,9 +199,9 @@ def test_a_run_file_connects_to_no_scheduler(here, hostile, name, words):
     address, folder = hostile
     run_file()
     host = address.removeprefix("tcp://")
-    execution = EXECUTIONS[name].format(tcp=address, large=address.upper(), host=host)
+    section = RUNS[name].format(tcp=address, large=address.upper(), host=host)
     with open("run.yaml", "a") as file:
-        file.write(f"execution: {execution}\n")
+        file.write(f"run: {section}\n")
     refused(*words)
     assert not list(folder.iterdir())
 
@@ -210,22 +214,22 @@ def test_a_run_file_connects_to_no_scheduler(here, hostile, name, words):
 ])  # fmt: skip
 def test_addresses_are_refused_with_a_remedy_that_works(here, hostile, key, form):
     address, _ = hostile
-    run_file(execution={key: form(address)})
+    run_file(run={key: form(address)})
     line = refused()
     assert line == (
-        f"run file run.yaml: execution.{key} names a scheduler's address, which a run file cannot choose; if you trust "
-        "what runs there, write execution: {kind: dask}, and set DASK_SCHEDULER_ADDRESS or give --set "
-        "execution.cluster=..."
+        f"run file run.yaml: run.{key} names a scheduler's address, which a run file cannot choose; if you trust what "
+        "runs there, write run: {cluster: configured}, and set DASK_SCHEDULER_ADDRESS or give --set "
+        "run.cluster=..."
     )
-    run_file(execution={"kind": "dask"})
-    run = load_run("run.yaml", [f"execution.cluster={address}"])
-    assert cluster_of(run).cluster == address
+    run_file(run={"cluster": "configured"})
+    run = load_run("run.yaml", [f"run.cluster={address}"])
+    assert cluster_of(run.how()).cluster == address
     with dask.config.set(scheduler_address=address):
-        assert cluster_of(load_run("run.yaml")).cluster == address
+        assert with_address(cluster_of(load_run("run.yaml").how())).cluster == address
     with dask.config.set(scheduler_address="10.0.0.1:8786"):
-        assert cluster_of(load_run("run.yaml")).cluster == "tcp://10.0.0.1:8786"
-    with pytest.raises(ConfigError, match=r"a scheduler that dask's configuration names \(DASK_SCHEDULER_ADDRESS\)"):
-        cluster_of(load_run("run.yaml"))
+        assert with_address(cluster_of(load_run("run.yaml").how())).cluster == "tcp://10.0.0.1:8786"
+    with pytest.raises(RequestError, match=r"a scheduler that dask's configuration names \(DASK_SCHEDULER_ADDRESS\)"):
+        execute(load_run("run.yaml"))
 
 
 @pytest.mark.slow
@@ -238,7 +242,7 @@ def test_the_scheduler_of_dasks_configuration_is_used_at_every_door(here):
     ):
         streampca.fit("x.npy", n_components=2, cluster="configured", output="python.zarr")
         succeeded("fit", "x.npy", "-k", 2, "--cluster", "configured", "-o", "command.zarr", "-q")
-        run_file(execution={"kind": "dask"}, output={"model": "file.zarr"})
+        run_file(run={"cluster": "configured"}, output={"model": "file.zarr"})
         succeeded("run", "run.yaml", "-q")
     plans = [streampca.load_model(f"{name}.zarr").provenance["plan"] for name in ("python", "command", "file")]
     assert [plan["workers"] for plan in plans] == [plans[0]["workers"]] * 3
@@ -246,12 +250,12 @@ def test_the_scheduler_of_dasks_configuration_is_used_at_every_door(here):
 
 
 def test_records_of_a_run_leave_addresses_out():
-    options = {"collection": {"source": "a"}, "execution": {"kind": "dask", "cluster": "tcp://a:1", "workers": 3}}
+    options = {"collection": {"source": "a"}, "run": {"cluster": "tcp://a:1", "workers": 3}}
     for complete in (False, True):
         text = make_run(options).to_yaml(complete=complete)
         assert "://" not in text
-        found = yaml.safe_load(text)["execution"]
-        assert {"kind": "dask", "cluster": "configured", "workers": 3}.items() <= found.items(), "what is left is true"
+        found = yaml.safe_load(text)["run"]
+        assert {"cluster": "configured", "workers": 3}.items() <= found.items(), "what is left is true"
 
 
 # -- secrets of the environment
@@ -259,8 +263,10 @@ def test_records_of_a_run_leave_addresses_out():
 
 def places(text):
     """Run files that hold a text where something could be sent, or told to others, by name."""
-    batch = {"kind": "dask", "cluster": "slurm", "workers": 1}
-    options = {name: batch | {"options": {name: text}} for name in OPTIONS if name not in ("cores", "processes")}
+    batch = {"cluster": "slurm", "workers": 1}
+    options = {
+        name: batch | {"cluster_options": {name: text}} for name in OPTIONS if name not in ("cores", "processes")
+    }
     return {
         "source": {"collection": {"source": f"URL/{text}/x.npy"}},
         "source in a list": {"collection": {"source": ["x.npy", f"URL/{text}.npy"]}},
@@ -271,15 +277,25 @@ def places(text):
         "mask": {"prepare": {"mask": f"URL/{text}.npy"}},
         "scale": {"prepare": {"scale": f"URL/{text}.npy"}},
         "labels": {"collection": {"source": "x.npy", "labels": f"URL/{text}"}},
-        "weights of samples": {"fit": {"sample_weight": f"URL/{text}"}},
-        "target": {"fit": {"kind": "discriminant", "target": f"URL/{text}"}},
-        "actions": {"embed": {"kind": "action-respecting-embedding", "actions": f"URL/{text}"}, "fit": {}},
-        "graph": {"embed": {"kind": "isomap", "graph": f"URL/{text}"}, "fit": {}},
-        "model": {"model": f"URL/{text}", "output": {"scores": "s.npy"}},
+        "weights of samples": {"collection": {"source": "x.npy", "sample_weight": f"URL/{text}"}},
+        "target": {
+            "collection": {"source": "x.npy", "target": f"URL/{text}"},
+            "model": {"kind": "fisher-discriminant"},
+        },
+        "actions": {
+            "collection": {"source": "x.npy", "target": f"URL/{text}"},
+            "model": {"kind": "action-respecting-embedding"},
+        },
+        "graph": {"model": {"kind": "isomap", "graph": f"URL/{text}"}},
+        "model": {"apply": f"URL/{text}", "model": {}, "output": {"scores": "s.npy"}},
+        "updated model": {"update": {"model": f"URL/{text}"}},
+        "kind": {"model": {"kind": text}},
+        "kernel": {"model": {"kind": "kernel-pca", "kernel": text}},
+        "part": {"run": {"part": text}},
         "key": {"collection": {"source": "x.npy", "key": text}},
         "condition": {"collection": {"source": "x.npy", "where": text}},
-        "cluster": {"execution": {"kind": "dask", "cluster": text}},
-        **{f"option {name}": {"execution": execution} for name, execution in options.items()},
+        "cluster": {"run": {"cluster": text}},
+        **{f"option {name}": {"run": run} for name, run in options.items()},
     }
 
 
@@ -334,12 +350,12 @@ def test_a_variable_is_replaced_everywhere_where_it_is_allowed(here, server):
     assert "give --allow-env SECRET, or write $${SECRET} for the text itself" in refused("--allow-remote")
     typed("run", "run.yaml", "--allow-remote", "--allow-env", "SECRET")
     assert f"/{SECRET}.npy" in asked
-    text = "collection: {source: a, where: 'label=${SECRET}'}\nexecution: {options: {queue: '${SECRET}'}}\n"
+    text = "collection: {source: a, where: 'label=${SECRET}'}\nrun: {cluster_options: {queue: '${SECRET}'}}\n"
     Path("run.yaml").write_text(text)
     run = load_run("run.yaml", allow_env=["SECRET"])
-    assert (run.collection.where, run.execution.options) == (f"label={SECRET}", {"queue": SECRET})
+    assert (run.collection.where, run.run.cluster_options) == (f"label={SECRET}", {"queue": SECRET})
     assert SECRET not in run.to_yaml() + run.to_yaml(complete=True)
-    assert load_run("run.yaml", ["fit.seed=2"], allow_env=["SECRET"]).to_yaml().count("${SECRET}") == 2
+    assert load_run("run.yaml", ["model.random_state=2"], allow_env=["SECRET"]).to_yaml().count("${SECRET}") == 2
 
 
 def test_variables_stay_as_they_were_written(here, monkeypatch):
@@ -349,7 +365,8 @@ def test_variables_stay_as_they_were_written(here, monkeypatch):
     monkeypatch.setenv("SEED", "0")  # the default
     run_file(
         collection={"source": ["${FOLDER}/x.npy", "x.npy"], "duplicates": "all", "samples": [0, "1${K}"]},
-        fit={"n_components": "${K}", "seed": "${SEED}", "memory": "3${K} MiB"},
+        model={"n_components": "${K}", "random_state": "${SEED}"},
+        run={"memory": "3${K} MiB"},
         output={"directory": "${FOLDER}/out"},
     )
     as_written = yaml.safe_load(Path("run.yaml").read_text())
@@ -360,7 +377,8 @@ def test_variables_stay_as_they_were_written(here, monkeypatch):
     recorded = Path("out/config.yaml").read_text()
     assert str(here) not in recorded
     assert yaml.safe_load(recorded)["collection"]["source"] == ["${FOLDER}/x.npy", "x.npy"]
-    assert yaml.safe_load(recorded)["fit"] == {**yaml.safe_load(recorded)["fit"], **as_written["fit"]}
+    for name in ("model", "run"):
+        assert yaml.safe_load(recorded)[name].items() >= as_written[name].items()
     assert load_run("out/config.yaml") == load_run("run.yaml")
     monkeypatch.delenv("K")
     assert is_run_file("out/config.yaml")
@@ -369,24 +387,27 @@ def test_variables_stay_as_they_were_written(here, monkeypatch):
     assert len(streampca.load_model("out/model.zarr").explained_variance) == 3
 
 
-def test_which_keys_take_variables(here):
+def test_which_keys_take_variables():
     """All that take a path or a number, and no other: a new key says which it is."""
-    taken = set()
-    for name, section in Run.model_fields.items():
-        inner = getattr(section.annotation, "model_fields", None)
-        for key in [name] if inner is None else [f"{name}.{field}" for field in inner]:
-            if _takes_variables(tuple(key.split("."))):
-                taken.add(key)
+    keys = {key: None for name in SECTIONS for key in keys_of(name)}
+    keys |= {f"model.{name}": kind for kind in KINDS for name in ("kind", *fields_of(kind_class(kind)))}
+    taken = {key for key in ("apply", *keys) if takes_variables(tuple(key.split(".")))}
     paths = {
-        "collection.source", "collection.labels", "model", "prepare.mask", "fit.target", "fit.sample_weight",
-        "fit.update", "fit.scratch", "embed.graph", "embed.actions", "output.directory", "output.model",
+        "collection.source", "collection.labels", "collection.sample_weight", "collection.target", "apply",
+        "prepare.mask", "model.graph", "update.model", "run.scratch", "output.directory", "output.model",
         "output.scores", "output.images", "output.collection", "output.graph",
     }  # fmt: skip
     assert taken >= paths
-    words = {"key", "where", "on_bad_file", "coordinates", "kind", "method", "cluster", "options", "metric", "kernel"}
+    words = {"key", "where", "on_bad_file", "coordinates", "kind", "method", "cluster", "cluster_options", "metric",
+             "kernel", "part"}  # fmt: skip
     assert not {key for key in taken if key.rpartition(".")[2] in words}
-    others = {"prepare.scale", "prepare.weights", "collection.sel", "collection.select"}
-    numbers = {key for key in taken - paths - others if re.search(r"\bint\b|\bfloat\b", str(field_of(key).annotation))}
+    others = {"prepare.scale", "collection.sel", "collection.select"}
+
+    def annotation(key):
+        section, _, name = key.partition(".")
+        return hints_of(SECTIONS[section] if section in SECTIONS else kind_class(keys[key]))[name]
+
+    numbers = {key for key in taken - paths - others if re.search(r"\bint\b|\bfloat\b", str(annotation(key)))}
     assert taken == paths | others | numbers
 
 
@@ -419,7 +440,7 @@ def test_the_words_of_a_job_are_those_of_the_run_file(sbatch, here, monkeypatch)
     monkeypatch.setenv("HOME", str(here))
     options = dict.fromkeys(FOLDERS, "~/made") | {"queue": "day", "account": "a-1", "memory": "800 MiB"}
     Path("made").mkdir()
-    run_file(execution={"kind": "dask", "cluster": "slurm", "workers": 1, "timeout": "1s", "options": options})
+    run_file(run={"cluster": "slurm", "workers": 1, "cluster_timeout": "1s", "cluster_options": options})
     said = typed("run", "run.yaml", "-q")
     assert "see what jobs 4711 wait for" in said.err
     script = Path("seen.script").read_text()

@@ -6,6 +6,7 @@ import gc
 import re
 from pathlib import Path
 
+import by_options
 import h5py
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def same(one, other):
 
 
 def whole(x=X, **options):
-    return streampca.fit(x, n_components=4, method="covariance", **options)
+    return by_options.fit(x, n_components=4, method="covariance", **options)
 
 
 def write_zarr(path, x, rows=10):
@@ -78,7 +79,7 @@ def test_an_update_has_the_bits_of_one_fit(large, monkeypatch):
         monkeypatch.setattr(incremental, "WAITING_BYTES", 1)
     np.save("new.npy", X[500:])
     whole(X[:500]).save("model.zarr")
-    updated = streampca.update("model.zarr", "new.npy", "both.zarr")
+    updated = streampca.update("model.zarr", "new.npy", output="both.zarr")
     same(updated, whole())
     same(streampca.load_model("both.zarr"), whole())
     same(streampca.update(whole(X[:500]), X[500:], n_components=4), whole())
@@ -91,7 +92,7 @@ def test_an_update_has_the_bits_of_one_fit(large, monkeypatch):
 def test_preparation_weights_and_half_life_are_those_of_one_fit():
     weights, preparation = RNG.integers(1, 4, 700).astype(float), Preparation(bin=2, scale=0.5)
     half = streampca.fit(
-        X[:400], n_components=4, method="covariance", preparation=preparation, sample_weight=weights[:400]
+        X[:400], streampca.PCA(4, method="covariance"), preparation=preparation, sample_weight=weights[:400]
     )
     full = whole(preparation=preparation, sample_weight=weights)
     updated = streampca.update(half, X[400:], sample_weight=weights[400:])
@@ -108,7 +109,7 @@ def test_preparation_weights_and_half_life_are_those_of_one_fit():
 
 
 def test_a_model_without_a_statistic_is_updated_only_when_asked():
-    dual = streampca.fit(X[:30], n_components=12, method="dual")
+    dual = streampca.fit(X[:30], streampca.PCA(12, method="dual"))
     with pytest.raises(ModelError, match=r"fitted by method 'dual'"):
         streampca.update(dual, X[30:90])
     events = []
@@ -150,7 +151,7 @@ def test_a_source_that_grew_gives_its_new_samples_unless_old_ones_changed(kind):
     succeeded("fit", path, "-k", 4, "--method", "covariance", "-o", "model.zarr", "-q")
     write(path, X[n:600])
     read = []
-    updated = streampca.update("model.zarr", path, "model.zarr", listener=read.append)
+    updated = streampca.update("model.zarr", path, output="model.zarr", listener=read.append)
     assert sum(event.samples for event in read if isinstance(event, BlockDone)) in (0, 600 - n)
     same(updated, whole(X[:600]))
     assert updated.provenance["source"].partition(", ")[0] == path
@@ -177,7 +178,7 @@ def test_a_source_that_grew_gives_its_new_samples_unless_old_ones_changed(kind):
 
 def test_fewer_samples_and_sources_that_cannot_be_compared():
     np.save("x.npy", X[:500])
-    model = streampca.fit("x.npy", n_components=4, method="covariance", output="model.zarr")
+    model = streampca.fit("x.npy", streampca.PCA(4, method="covariance"), output="model.zarr")
     np.save("x.npy", X[:300])
     with pytest.raises(ChangedError, match=r"x.npy has 300 samples now, and .* was fitted to 500; fit a new model"):
         streampca.update("model.zarr", "x.npy")
@@ -196,7 +197,7 @@ def test_samples_that_were_left_out_are_not_looked_for():
     x = X.astype("f4")
     x[7, 3, 3] = np.nan
     np.save("x.npy", x[:500])
-    streampca.fit("x.npy", n_components=4, method="covariance", missing="drop-samples", output="model.zarr")
+    streampca.fit("x.npy", streampca.PCA(4, method="covariance", missing="drop-samples"), output="model.zarr")
     np.save("x.npy", x)
     with pytest.raises(RequestError, match=r"without samples that have missing values.* --samples START:"):
         streampca.update("model.zarr", "x.npy")
@@ -237,11 +238,11 @@ def test_run_files_and_refusals(tmp_path):
     np.save("new.npy", X[500:])
     succeeded("fit", "x.npy", "-k", 4, "--method", "covariance", "-o", "model.zarr", "-q")
     line = refused("fit", "new.npy", "--update", "model.zarr", "--bin", 2, code=2)
-    assert "prepare.bin is given, and model.zarr is updated as it was fitted; leave it out" in line
+    assert "prepare.bin is given, and model.zarr is updated as it was fitted (update.model); leave it out" in line
     line = refused("fit", "new.npy", "--update", "model.zarr", "--method", "covariance", code=2)
-    assert "fit.method: model.zarr is updated as it was fitted; leave it out." in line
+    assert "model.method is given, and model.zarr is updated as it was fitted" in line
     line = refused("fit", "new.npy", "--update", "model.zarr", "--landmarks", 5, code=2)
-    assert "fit.landmarks: model.zarr is updated as it was fitted; leave it out." in line
+    assert "--landmarks is no option of kind pca" in line
     assert "does not exist" in refused("fit", "new.npy", "--update", "none.zarr")
     assert "--output" in refused("fit", "new.npy", code=2)
     config = succeeded("fit", "new.npy", "--update", "model.zarr", "-o", "b.zarr", "--print-config")

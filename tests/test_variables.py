@@ -9,7 +9,7 @@ import xarray as xr
 from shell import succeeded
 
 import streampca
-from streampca import Preparation, StreamingPCA
+from streampca import PCA, Preparation
 from streampca.errors import ModelError, RequestError, SourceError
 
 K, DAYS, SHAPE = 3, 40, (6, 8)
@@ -59,19 +59,21 @@ def check_is_of(model, wind, expected):
 def test_variables_of_any_source_are_one_field(wind, tmp_path):
     factors = np.sqrt(np.cos(np.radians(wind["lat"])))
     expected = by_svd([wind["u"], wind["v"]], factors)
-    options = {"n_components": K, "precision": "double", "preparation": Preparation(scale="area")}
+    kind, preparation = PCA(K, precision="double"), Preparation(scale="area")
     in_memory = {"u": wind["u"].values, "v": wind["v"].values}
     for source in (wind[["u", "v"]], wind[["v", "u"]].chunk({"time": 9}), *stored(wind, tmp_path)):
         key = None if isinstance(source, xr.Dataset) else ("u", "v")
-        check_is_of(streampca.fit(streampca.open_collection(source, key=key), **options), wind, expected)
-    plain = streampca.fit(streampca.open_collection(in_memory, key="u, v"), n_components=K, precision="double")
+        check_is_of(
+            streampca.fit(streampca.open_collection(source, key=key), kind, preparation=preparation), wind, expected
+        )
+    plain = streampca.fit(streampca.open_collection(in_memory, key="u, v"), kind)
     np.testing.assert_allclose(plain.singular_values, by_svd([wind["u"], wind["v"]])[1], rtol=1e-10)
     assert plain.sample_dims == ("y", "x", "variable")
 
 
 def test_a_model_is_applied_by_name_to_whatever_holds_its_variables(wind, tmp_path):
     scores = by_svd([wind["u"], wind["v"]])[2]
-    streampca.fit(wind[["u", "v"]], n_components=K, precision="double").save(tmp_path / "model.zarr")
+    streampca.fit(wind[["u", "v"]], PCA(K, precision="double")).save(tmp_path / "model.zarr")
     model = streampca.load_model(tmp_path / "model.zarr")
     signs = np.sign(np.sum(model.transform(wind).values * scores, axis=0))
     for given in (wind, wind[["v", "u"]], wind.transpose("lon", "lat", "time"), wind.sortby("lat", ascending=False)):
@@ -89,7 +91,7 @@ def test_a_model_is_applied_by_name_to_whatever_holds_its_variables(wind, tmp_pa
 
 
 def test_reconstructions_go_back_to_a_dataset(wind, tmp_path):
-    model = streampca.fit(wind[["u", "v"]], n_components=K, precision="double")
+    model = streampca.fit(wind[["u", "v"]], PCA(K, precision="double"))
     found, left = model.reconstruct(wind), model.residual(wind)
     assert isinstance(found, xr.Dataset)
     assert [*found.data_vars] == ["u", "v"]
@@ -117,7 +119,7 @@ def test_each_variable_may_be_standardized_masked_and_cut(wind):
     cut = streampca.fit(wind[["u", "v"]], n_components=K, preparation=Preparation(crop=((0, 4), (2, 6)), bin=2))
     assert cut.sample_shape == (2, 2, 2)
     factors = np.broadcast_to(1 / wind[["u", "v"]].std().to_dataarray().values, (*SHAPE, 2))
-    even = streampca.fit(wind[["u", "v"]], n_components=K, preparation=Preparation(scale=factors), precision="double")
+    even = streampca.fit(wind[["u", "v"]], PCA(K, precision="double"), preparation=Preparation(scale=factors))
     expected = by_svd([wind[name] / wind[name].std() for name in "uv"])
     np.testing.assert_allclose(even.singular_values, expected[1], rtol=1e-10)
 
@@ -154,7 +156,7 @@ def test_the_command_line_and_the_estimator(wind, tmp_path):
     expected = by_svd([wind["u"], wind["v"]])
     check_is_of(streampca.load_model(model), wind, expected)
     np.testing.assert_allclose(np.abs(xr.open_zarr(scores)["scores"]), np.abs(expected[2]), atol=1e-10)
-    estimator = StreamingPCA(n_components=K, precision="double").fit(wind[["u", "v"]])
+    estimator = PCA(K, precision="double").fit(wind[["u", "v"]])
     np.testing.assert_allclose(estimator.singular_values_, expected[1], rtol=1e-10)
     again = streampca.load_model(model).provenance["opened"]["options"]
     assert again == {"key": "u,v"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import by_options
 import dask
 import dask.array as da
 import h5py
@@ -17,7 +18,6 @@ from contract import refused_as
 from PIL import Image
 from sources import SOURCES
 
-import streampca
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
 from streampca.readers.collection import Chunks, Collection
@@ -121,7 +121,7 @@ def test_files_are_read_ahead_as_one_would_be(tmp_path):
         np.save(tmp_path / f"{number}.npy", part)
     np.save(tmp_path / "one.npy", x)
     how = {"n_components": 3, "method": "covariance", "memory": "16 MiB"}
-    one, many = (streampca.fit(str(tmp_path / name), **how) for name in ("one.npy", "[0-9].npy"))
+    one, many = (by_options.fit(str(tmp_path / name), **how) for name in ("one.npy", "[0-9].npy"))
     assert many.provenance["plan"]["ahead"] == one.provenance["plan"]["ahead"] == 1
     np.testing.assert_array_equal(many.components, one.components)
 

@@ -157,7 +157,16 @@ def photo(tmp_path_factory):
 @pytest.mark.parametrize("output", ["p.npy", "p.zarr"])
 def test_the_command_puts_a_photograph_back(photo, tmp_path, output, residual):
     folder, patches, model = photo
-    asked = ["--patches", "16x16/5x5", "-k", "8", "--whole", "-o", tmp_path / output, *["--residual"][: int(residual)]]
+    asked = [
+        "--patches",
+        "16x16/5x5",
+        "--n-components",
+        "8",
+        "--whole",
+        "-o",
+        tmp_path / output,
+        *["--residual"][: int(residual)],
+    ]
     words = succeeded("reconstruct", folder / "m.zarr", folder / "photo.png", *asked)
     assert "8 components: " in words
     assert "of samples, ratio" in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import by_options
 import numpy as np
 import pytest
 from judged import along_samples, residuals, truth, warnings
@@ -56,7 +57,7 @@ def fitted(name):
     with pytest.MonkeyPatch.context() as patch:
         if name == "randomized along samples":
             along_samples(patch)
-        model = streampca.fit(x, n_components=K, method=method, precision=precision, listener=events.append)
+        model = streampca.fit(x, streampca.PCA(K, method=method, precision=precision), listener=events.append)
     return model, warnings(events)
 
 
@@ -93,7 +94,7 @@ def test_a_unit_that_is_missing_from_exact_sums_is_told(monkeypatch, method, kin
     x = np.random.default_rng(1).integers(0, 256, (300, 40)).astype(np.uint8)
     x, whole, heard = x if kind is Scatter else x.T.copy(), kind.update, []
     how = {"n_components": K, "method": method, "precision": "single", "listener": heard.append}
-    assert streampca.fit(x, **how).provenance["exact_sums"]
+    assert by_options.fit(x, **how).provenance["exact_sums"]
     assert not warnings(heard)
 
     def damaged(self, block, **place):
@@ -101,7 +102,7 @@ def test_a_unit_that_is_missing_from_exact_sums_is_told(monkeypatch, method, kin
         (self._scatter if kind is Scatter else self._gram)[3, 7] += 1
 
     monkeypatch.setattr(kind, "update", damaged)
-    found = streampca.fit(x, **how)
+    found = by_options.fit(x, **how)
     assert any("sums of whole numbers were wrong" in message for message in warnings(heard))
     assert not found.provenance["exact_sums"]
     assert_bounded(found, x)

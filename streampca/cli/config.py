@@ -1,4 +1,4 @@
-"""Run files: YAML read by the safe loader only, and checked against the declarations of `options`.
+"""Run files: YAML read by the safe loader only, and checked against the kinds of model and the `sections`.
 
 Unknown and doubled keys are refused, with the nearest known name. A run file may be somebody else's: it chooses neither
 what is run nor what this machine connects to, see also `variables`.
@@ -7,24 +7,26 @@ what is run nor what this machine connects to, see also `variables`.
 from __future__ import annotations
 
 import os
-import reprlib
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
 
-from ..errors import ConfigError, first_line, nearest
+from ..errors import ConfigError, first_line
 from ..execution.cluster_options import COMMAND_OPTIONS
+from ..kinds.description import fields_of, hints_of
+from ..kinds.registry import KINDS, kind_class
+from ..kinds.values import written
 from ..readers.paths import check_not_remote
 from ..storage.disk import expanded, open_regular
 from ..units import format_bytes
-from .options import PATHS, Run, command_line_of, field_of, names_of, section_in, section_of
+from .run_file import RunFile, make_run
+from .sections import PATHS, SECTIONS
 from .variables import VARIABLE, Place, replaced
 
 LONGEST = 256 * 2**10  # bytes of a run file: PyYAML reads about 100 KiB a second
 MOST_VALUES = 100_000  # of a run file, with aliases written out
-COMMAND = "the command"  # the subject of runs that are made of a command's options
 # Tags of what a run file is made of. Others become values that are checked as no text and validated as one: bytes
 # (!!binary), sets, ordered mappings.
 TAGS = frozenset(
@@ -33,17 +35,9 @@ TAGS = frozenset(
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of run files."""
-    about = "https://json-schema.org/draft/2020-12/schema"
-    schema = Run.model_json_schema()
-    del schema["$defs"]["CollectionConfig"]["properties"]["allow_remote"]  # for the command line
-    return {"$schema": about, **schema, "title": "streampca run file"}
-
-
 def load_run(
     path: str, overrides: Iterable[str] = (), *, allow_remote: bool = False, allow_env: Collection[str] = ()
-) -> Run:
+) -> RunFile:
     """Read a run file.
 
     Parameters
@@ -51,7 +45,7 @@ def load_run(
     path : str
         A YAML file.
     overrides : iterable of str
-        ``"fit.n_components=20"``: a dotted key and a YAML value, applied in order.
+        ``"model.n_components=20"``: a dotted key and a YAML value, applied in order.
     allow_remote : bool, default=False
         Let the file name URLs to be read, itself or in lists.
     allow_env : collection of str
@@ -69,29 +63,28 @@ def load_run(
     subject, data = f"run file {path}", _read(path)
     _refuse_commands(data, subject)
     _refuse_address(data, subject)
-    from_file, _ = replaced(data, subject, _takes_variables, allow_env)
+    from_file, _ = replaced(data, subject, takes_variables, allow_env)
     _refuse_address(from_file, subject)
     _check_remote(from_file, subject, allowed=allow_remote)
     if allow_remote and isinstance(data.get("collection"), dict):
         data["collection"]["allow_remote"] = True
     for override in overrides:
         _apply_override(data, override)
-    data, written = replaced(data, subject, _takes_variables, allow_env)
-    run = make_run(data, subject)
-    run._written = written
-    return run
+    data, as_written = replaced(data, subject, takes_variables, allow_env)
+    return replace(make_run(data, subject), as_written=as_written)
 
 
 def is_run_file(path: str) -> bool:
-    """Return True of a run file, whatever its environment variables stand for."""
+    """Return True of a file whose keys are those of run files, whatever their values."""
     try:
-        Run.model_validate(_read(path))
+        data = _read(path)
     except ConfigError:
         return False
-    except ValidationError as error:
-        inputs = [item["input"] for item in error.errors(include_url=False)]
-        return all(isinstance(text, str) and VARIABLE.search(text) for text in inputs)
-    return True
+    known = {name: fields_of(section) for name, section in SECTIONS.items()}
+    return isinstance(data.get("collection"), dict) and all(
+        name in ("model", "apply") or (name in known and (section is None or {*section} <= {*known[name]}))
+        for name, section in data.items()
+    )
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -115,14 +108,18 @@ def _read(path: str) -> dict[str, Any]:
     return data
 
 
-def _takes_variables(place: Place) -> bool:
+def takes_variables(place: Place) -> bool:
     """Return whether the key at a place takes a path or a number; an unknown key does, and is refused by its name."""
-    key = _place(place)
-    try:
-        field = field_of(".".join(key))
-    except KeyError:
-        return True
-    return command_line_of(field).metavar in PATHS or bool({int, float} & set(_types_in(field.annotation)))
+    section, *names = place[:2]
+    key = ".".join(str(part) for part in place[:2])
+    if section == "model" and names:
+        classes: list[type] = [kind_class(kind) for kind in KINDS]
+    else:
+        classes = [SECTIONS[section]] if section in SECTIONS else []
+    hints = [hints_of(cls)[name] for cls in classes for name in names if name in fields_of(cls)]
+    if key == "model.kind":
+        return False
+    return not hints or key in PATHS or any({int, float} & set(_types_in(written(hint))) for hint in hints)
 
 
 def _types_in(annotation: Any) -> Iterator[Any]:
@@ -138,28 +135,20 @@ def _check_remote(data: dict[str, Any], subject: str, *, allowed: bool) -> None:
     if isinstance(collection := data.get("collection"), dict) and "allow_remote" in collection:
         raise ConfigError(f"{subject}: collection.allow_remote is for the command line; give --allow-remote there.")
     for section, values in data.items() if not allowed else ():
-        if section == "model":
+        if section == "apply":
             check_not_remote(values, subject)
         elif section != "output" and isinstance(values, dict):  # outputs at URLs are refused whoever names them
             for value in values.values():
                 check_not_remote(value, subject)
 
 
-def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
-    """Validate plain data as a run; errors name the key."""
-    try:
-        return Run.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, subject)) from None
-
-
 def _refuse_commands(data: dict[str, Any], subject: str) -> None:
     """Refuse options by which a run file, perhaps somebody else's, would choose what is run on a cluster."""
-    execution = data.get("execution")
-    options = execution.get("options") if isinstance(execution, dict) else None
+    run = data.get("run")
+    options = run.get("cluster_options") if isinstance(run, dict) else None
     for name in COMMAND_OPTIONS:
         if isinstance(options, dict) and name in options:
-            key = f"execution.options.{name}"
+            key = f"run.cluster_options.{name}"
             raise ConfigError(
                 f"{subject}: {key} chooses what a cluster runs; give it on the command line: --set {key}=..."
             )
@@ -167,13 +156,13 @@ def _refuse_commands(data: dict[str, Any], subject: str) -> None:
 
 def _refuse_address(data: dict[str, Any], subject: str) -> None:
     """Refuse the address of a scheduler: it could send this process anything to run."""
-    execution = data.get("execution")
-    for key, value in execution.items() if isinstance(execution, dict) else ():
-        if key != "options" and any("://" in text for text in _texts_in(value)):
+    run = data.get("run")
+    for key, value in run.items() if isinstance(run, dict) else ():
+        if key != "cluster_options" and any("://" in text for text in _texts_in(value)):
             raise ConfigError(
-                f"{subject}: execution.{key} names a scheduler's address, which a run file cannot choose; if you trust "
-                "what runs there, write execution: {kind: dask}, and set DASK_SCHEDULER_ADDRESS or give --set "
-                "execution.cluster=..."
+                f"{subject}: run.{key} names a scheduler's address, which a run file cannot choose; if you trust what "
+                "runs there, write run: {cluster: configured}, and set DASK_SCHEDULER_ADDRESS or give --set "
+                "run.cluster=..."
             )
 
 
@@ -182,14 +171,14 @@ def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(each)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(item)
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"--set {override!r} is not KEY=VALUE; write for example fit.n_components=20.")
+        raise ConfigError(f"--set {override!r} is not KEY=VALUE; write for example model.n_components=20.")
     *sections, last = key.strip().split(".")
     place = data
     for section in sections:
@@ -278,53 +267,3 @@ def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
             parts = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
     return known[id(node)]
-
-
-def _explain(error: ValidationError, subject: str) -> str:
-    """Say what is wrong first, by its dotted key; a misspelt key comes before the one it leaves missing.
-
-    What a command was given is named by the command's option instead, which is what its user knows.
-    """
-    errors = error.errors(include_url=False)
-    first = next((item for item in errors if item["type"] == "extra_forbidden"), errors[0])
-    place, given = _place(first["loc"]), reprlib.repr(first["input"])
-    key = ".".join(place)
-    match first["type"]:
-        case "extra_forbidden":
-            known = list(section_of(place[:-1]).model_fields)
-            sections = [name for name in Run.model_fields if _is_section([name])]
-            elsewhere = [f"{name}.{place[-1]}" for name in sections if place[-1] in section_of([name]).model_fields]
-            if elsewhere:
-                return f"{subject}: key {key!r} is not known. Did you mean {' or '.join(elsewhere)}?"
-            hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
-            return f"{subject}: key {key!r} is not known.{hint}"
-        case "missing" if len(first["loc"]) == len(place):
-            return f"{subject}: key {key!r} is missing; add it."
-        case "model_type":
-            known = list(section_of(place).model_fields)
-            remedy = f"give keys under it ({', '.join(known)}), or leave it out"
-            return f"{subject}: {key} = {given} is not a section; {remedy}."
-        case "invalid_key":
-            return f"{subject}: key {given} is not a name; correct it."
-    if first["type"] == "missing":
-        first["msg"] = "input has too few entries"
-    message = first["msg"].removeprefix("Value error, ").removesuffix(".")
-    meaning = field_of(key).description
-    named = names_of(key)[0] if subject == COMMAND else f"{subject}: {key} ="
-    return f"{named} {given}: {message[0].lower()}{message[1:]}; correct it{f' ({meaning})' if meaning else ''}."
-
-
-def _place(loc: tuple[int | str, ...]) -> list[str]:
-    """Return the part of pydantic's location that people typed: sections and a key, without branches of a union."""
-    place: list[str] = []
-    for part in loc:
-        place.append(str(part))
-        if not _is_section(place):
-            break
-    return place
-
-
-def _is_section(place: list[str]) -> bool:
-    *sections, last = place
-    field = section_of(sections).model_fields.get(last)
-    return field is not None and section_in(field.annotation) is not None

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from .. import plot
+from .. import fit, open_collection, plan, plot
 from ..errors import OutputError
 from ..events import Drawing
-from ..fitting.fit import fit
-from ..fitting.plan import plan
 from ..plot.report import overview, survey
-from ..readers import open_collection
 from ..storage.disk import expanded
 from ..units import HEADING, facts_as_text, format_bytes, format_seconds
 from .demo_data import labels_path, make_digits, make_patches

@@ -9,20 +9,20 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-HEADINGS = ("Input", "Preparation", "Method", "Output", "Running")  # in this order
+HEADINGS = ("Model", "Output", "Running", "Input", "Preparation", "Updating and following")  # in this order
 
 # Headings of sections of a run, and of single options that are not where their section is, or have none.
 _SECTIONS = {
-    "collection": "Input", "prepare": "Preparation", "fit": "Method", "embed": "Method", "neighbors": "Method",
-    "output": "Output", "execution": "Running", "checkpoint": "Running", "follow": "Running",
+    "collection": "Input", "prepare": "Preparation", "model": "Model", "neighbors": "Model", "hsic": "Model",
+    "output": "Output", "run": "Running", "follow": "Updating and following", "update": "Updating and following",
 }  # fmt: skip
 _OPTIONS = {
-    "fit__memory": "Running", "fit__scratch": "Running", "fit__part": "Running", "output__missing": "Method",
+    "collection__target": "Model", "output__missing": "Model", "run__overwrite": "Output",
     "shape": "Input", "dtype": "Input", "overrides": "Input", "examine": "Input",
     "output": "Output", "overwrite": "Output", "pictures": "Output", "picture_format": "Output", "as_json": "Output",
     "asked": "Output", "count": "Output", "mean": "Output",
-    "memory": "Running", "workers": "Running", "quiet": "Running", "plan": "Running", "print_config": "Running",
-    "dry_run": "Running", "verify": "Running", "help": "Running", "checkpoint": "Running",
+    "memory": "Running", "quiet": "Running", "plan": "Running", "print_config": "Running",
+    "dry_run": "Running", "verify": "Running", "help": "Running", "checkpoint": "Running", "schema": "Running",
 }  # fmt: skip
 SECTION_MARK = "__"  # between the section and the key of a run's option, in names of click's parameters
 
@@ -80,4 +80,4 @@ def _takes_one_value(parameter: click.Parameter) -> bool:
 
 def _heading(parameter: click.Parameter) -> str:
     name = "help" if "--help" in parameter.opts else parameter.name or ""
-    return _OPTIONS.get(name) or _SECTIONS.get(name.partition(SECTION_MARK)[0], "Method")
+    return _OPTIONS.get(name) or _SECTIONS.get(name.partition(SECTION_MARK)[0], "Model")

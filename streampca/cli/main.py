@@ -1,7 +1,6 @@
 """The ``streampca`` group, which lists commands by one-line summaries and loads them when one is called.
 
-Loading the commands means loading the options they are built from, with pydantic and numpy: most of the time of
-``streampca --help``.
+Loading the commands means loading the kinds of model and options they are built from.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ SUMMARIES = {
     "demo": "Analyse two real collections within a tiny memory budget.",
     "info": "Say what a collection is: samples, shape, dtype, storage.",
     "plan": "Say how a fit would be done, and why not otherwise.",
-    "fit": "Learn components: write a model, or update one (--update).",
-    "embed": "Embed images by the graph of their neighbours.",
+    "fit": "Fit a kind of model: write it, or update one (--update).",
     "merge": "Make the model of a whole from those of its parts.",
     "transform": "Project a collection on a model's components: write scores.",
     "reconstruct": "Rebuild images from scores, or themselves: say what is lost.",
@@ -38,7 +36,6 @@ SUMMARIES = {
     "copy": "Copy a collection, prepared or not, to Zarr that reads fast.",
     "export": "Write a model's mean and components as pages of a TIFF file.",
     "run": "Carry out a run file: model, scores, pictures in a directory.",
-    "schema": "Print the JSON schema of run files, for editors.",
 }
 
 

@@ -9,7 +9,6 @@ from collections.abc import Container
 from contextlib import suppress
 
 from ..errors import RequestError
-from ..planning.request import RULES
 
 _RANGE = re.compile(r"(?!(?<=T\d\d):\d\d\b)(?!(?<=T\d\d:\d\d):\d\d\b):")  # not the colons of a time
 
@@ -17,25 +16,6 @@ _RANGE = re.compile(r"(?!(?<=T\d\d):\d\d\b)(?!(?<=T\d\d:\d\d):\d\d\b):")  # not 
 def one_or_list(words: tuple[str, ...]) -> str | list[str]:
     """Return the words of a source: one by itself, several as a list."""
     return words[0] if len(words) == 1 else list(words)
-
-
-def read_components(text: str) -> int | float | str | None:
-    """Read ``50``, ``0.95``, a rule or ``all``."""
-    if text in RULES:
-        return text
-    if text == "all":
-        return None
-    number: int | float = 0
-    with suppress(ValueError):
-        number = float(text) if "." in text or "e" in text.lower() else int(text)
-    if 0 < number < 1 or (isinstance(number, int) and number >= 1):
-        return number
-    if number == 1:
-        raise RequestError(f"-k {text} is ambiguous; give 1 for one component, or all.")
-    raise RequestError(
-        f"-k {text} is neither a whole number of at least 1 nor a fraction between 0 and 1; give such as 50, 0.95, a "
-        f"rule ({', '.join(RULES)}) or all."
-    )
 
 
 def read_count(text: str) -> int | None:
@@ -125,11 +105,6 @@ def read_fill_value(text: str) -> int | float | str:
         return int(text)
     except ValueError:
         return number_or_word(text)
-
-
-def read_landmarks(text: str) -> int | str:
-    """Read a number of landmarks, or leave the word."""
-    return int(text) if text.isdecimal() else text
 
 
 def _check_new(axis: int | str, found: Container[int | str], option: str) -> None:

@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import RequestError
-from ..models.store import check_model_output
-from ..planning.blocks import part_of
-from ..preprocessing.copy import check_copy
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
 from ..storage.writers import IN_ORDER
-from .options import Run
+from .run_file import RunFile
 from .run_record import LISTING, PICTURES, RECORDS, REPORT, SUMMARY, check_directory
 
 
@@ -33,7 +30,7 @@ class OutputPaths:
     graph: str | None
 
     @classmethod
-    def of(cls, run: Run) -> OutputPaths:
+    def of(cls, run: RunFile) -> OutputPaths:
         """Return the paths of a run's outputs; refuse a run without any, or that would replace its input."""
         paths = _paths(run)
         if not paths.files and not paths.report:
@@ -41,7 +38,7 @@ class OutputPaths:
                 "the run writes nothing; give output.directory, output.model, output.scores, output.images, "
                 "output.graph or output.collection."
             )
-        if paths.graph and (paths.need_model or run.model) and not paths.scores:
+        if paths.graph and (paths.need_model or run.apply) and not paths.scores:
             raise RequestError(
                 "output.graph is of the scores where a run has a model; give output.scores (or output.transform), too."
             )
@@ -53,9 +50,9 @@ class OutputPaths:
             raise RequestError(
                 "output.transform and output.report need output.directory; add it, or give output.scores."
             )
-        if part_of(run.fit.part) is not None and any((paths.scores, paths.images, paths.report)):
+        if run.run.part is not None and any((paths.scores, paths.images, paths.report)):
             raise RequestError(
-                f"fit.part {run.fit.part} makes the model of a part only; leave out scores, images and report, and "
+                f"run.part {run.run.part} makes the model of a part only; leave out scores, images and report, and "
                 "give them with the model that streampca merge makes."
             )
         paths._check_apart(run)
@@ -87,7 +84,7 @@ class OutputPaths:
         """Return the outputs less those that an earlier run has written."""
         return replace(self, **{name: None for name, path in self.recorded.items() if path in reused})
 
-    def listing(self, run: Run) -> str | None:
+    def listing(self, run: RunFile) -> str | None:
         """Return where the table of a folder's files is stored for the next run: in a run directory, or not at all.
 
         Beside a lone output it is worth a file of its own only where every file was decoded for it.
@@ -105,12 +102,16 @@ class OutputPaths:
             if path:
                 check_output(path, kind, overwrite=overwrite)
         if self.collection:
+            from ..preprocessing.copy import check_copy
+
             check_copy(self.collection, overwrite=overwrite)
         if self.graph:
             from ..manifold.stored_graph import check_graph_output
 
             check_graph_output(self.graph, overwrite=overwrite)
         if self.model and model:
+            from ..models.store import check_model_output
+
             check_model_output(self.model, overwrite=overwrite)
         if self.report:
             from ..plot.report import ReportFiles
@@ -119,7 +120,7 @@ class OutputPaths:
         if self.directory:
             check_directory(self.directory)
 
-    def _check_apart(self, run: Run) -> None:
+    def _check_apart(self, run: RunFile) -> None:
         """Refuse outputs that would replace the input or one another, lie in it, or become part of it."""
         files = [*self.files, *filter(None, [self.report])]
         if self.pictures:
@@ -128,9 +129,11 @@ class OutputPaths:
             files += picture_files(self.pictures)
         records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
         prepare, collection = run.prepare, run.collection
-        pixels = (prepare.mask, prepare.scale, prepare.weights)
-        columns = column_paths(collection.labels, run.fit.sample_weight, run.fit.target, run.embed.actions, *pixels)
-        stores = [expanded(path) for path in (run.model, run.embed.graph) if path]
+        columns = column_paths(
+            collection.labels, collection.sample_weight, collection.target, prepare.mask, prepare.scale
+        )
+        graph = getattr(run.model, "graph", None)
+        stores = [expanded(path) for path in (run.apply, graph) if path]
         check_apart([*files, *records], [*paths_of(collection.source), *stores, *columns])
         places = [os.path.realpath(path) for path in files]
         for number, path in enumerate(places):
@@ -141,7 +144,7 @@ class OutputPaths:
                     )
 
 
-def _paths(run: Run) -> OutputPaths:
+def _paths(run: RunFile) -> OutputPaths:
     output = run.output
     folder = expanded(output.directory) if output.directory else None
 
@@ -151,7 +154,7 @@ def _paths(run: Run) -> OutputPaths:
 
     return OutputPaths(
         directory=folder,
-        model=None if run.model else place(output.model, "model.zarr", wanted=True),
+        model=None if run.apply else place(output.model, "model.zarr", wanted=True),
         scores=place(output.scores, "scores.zarr", output.transform),
         images=place(output.images),
         report=place(None, REPORT, output.report),

@@ -1,66 +1,46 @@
-"""One run from its first check to its last output: open, plan, fit or load, save, transform, reconstruct, report."""
+"""One run from its first check to its last output: open, plan, fit or load, transform, reconstruct, copy, report.
+
+Everything is done by public functions of the package; what a run adds is their order, a directory, and refusing before
+the first output what a later one could not do.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from math import prod
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
+import streampca
 
-from ..errors import RESUMABLE, ModelError, RequestError, Stopped
-from ..events import Event, FileSkipped, Listener, Planned, Warned, silent
-from ..execution import Executor
-from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
-from ..execution.executor import executing
-from ..fitting.fit import Place, fit_collection
-from ..fitting.follow import Pace, follow_source
-from ..fitting.open_fit import Opened, drop_misfit_images, open_fit, prepare
-from ..fitting.update import is_in_place, load_to_update, update_model
-from ..models.compression import Compression
-from ..models.pca import PCAModel, load_model
-from ..models.store import are_held
-from ..models.transform import check_foreseen
-from ..planning import Plan
-from ..planning.blocks import part_of
-from ..planning.embedding import EmbeddingRequest
-from ..planning.neighbors import plan_neighbors
-from ..planning.registry import MAPPING_KINDS
-from ..preprocessing import Preparation, Prepared
-from ..preprocessing.copy import copy_collection, foresee_copy
-from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
-from ..readers import Collection, open_collection
-from ..readers.target import check_target
-from ..storage.components import StoredComponents
-from ..storage.disk import expanded
-from ..storage.free_space import check_free_spaces
+from ..errors import RESUMABLE, ConfigError, ModelError, RequestError, Stopped, StreampcaError
+from ..events import Event, FileSkipped, Listener, Planned, silent
+from ..execution.checkpoint import FOLDER, clear_finished
+from ..execution.executor import cluster_of, executing
+from ..fitting.foresee_outputs import AppliedOutputs, foresee_applying, foresee_fit
+from ..kinds.run import Run
+from ..preprocessing.mask_files import read_mask, read_scale
 from ..storage.locks import output_lock
-from ..storage.outputs import UNCOMPRESSED, partial_bytes, recover
+from ..storage.outputs import recover
 from ..units import parse_bytes
-from .earlier_model import load_earlier
-from .from_config import (
-    cluster_of,
-    embedding_of,
-    neighbors_request_of,
-    open_run,
-    plan_embedding,
-    plan_graph,
-    plan_run,
-    preparation_of,
-    request_of,
-    request_to_update,
-)
-from .options import Run
 from .output_paths import OutputPaths
+from .run_file import RunFile
 from .run_record import Record, recorded
+from .sections import COLUMNS, CollectionSection
 
-# Manifolds (half of scipy) and reports are imported where a run asks for them: for most that is half of all imports.
 if TYPE_CHECKING:
-    from ..manifold.neighbor_graph import NeighborGraph
+    from .. import Collection, NeighborGraph, PCAModel, Plan, Preparation
+    from ..models.compression import Compression
+    from ..readers import Opening
+
+NOTHING_SHARED: dict[str, Any] = {
+    "workers": None,
+    "cluster_options": None,
+    "worker_memory": None,
+    "dashboard": False,
+}  # fmt: skip - of a run on an executor that is there
 
 
 @dataclass
@@ -88,12 +68,73 @@ class Result:
     graph: NeighborGraph | None = None
 
 
-def execute(run: Run, listener: Listener = silent) -> Result:
+# -- the values that public functions take
+
+
+def opening_of(config: CollectionSection) -> Opening:
+    """Return the options of `open_collection` that a run gives."""
+    options = {item.name: getattr(config, item.name) for item in fields(config) if item.name not in COLUMNS}
+    del options["source"]
+    for name in ("select", "sel"):
+        ranges = {
+            axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (options[name] or {}).items()
+        }
+        options[name] = ranges or None
+    options["samples"] = None if config.samples is None else slice(*config.samples)
+    return cast("Opening", options)
+
+
+def open_run(
+    config: CollectionSection, *, listing: str | None = None, like: Any = None, listener: Listener = silent
+) -> Collection:
+    """Open the collection of a run; `listing` and `like` are as for `open_collection`."""
+    options: Opening = {**opening_of(config), "listing": listing}
+    return streampca.open_collection(config.source, **options, like=like, listener=listener)
+
+
+def preparation_of(run: RunFile) -> Preparation:
+    """Return the preparation of a run; reads the files of mask and scale."""
+    steps, memory = vars(run.prepare), parse_bytes(run.run.memory)
+    mask, scale = run.prepare.mask, run.prepare.scale
+    return streampca.Preparation(
+        **steps
+        | {
+            "mask": mask if mask in (None, "valid") else read_mask(mask, memory),
+            "scale": read_scale(scale, memory) if isinstance(scale, str) and scale != "area" else scale,
+        }
+    )
+
+
+def columns_of(run: RunFile) -> dict[str, Any]:
+    """Return the target and the weights of a run's samples."""
+    return {name: getattr(run.collection, name) for name in COLUMNS}
+
+
+def with_guessed_axes(run: RunFile) -> RunFile:
+    """Return a run that says which axes make one sample, where their positions alone would decide; reads headers."""
+    if run.collection.sample_axes is not None:
+        return run
+    try:
+        guessed = open_run(run.collection).guessed_axes
+    except StreampcaError:  # which is said where the run is carried out
+        return run
+    return run if guessed is None else replace(run, collection=replace(run.collection, sample_axes=[*guessed.sample]))
+
+
+def checkpoint_beside(run: RunFile, output: str | None) -> str | None:
+    """Return the folder of an output's checkpoints, which is beside it."""
+    return output.rstrip("/") + FOLDER if output and run.run.checkpoint else None
+
+
+# -- runs
+
+
+def execute(run: RunFile, listener: Listener = silent) -> Result:
     """Carry out a run.
 
     Parameters
     ----------
-    run : Run
+    run : RunFile
         The run; outputs that exist are refused before anything is computed, but for those that the same run left in
         its directory: they are used again.
     listener : callable
@@ -109,8 +150,7 @@ def execute(run: Run, listener: Listener = silent) -> Result:
         One line saying what is wrong; outputs finished before stay.
     """
     outputs = OutputPaths.of(run)
-    cluster_of(run)  # refuses settings of a cluster that do not go together
-    _check_embedding(run)
+    check_together(run)
     if run.follow.enabled:
         return _followed(run, outputs, listener)
     with ExitStack() as stack:
@@ -124,61 +164,73 @@ def execute(run: Run, listener: Listener = silent) -> Result:
             raise
 
 
-def _carried_out(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
+def check_together(run: RunFile) -> None:
+    """Refuse keys of a run that do not go together."""
+    cluster_of(run.how())
+    subject = "apply" if run.apply is not None else "update.model" if run.update.model is not None else None
+    if subject is None:
+        if run.update.approximate:
+            raise ConfigError("update.approximate (--approximate) is an option of updating; give update.model with it.")
+        return
+    sections = {"model": run.given.get("model", frozenset()), "prepare": run.given.get("prepare", frozenset())}
+    if subject == "update.model":
+        sections["model"] -= {"n_components", "half_life"}
+        sections["run"] = frozenset({"part"} if run.run.part is not None else ())
+    elif run.update.model is not None:
+        sections["update"] = frozenset({"model"})
+    given = [f"{name}.{key}" for name, keys in sections.items() for key in sorted(keys)]
+    given += ["model.kind"] * (run.model.kind != "pca")
+    if given:
+        what = "a model is applied" if subject == "apply" else f"{run.update.model} is updated"
+        raise ConfigError(f"{given[0]} is given, and {what} as it was fitted ({subject}); leave it out.")
+
+
+def _carried_out(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
     """Carry out a run whose outputs no other process writes; see `execute`."""
     for path in outputs.files:
         recover(path.rstrip("/"))
         clear_finished(path)
-    if run.model is None and run.fit.update is None:
-        check_target(run.fit.target, request_of(run).kind)
     job = _open(run, outputs, listener)
-    scores = outputs.scores
     record = Record(outputs.directory, run, outputs.recorded)
-    earlier = _earlier(job)
-    if earlier is not None:
-        job.model = earlier
-        outputs = job.outputs = outputs.without(record.reusable(earlier.provenance))
-    outputs.check(overwrite=run.output.overwrite, model=earlier is None and not job.is_in_place)
-    events_of_run = recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener)
-    with events_of_run as events, job.stack:
+    may_reuse = job.may_reuse
+    if may_reuse:
+        outputs = job.outputs = _without_reused(outputs, record)
+    outputs.check(overwrite=run.run.overwrite, model=not job.is_in_place and not may_reuse)
+    with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as events, job.stack:
         job.listener = events
-        if earlier is not None:
-            events(Warned(f"{outputs.model} was fitted by an earlier run with the same options; it is used again."))
         for item in job.raw.skipped:
             events(FileSkipped(*item))
-        _check_feasible(job)
-        if earlier is not None or not any(map(os.path.lexists, outputs.files)):
-            record.start()  # else the record is of the outputs there, until the first of them is replaced
-        result = _fitted(job) if job.model is None and outputs.need_model else Result(job.model)
+        if not may_reuse:
+            _check_feasible(job)
+            if not any(map(os.path.lexists, outputs.files)):
+                record.start()  # else the record is of the outputs there, until the first of them is replaced
+        result = _fitted(job) if job.applied is None and outputs.need_model else Result(job.applied)
+        if may_reuse:
+            record.start()
         provenance = None if result.model is None else result.model.provenance
 
         def note(path: str) -> None:
             result.written.append(path)
             record.note(path, provenance)
 
-        if job.model is None and outputs.model:
+        if result.plan is not None and outputs.model:
             note(outputs.model)
-        if outputs.collection:
-            copy_collection(
-                job.collection,
-                outputs.collection,
-                memory=run.fit.memory,
-                overwrite=run.output.overwrite,
-                executor=job.executor,
-                listener=events,
-            )
-            note(outputs.collection)
-        if result.model is not None:
-            _apply(job, result, result.model, note)
-        if outputs.graph:
-            result.graph = _graph(job, outputs.graph, scores)
-            note(outputs.graph)
+        _write(job, result, note)
         if summary := record.note(None, provenance):
             result.written.append(summary)
         return result
 
 
-def foresee(run: Run) -> Iterator[tuple[str, str]]:
+def _without_reused(outputs: OutputPaths, record: Record) -> OutputPaths:
+    """Return the outputs less those that the earlier run has made of the model that is there."""
+    try:
+        earlier = streampca.load_model(str(outputs.model), components=False)
+    except ModelError:  # it is unfinished, and made anew
+        return outputs
+    return outputs.without(record.reusable(earlier.provenance))
+
+
+def foresee(run: RunFile) -> Iterator[tuple[str, str]]:
     """Yield what a run would do, as headings and texts; reads headers and refuses what `execute` refuses at once.
 
     Raises
@@ -187,379 +239,240 @@ def foresee(run: Run) -> Iterator[tuple[str, str]]:
         As `execute`, for what is wrong with the run itself, its plan or its outputs.
     """
     outputs = OutputPaths.of(run)
-    cluster_of(run)
-    _check_embedding(run)
+    check_together(run)
     if outputs.directory is None:  # what stands in a run directory may be used again
-        outputs.check(overwrite=run.output.overwrite, model=run.fit.update is None)
-    if run.embed.kind is not None:
-        yield from plan_embedding(run).lines()
-    elif run.model is None and run.fit.update is None and outputs.need_model:
-        yield from plan_run(run, measured=False).lines()
+        outputs.check(overwrite=run.run.overwrite, model=run.update.model is None)
+    if run.apply is None and run.update.model is None and outputs.need_model:
+        yield from plan_of(run).lines()
     else:
         yield "collection", open_run(run.collection).facts()["samples"]
-        yield from ((word, path) for word, path in (("model", run.model), ("updating", run.fit.update)) if path)
+        yield from ((word, path) for word, path in (("model", run.apply), ("updating", run.update.model)) if path)
     if outputs.graph and not outputs.need_model:
-        yield from plan_graph(run).lines()
+        yield from plan_of_graph(run).lines()
     written = [*outputs.files, *filter(None, (outputs.report,))]
     for index, path in enumerate(written):
         yield "" if index else "writes", path
 
 
-def _check_embedding(run: Run) -> None:
-    """Refuse what a run that embeds has no use for."""
-    if run.embed.kind is None:
-        given = [f"embed.{name}" for name in run.embed.model_fields_set]
-        if given:
-            raise RequestError(f"{given[0]} is an option of embeddings; give embed.kind with it, or leave it out.")
-        return
-    others = [f"fit.{name}" for name in run.fit.model_fields_set if name not in ("memory", "missing")]
-    others += ["model"] * (run.model is not None) + ["follow.enabled"] * run.follow.enabled
-    if others:
-        raise RequestError(f"{others[0]} does not go with an embedding (embed.kind); leave one of the two out.")
+def plan_of(run: RunFile, **others: Any) -> Any:
+    """Plan a run's fit, whose model goes somewhere; `others` are options of `plan`, such as the shape of other data."""
+    how = run.how(output=run.output.model or run.output.directory or "model.zarr")
+    options: dict[str, Any] = {**columns_of(run), **opening_of(run.collection), **others, "run": how}
+    source = None if "shape" in others else run.collection.source
+    return streampca.plan(source, run.model, preparation=preparation_of(run), **options)
 
 
-def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
+def plan_of_graph(run: RunFile) -> Any:
+    """Plan the graph of a run's collection; reads headers only."""
+    options: dict[str, Any] = {**vars(run.neighbors), **opening_of(run.collection), "memory": run.run.memory}
+    return streampca.plan_neighbors(run.collection.source, preparation=preparation_of(run), **options)
+
+
+def _followed(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
     """Keep a model up to date while its source is being written."""
-    fit, path = run.fit, outputs.model
     others = {
-        "model": run.model, "fit.kind": fit.kind != "pca", "fit.target": fit.target, "fit.update": fit.update,
-        "fit.part": fit.part, "fit.sample_weight": fit.sample_weight,
-        "execution": run.execution.kind != "local", "output.scores": outputs.scores, "output.images": outputs.images,
-        "output.report": outputs.report, "output.collection": outputs.collection, "output.graph": outputs.graph,
-        "output.directory": outputs.directory,
+        "apply": run.apply, "model.kind": run.model.kind != "pca", "update.model": run.update.model,
+        "run.part": run.run.part, "run.workers": run.run.workers, "run.cluster": run.run.cluster,
+        **{f"collection.{name}": value for name, value in columns_of(run).items()},
+        **{f"output.{name}": getattr(outputs, name)
+           for name in ("scores", "images", "report", "collection", "graph", "directory")},
     }  # fmt: skip
     given = [name for name, value in others.items() if value]
-    if given or path is None:
+    if given or outputs.model is None:
         raise RequestError(
             f"{given[0] if given else 'output.model'}: following a source only writes a model, in this process; "
             "leave it out, and apply the stored model at any time."
         )
-    plans: list[Plan] = []
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Planned):
-            plans.append(event.plan)
-        listener(event)
-
     follow = run.follow
-    idle = None if follow.idle is None else float(follow.idle)
-    pace = Pace(float(follow.settle), float(follow.interval), follow.until, idle)
-    preparation = preparation_of(run.prepare, run.fit)
-    model = follow_source(partial(open_run, run.collection), path, request_of(run), preparation, pace, listen)
-    return Result(model.without_statistic(), plans[0] if plans else None, [path])
+    heard = _Heard(listener)
+    model = streampca.follow(
+        run.collection.source,
+        run.model,
+        pace=streampca.Pace(follow.settle, follow.interval, follow.until, follow.idle),
+        preparation=preparation_of(run),
+        output=outputs.model,
+        memory=run.run.memory,
+        listener=heard,
+        **opening_of(run.collection),
+    )
+    return Result(model.without_statistic(), heard.plan, [outputs.model])
+
+
+class _Heard:
+    """A listener that keeps the first plan it is told of, and passes everything on."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.plan: Any = None
+        self._listener = listener
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Planned) and self.plan is None:
+            self.plan = event.plan
+        self._listener(event)
 
 
 @dataclass
 class _Job:
-    """An opened run; data are read for its preparation and weights once, and only if these are needed."""
+    """An opened run, and what it writes."""
 
-    run: Run
+    run: RunFile
     outputs: OutputPaths
     raw: Collection
-    preparation: Preparation
     listener: Listener
-    model: PCAModel | None
-    updated: PCAModel | None = None
+    applied: PCAModel | None
     stack: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
-    def collection(self) -> Prepared:
-        """The run's collection, prepared."""
-        if self.fits:
-            return self.opened.collection
-        memory = parse_bytes(self.run.fit.memory)
-        return prepare(self.raw, self.preparation, self.listener, memory=memory, missing=self.run.fit.missing)
-
-    @property
-    def fits(self) -> bool:
-        """True where a model is fitted to the collection from the start."""
-        is_given = self.model is not None or self.updated is not None or self.run.embed.kind is not None
-        return self.outputs.need_model and not is_given
-
-    @cached_property
-    def opened(self) -> Opened:
-        """The inputs of the run's fit, opened once."""
-        fit = self.run.fit
-        return open_fit(
-            self.raw,
-            request_of(self.run),
-            self.preparation,
-            sample_weight=fit.sample_weight,
-            target=fit.target,
-            shared=self.run.execution.kind != "local",
-            listener=self.listener,
-        )
-
-    @property
-    def samples(self) -> Collection:
-        """Raw samples that the model is applied to; after a fit, those that it was fitted to."""
-        return self.raw if self.run.model else self.collection.raw
-
-    @cached_property
-    def executor(self) -> Executor:
-        """Executor of the fit and of applying the model; a cluster lasts from its first use to the end of the run."""
-        budget = parse_bytes(self.run.fit.memory)
-        return self.stack.enter_context(executing(cluster_of(self.run), budget, listener=self.listener))
+    def preparation(self) -> Preparation:
+        """Steps before the model, with the arrays of their files."""
+        return preparation_of(self.run)
 
     @property
     def is_in_place(self) -> bool:
         """True where the model that is updated is replaced."""
-        return (
-            self.updated is not None
-            and self.outputs.model is not None
-            and is_in_place(self.outputs.model, self.updated)
+        updated, path = self.run.update.model, self.outputs.model
+        return updated is not None and path is not None and os.path.realpath(updated) == os.path.realpath(path)
+
+    @property
+    def may_reuse(self) -> bool:
+        """True where an earlier run of the same request may have left its model in the directory."""
+        run, path = self.run, self.outputs.model
+        is_made_anew = run.apply or run.update.model or run.run.overwrite
+        return not is_made_anew and bool(self.outputs.directory and path and os.path.lexists(path))
+
+    @property
+    def applied_outputs(self) -> AppliedOutputs:
+        """What the model is applied for."""
+        outputs, output = self.outputs, self.run.output
+        return AppliedOutputs(
+            outputs.scores,
+            outputs.images,
+            outputs.collection,
+            outputs.graph,
+            has_report=outputs.report is not None,
+            is_stored=outputs.model is not None,
+            n_components=output.n_components,
+            residual=output.residual,
+            whole=output.whole,
+            search=vars(self.run.neighbors),
+            run=self.run.how(),
         )
 
-    def checkpoint(self, output: str | None) -> Checkpointing | None:
-        """Return where and how often an output's checkpoints are saved: in a folder beside it."""
-        how = self.run.checkpoint
-        if not output or not how.enabled:
+    @cached_property
+    def cluster(self) -> Any:
+        """Executor of all stages, where workers share them: a cluster lasts to the end of the run."""
+        wanted, budget = cluster_of(self.run.how()), parse_bytes(self.run.run.memory)
+        if wanted is None:
             return None
-        return Checkpointing(output.rstrip("/") + FOLDER, how.every, how.require_same_bits)
+        return self.stack.enter_context(executing(wanted, budget, listener=self.listener))
+
+    def how(self, output: str | None, **others: Any) -> Run:
+        """Return how one stage is carried out."""
+        shared = {} if self.cluster is None else {**NOTHING_SHARED, "cluster": self.cluster}
+        checkpoint = checkpoint_beside(self.run, output)
+        return self.run.how(**shared, output=output, checkpoint=checkpoint, listener=self.listener, **others)
+
+    def applying(self, output: str) -> dict[str, Any]:
+        """Return the options of a model's methods that write an output."""
+        own = {name: getattr(self.run.output, name) for name in ("whiten", "missing")}
+        return {**own, "run": replace(self.how(output), output=None)}
 
 
-def _open(run: Run, outputs: OutputPaths, listener: Listener) -> _Job:
-    """Open the model to apply, if there is one, and the collection as it takes it."""
+def _open(run: RunFile, outputs: OutputPaths, listener: Listener) -> _Job:
+    """Open the model to apply or to update, if there is one, and the collection as it takes it."""
+    path = run.apply or run.update.model
     try:
-        model = load_model(run.model, memory=run.fit.memory) if run.model else None
-        updated = load_to_update(run.fit.update, run.fit.memory) if run.fit.update else None
+        model = streampca.load_model(path, memory=run.run.memory, components=path == run.apply) if path else None
     except ModelError:
         open_run(run.collection)  # a problem of the source is said first: it may stand in the model's place
         raise
-    raw = open_run(run.collection, listing=outputs.listing(run), like=model or updated, listener=listener)
-    preparation = preparation_of(run.prepare, run.fit) if updated is None else _preparation_of(updated, run)
-    if model is None and updated is None:
-        raw = drop_misfit_images(raw, preparation)
-    return _Job(run, outputs, raw, preparation, listener, model, updated)
-
-
-def _preparation_of(updated: PCAModel, run: Run) -> Preparation:
-    """Return the preparation of a model to update; a run that gives one, or a part, asks for two things."""
-    given = [f"prepare.{name}" for name in run.prepare.model_fields_set]
-    if given or run.fit.part is not None:
-        raise RequestError(
-            f"{(given or ['fit.part'])[0]} is given, and {updated.name} is updated as it was fitted; leave it out, or "
-            "fit without --update (fit.update)."
-        )
-    return updated.preparation
-
-
-def _earlier(job: _Job) -> PCAModel | None:
-    """Return the model that an earlier run of the same request left in the directory."""
-    run, path = job.run, job.outputs.model
-    is_made_anew = run.model or run.fit.update or run.output.overwrite
-    if is_made_anew or not path or not job.outputs.directory or not os.path.lexists(path):
-        return None
-    opened = job.opened if job.fits else Opened(job.collection, request_of(run))
-    return load_earlier(path, run, opened)
+    raw = open_run(run.collection, listing=outputs.listing(run), like=model, listener=listener)
+    return _Job(run, outputs, raw, listener, model if run.apply else None)
 
 
 def _check_feasible(job: _Job) -> None:
     """Refuse outputs that memory or disk do not allow, before any is replaced."""
     run, outputs = job.run, job.outputs
-    if outputs.collection:
-        foresee_copy(job.collection, outputs.collection, memory=run.fit.memory, overwrite=run.output.overwrite)
-    if job.model is not None:
-        _check_images(job, job.model)
-        _check_disk(job, job.model.n_scores, job.model.sample_shape, job.model.components.dtype.itemsize)
-    if outputs.graph and not outputs.need_model:
-        plan_neighbors(problem_of(job.collection), neighbors_request_of(run), job.collection.source)
-    if outputs.graph and job.model is not None:
-        _check_graph(job, job.model.n_scores)
-    if outputs.report:
-        from ..plot.report import check_room
-
-        check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.samples))
-    if job.model is None and job.updated is None and (outputs.scores or outputs.images):
-        _check_applying(job)
-
-
-def _check_images(job: _Job, model: PCAModel) -> None:
-    """Refuse images that a model cannot make, before its scores are written."""
-    output = job.run.output
-    if not job.outputs.images:
-        return
-    collection = model.check_reconstruction(
-        job.samples, n_components=output.n_components, residual=output.residual, whole=output.whole
-    )
-    if job.outputs.scores:
-        check_foreseen(
-            collection,
-            model.frame,
-            output.n_components or model.n_components,
-            dtype=model.components.dtype,
-            stored=isinstance(model.components, StoredComponents),
-            makes_images=True,
-            residual=output.residual,
-            whole=output.whole,
-            memory=job.run.fit.memory,
-        )
-
-
-def _check_applying(job: _Job) -> None:
-    """Refuse scores and images that the components to be fitted leave no memory for, before the fit reads data."""
-    run, output, collection = job.run, job.run.output, job.collection
-    request = request_of(run)
-    if run.embed.kind is not None:
-        if job.outputs.images:
-            raise RequestError(f"output.images: kind {run.embed.kind!r} makes no images; leave it out.")
-        return
-    if job.outputs.images and (request.kind in MAPPING_KINDS or request.metric != "euclidean"):
-        what = f"metric {request.metric!r}" if request.metric != "euclidean" else f"kind {request.kind!r}"
-        raise RequestError(f"output.images: models of {what} write no images; leave it out.")
-    plan = job.opened.plan()
-    k, dtype = plan.fewest_components, np.dtype(f"f{plan.component_itemsize}")
-    nbytes = dtype.itemsize * k * prod(collection.sample_shape)
-    stored = plan.stored or (job.outputs.model is not None and not are_held(nbytes, plan.memory))
-    _check_disk(job, k, collection.sample_shape, dtype.itemsize)
-    check = partial(check_foreseen, dtype=dtype, stored=stored, memory=run.fit.memory)
-    if job.outputs.scores:
-        check(collection, collection.frame, k, makes_images=False)
-    if job.outputs.graph:
-        _check_graph(job, k)
-    if job.outputs.images:
-        most = k if isinstance(plan.request.n_components, int) else plan.problem.most_components
-        if (output.n_components or 1) > most:
-            raise RequestError(
-                f"output.n_components {output.n_components} is more than the {most} components that are fitted; "
-                "give no more."
-            )
-        made, count = Prepared(job.samples, collection.preparation.unnormalized), min(k, output.n_components or k)
-        check(made, collection.frame, count, makes_images=True, residual=output.residual, whole=output.whole)
-
-
-def _check_disk(job: _Job, k: int, sample_shape: tuple[int, ...], itemsize: int) -> None:
-    """Refuse scores and images that the disk has no space for together, before the first of them: uncompressed ones."""
-    # Pictures put together of windows are smaller than all windows, and refused when they are opened.
-    images = None if job.run.output.whole else job.outputs.images
-    values = {job.outputs.scores: k, images: prod(sample_shape)}
-    check_free_spaces(
-        {
-            path: job.raw.n_samples * count * itemsize - partial_bytes(path)
-            for path, count in values.items()
-            if path is not None and path.lower().endswith(UNCOMPRESSED)
-        }
-    )
-
-
-def _check_graph(job: _Job, k: int) -> None:
-    """Refuse a graph of the scores of k components that does not fit, before they are written."""
-    plan_neighbors(problem_of_scores(job.raw, k), neighbors_request_of(job.run), str(job.outputs.scores))
-
-
-def _embedded(job: _Job, request: EmbeddingRequest) -> Result:
-    """Embed the collection, and write the model where an output is given."""
-    from ..fitting.embed import embed_collection
-
-    path = job.outputs.model
-    model = embed_collection(
-        job.collection,
-        request,
-        actions=job.run.embed.actions,
-        graph=job.run.embed.graph,
-        missing=job.run.fit.missing,
-        place=Place(path, job.run.output.overwrite) if path else None,
-        executor=job.executor,
-        checkpoint=job.checkpoint(path),
-        listener=job.listener,
-    )
-    return Result(model)
+    if job.applied is not None:
+        foresee_applying(job.applied, job.raw, job.applied_outputs)
+    elif run.update.model is None and outputs.need_model:
+        if any((outputs.scores, outputs.images, outputs.collection, outputs.report)):
+            foresee_fit(job.raw, run.model, job.applied_outputs, **columns_of(run), preparation=job.preparation)
+    elif outputs.graph and not outputs.need_model:
+        search = {**vars(run.neighbors), "memory": run.run.memory}
+        streampca.plan_neighbors(job.raw, preparation=job.preparation, **search)
 
 
 def _fitted(job: _Job) -> Result:
-    """Fit a model, and write it where an output is given."""
+    """Fit or update a model, and write it where an output is given."""
     run, path = job.run, job.outputs.model
-    if (embedding := embedding_of(run)) is not None:
-        return _embedded(job, embedding)
-    plans: list[Plan] = []
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Planned):
-            plans.append(event.plan)
-        job.listener(event)
-
-    overwrite = run.output.overwrite or job.is_in_place
-    place = Place(path, overwrite) if path else None
-    how: dict[str, Any] = {"place": place, "executor": job.executor, "checkpoint": job.checkpoint(path)}
-    if job.updated is None:
-        model = fit_collection(job.opened, part=part_of(run.fit.part), listener=listen, **how)
+    heard = _Heard(job.listener)
+    if run.update.model is None:
+        how = replace(job.how(path, reuse=job.may_reuse), listener=heard)
+        model = streampca.fit(job.raw, run.model, **columns_of(run), preparation=job.preparation, run=how)
     else:
-        model = update_model(
-            job.updated,
+        asked = {name: getattr(run.model, name) for name in run.given.get("model", ()) if name != "kind"}
+        model = streampca.update(
+            run.update.model,
             job.raw,
-            request_to_update(job.updated, run),
-            approximate=run.fit.approximate,
-            sample_weight=run.fit.sample_weight,
-            listener=listen,
-            **how,
+            approximate=run.update.approximate,
+            sample_weight=run.collection.sample_weight,
+            run=replace(job.how(path), listener=heard),
+            **_updated(asked),
         )
-        job.updated = None  # its statistic is the model's, or is not needed any more
-    budget, _ = this_machine().budget(parse_bytes(run.fit.memory))
-    if path and not are_held(model.components.nbytes, budget):
-        model = load_model(path, memory=run.fit.memory)  # leaves memory to what follows
-    found = model.without_statistic()
-    # Outputs name the model that they are of: by its path, as where the run is resumed and loads it.
-    return Result(replace(found, name=expanded(path)) if path else found, plans[0])
+    if path is not None:  # outputs name the model by its path; large components, and its statistic, are given back
+        del model
+        model = streampca.load_model(path, memory=run.run.memory)
+    return Result(model.without_statistic(), heard.plan)
+
+
+def _updated(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return options of `update`, where None is what the model was fitted with."""
+    return {name: "all" if value is None and name == "n_components" else value for name, value in asked.items()}
+
+
+def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
+    """Write the copy of the run's collection, and scores, images, graph and report of it."""
+    run, outputs = job.run, job.outputs
+    if outputs.collection:
+        streampca.copy(job.raw, preparation=job.preparation, run=replace(job.how(outputs.collection), checkpoint=None))
+        note(outputs.collection)
+    if result.model is not None:
+        _apply(job, result, result.model, note)
+    if outputs.graph:
+        scores = OutputPaths.of(run).scores  # also where they are used again
+        source = job.raw if scores is None else scores
+        preparation = job.preparation if scores is None else None
+        how = run.how(output=outputs.graph, checkpoint=checkpoint_beside(run, outputs.graph), listener=job.listener)
+        result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=how)
+        note(outputs.graph)
 
 
 def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], None]) -> None:
     """Write scores, images and the report of the run's collection."""
-    run, outputs, output = job.run, job.outputs, job.run.output
-    if result.plan:  # the number of components is known only now
-        _check_images(job, model)
+    outputs, output = job.outputs, job.run.output
+    if job.applied is None:  # the number of components is known only now
+        foresee_applying(model, job.raw, job.applied_outputs)
     if outputs.scores:
-        model.write_scores(
-            job.samples,
-            outputs.scores,
-            whiten=output.whiten,
-            missing=output.missing,
-            memory=run.fit.memory,
-            overwrite=output.overwrite,
-            checkpoint=job.checkpoint(outputs.scores),
-            cluster=job.executor,
-            listener=job.listener,
-        )
+        model.write_scores(job.raw, outputs.scores, **job.applying(outputs.scores))
         note(outputs.scores)
     if outputs.images:
         result.compression = model.write_reconstruction(
-            job.samples,
+            job.raw,
             outputs.images,
             n_components=output.n_components,
             residual=output.residual,
             whole=output.whole,
-            whiten=output.whiten,
-            missing=output.missing,
-            memory=run.fit.memory,
-            overwrite=output.overwrite,
-            checkpoint=job.checkpoint(outputs.images),
-            cluster=job.executor,
-            listener=job.listener,
+            **job.applying(outputs.images),
         )
         note(outputs.images)
     if outputs.report:
-        from ..plot.report import write_report
-
-        result.written += write_report(
+        result.written += streampca.write_report(
             model,
             outputs.report,
-            collection=job.samples,
+            collection=job.raw,
             pictures=outputs.pictures,
-            memory=run.fit.memory,
+            memory=job.run.run.memory,
             overwrite=True,
             listener=job.listener,
         )
-
-
-def _graph(job: _Job, path: str, scores: str | None) -> NeighborGraph:
-    """Write the graph of nearest neighbours of the run's scores, or else of its collection."""
-    from ..fitting.neighbors import graph_of
-
-    run = job.run
-    return graph_of(
-        job.collection if scores is None else prepare(open_collection(scores), None),
-        neighbors_request_of(run),
-        output=path,
-        overwrite=run.output.overwrite,
-        checkpoint=job.checkpoint(path),
-        listener=job.listener,
-    )

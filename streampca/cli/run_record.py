@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..storage.disk import check_place, is_own, open_own, open_regular
 from ..storage.free_space import writing
 from ..storage.outputs import staged
 from .config import is_run_file
-from .options import Run
+from .run_file import RunFile
 
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
 RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
@@ -58,17 +59,17 @@ class Record:
     ----------
     folder : str or None
         The directory.
-    run : Run
+    run : RunFile
         The run.
     outputs : mapping of str to str
         Paths of the outputs that a later run may use again, by name.
     """
 
-    def __init__(self, folder: str | None, run: Run, outputs: Mapping[str, str]) -> None:
+    def __init__(self, folder: str | None, run: RunFile, outputs: Mapping[str, str]) -> None:
         self._folder, self._run, self._outputs = folder, run, outputs
-        self._options = run.output.model_dump(mode="json", exclude={"overwrite"})
+        self._options = asdict(run.output)
         if run.output.graph is not None:
-            self._options["neighbors"] = run.neighbors.model_dump(mode="json")
+            self._options["neighbors"] = asdict(run.neighbors)
         self._states: dict[str, list[int]] = {}
         self._started = False
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from numbers import Integral
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -13,25 +11,22 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import RequestError
-from ..events import logged
-from ..fitting.fit import fit_collection
-from ..fitting.open_fit import open_fit
+from ..fitting.arguments import Arguments
+from ..fitting.open_fit import Opened
+from ..kinds.classical_mds import ClassicalMDSDescription
 from ..models.classical_mds import ClassicalMDSModel
-from ..planning.request import METRICS, Request
-from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelOptions
-from ..preprocessing.preparation import with_features
+from ..models.pca import PCAModel
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
-from ..units import parse_bytes
-from .inputs import as_samples, is_table, seed_of
-from .model_estimator import ModelEstimator
+from .inputs import as_samples, is_table
+from .model_estimator import ModelEstimator, rows_of_all
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
-class ClassicalMDS(ModelEstimator):
+@dataclass(eq=False, repr=False)
+class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
     """Classical multidimensional scaling, also known as principal coordinates analysis or Torgerson's scaling.
 
     Finds points in few dimensions whose Euclidean distances approximate those of the samples. For Euclidean distances
@@ -39,32 +34,10 @@ class ClassicalMDS(ModelEstimator):
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of dimensions.
-    metric : str or callable, default="euclidean"
-        With "euclidean", `X` holds samples, of any size; with "precomputed", a symmetric matrix of distances, and with
-        "kernel" one of inner products, each as an array or a path. With any other metric of
-        ``sklearn.metrics.pairwise_distances``, `X` is a table in memory, and so is the matrix of all distances.
     metric_params : dict, optional
-        Further arguments of the metric.
-    landmarks : int, optional
-        Number of samples, drawn at random, that are scaled; all samples are then placed by their distances to these
-        (landmark scaling; de Silva and Tenenbaum, 2004). For metric "euclidean" only. By default all samples are
-        scaled.
-    rank : int, optional
-        Number of axes along which landmarks place samples, before principal components reduce these to `n_components`;
-        by default all that the landmarks span. With no more than `n_components` of them the stress is larger.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    tol : float, default=1e-4
-        Residual of an eigenvector, relative to its eigenvalue, at which the iteration over a matrix larger than memory
-        stops.
-    max_passes : int, optional
-        Largest number of passes over such a matrix; by default as many as `tol` takes, up to 30.
-    random_state : int, RandomState or None, default=0
-        Seed of the directions that bound errors, of the start of iterations, and of the choice of landmarks.
-    checkpoint : path, optional
-        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
+        Further arguments of a metric that is computed in memory; by default none. These are all others of
+        ``sklearn.metrics.pairwise_distances``, and functions of two samples; `X` is then a table, and so is the matrix
+        of all distances.
 
     Attributes
     ----------
@@ -84,6 +57,10 @@ class ClassicalMDS(ModelEstimator):
     Differs from ``sklearn.manifold.ClassicalMDS`` in that `transform` places other samples, and that the matrix of
     dissimilarities is not kept. Signs are as there: the largest absolute coordinate of each dimension is positive.
 
+    References
+    ----------
+    V. de Silva, J. Tenenbaum, "Sparse multidimensional scaling using landmark points", Stanford, 2004.
+
     Examples
     --------
     >>> import numpy as np, streampca
@@ -91,38 +68,10 @@ class ClassicalMDS(ModelEstimator):
     >>> distances = np.linalg.norm(places[:, None] - places, axis=-1)
     >>> streampca.ClassicalMDS(metric="precomputed").fit_transform(distances).shape
     (50, 2)
-
-    References
-    ----------
-    V. de Silva, J. Tenenbaum, "Sparse multidimensional scaling using landmark points", Stanford, 2004.
     """
 
-    missing, whiten = "error", False
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        metric: str | Callable[..., float] = "euclidean",
-        metric_params: Mapping[str, Any] | None = None,
-        landmarks: int | None = None,
-        rank: int | None = None,
-        memory: int | str | None = None,
-        tol: float = 1e-4,
-        max_passes: int | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.metric = metric
-        self.metric_params = metric_params
-        self.landmarks = landmarks
-        self.rank = rank
-        self.memory = memory
-        self.tol = tol
-        self.max_passes = max_passes
-        self.random_state = random_state
-        self.checkpoint = checkpoint
+    _: KW_ONLY
+    metric_params: Mapping[str, Any] | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the positions of samples.
@@ -140,21 +89,29 @@ class ClassicalMDS(ModelEstimator):
         RequestError
             If the matrix is not square, or has fewer dimensions than are asked for.
         BudgetError
-            If not even a block of rows and a basis fit `memory`.
+            If not even a block of rows and a basis fit the budget.
         """
-        request = self._request()
-        collection = self._samples_or_distances(X)
-        opened = open_fit(collection, request, self._preparation(request), listener=logged)
-        fitted = fit_collection(opened, checkpoint=self._checkpointing, listener=logged)
-        model = cast("ClassicalMDSModel", fitted)
-        if model.from_matrix:
-            embedding = model.embedding
-        else:
-            embedding = np.asarray(model.transform(collection), np.float64)
-            model, embedding = _with_signs(model, embedding)
-        self._model, self.embedding_, self.eigenvalues_ = model, embedding, model.mds_eigenvalues
+        raw = self._opened(X)
+        opened = self._open(raw)
+        model = cast("ClassicalMDSModel", self._carry_out(opened))
+        self.embedding_: Float64 = rows_of_all(self.embedding_, raw, opened.collection.raw)
+        self.eigenvalues_ = model.mds_eigenvalues
         self.negative_share_, self.n_components_ = model.negative_share, model.n_components
         return self
+
+    def _finished(self, model: PCAModel, opened: Opened) -> PCAModel:
+        """Store coordinates, and return a model in memory whose largest absolute one along each axis is positive."""
+        if isinstance(model, ClassicalMDSModel) and model.from_matrix:
+            self.embedding_ = model.embedding
+            return model
+        self.embedding_ = np.asarray(model.transform(opened.collection.raw), np.float64)
+        largest = self.embedding_[np.argmax(np.abs(self.embedding_), axis=0), np.arange(model.n_components)]
+        if np.all(largest >= 0) or not isinstance(model.components, np.ndarray):
+            return model
+        signs = np.where(largest < 0, -1.0, 1.0)
+        self.embedding_ *= signs
+        turned = signs.astype(model.components.dtype).reshape(-1, *(1,) * (model.components.ndim - 1))
+        return replace(model, components=model.components * turned)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
         """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
@@ -176,24 +133,31 @@ class ClassicalMDS(ModelEstimator):
     @property
     def _makes_distances(self) -> bool:
         """True where distances are computed here, by scikit-learn."""
-        return self.metric not in METRICS
+        return self.metric not in ("euclidean", "precomputed")
 
-    def _samples_or_distances(self, X: Any) -> Collection:
+    def _arguments(self, **changes: Any) -> Arguments:
+        """Return what the parameters ask for, of distances that are computed here as of those that are given."""
+        if not self._makes_distances:
+            if self.metric_params:
+                raise RequestError(
+                    f"metric_params are of metrics that are computed here, and metric is {self.metric!r}; leave them "
+                    "out."
+                )
+            return super()._arguments(**changes)
+        return super()._arguments(**{"metric": "precomputed", **changes})
+
+    def _opened(self, X: Any, **how: Any) -> Collection:
         """Open what was given to `fit`; compute distances of samples, and keep these, where the metric asks for it."""
+        if not self._makes_distances:
+            return super()._opened(X, **how)
         X = as_samples(X)
-        if is_table(X):
-            X = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
-        elif self._makes_distances:
+        if not is_table(X):
             raise RequestError(
                 f"metric {self.metric!r} takes a table in memory, and {type(X).__name__} was given; use metric "
                 "'euclidean', or compute the distances and give them with metric 'precomputed'."
             )
-        if self._makes_distances:
-            self._samples = X
-            return open_collection(self._distances(X, X))
-        found = open_collection(X)
-        self.n_features_in_ = found.n_features
-        return found
+        self._samples = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
+        return open_collection(self._distances(self._samples, self._samples))
 
     def _distances(self, one: Array, other: Array) -> Float64:
         """Return the distances between rows of two tables, (m, n), float64."""
@@ -204,49 +168,10 @@ class ClassicalMDS(ModelEstimator):
             np.float64,
         )
 
-    def _preparation(self, request: Request) -> Preparation | None:
-        """Return the preparation that places samples by landmarks, if these are asked for."""
-        if self.metric_params and not self._makes_distances:
-            raise RequestError(f"metric_params are of metrics that are computed here, and metric is {self.metric!r}.")
-        if self.landmarks is None:
-            if self.rank is not None:
-                raise RequestError(f"rank={self.rank!r} is an option of landmarks; give landmarks with it.")
-            return None
-        if self.metric != "euclidean":
-            raise RequestError(
-                f"landmarks={self.landmarks!r} are of metric 'euclidean', and metric is {self.metric!r}; leave them "
-                "out."
-            )
-        options = KernelOptions(landmarks=self.landmarks)
-        return with_features(None, request.kind, options, rank=self.rank, seed=request.seed)
-
-    def _request(self) -> Request:
-        count = self.n_components
-        if not isinstance(count, Integral) or isinstance(count, bool):
-            raise RequestError(f"n_components={count!r} is no whole number of at least 1; give for example 2.")
-        return Request(
-            kind=ClassicalMDSModel.kind,
-            metric="precomputed" if self._makes_distances else self.metric,
-            n_components=int(count),
-            memory=parse_bytes(self.memory),
-            tol=self.tol,
-            max_passes=self.max_passes,
-            seed=seed_of(self.random_state),
-        )
-
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: `X` may be a matrix of pairs of samples; it is not sparse."""
+        """Return scikit-learn's tags: `X` may be a matrix of pairs of samples, which is not sparse."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise, tags.input_tags.sparse = self.metric in METRICS[1:], False
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.input_tags.sparse = self.metric == "euclidean"
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _with_signs(model: ClassicalMDSModel, embedding: Float64) -> tuple[ClassicalMDSModel, Float64]:
-    """Flip axes of a model in memory so that the largest absolute coordinate along each is positive."""
-    largest = embedding[np.argmax(np.abs(embedding), axis=0), np.arange(embedding.shape[1])]
-    signs = np.where(largest < 0, -1.0, 1.0)
-    if not isinstance(model.components, np.ndarray):
-        return model, embedding
-    own = signs.astype(model.components.dtype).reshape(-1, *(1,) * (model.components.ndim - 1))
-    return replace(model, components=model.components * own), embedding * signs

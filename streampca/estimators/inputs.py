@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from numbers import Integral
 from typing import Any, TypeGuard
 
 import numpy as np
 from scipy.sparse import issparse, vstack
-from sklearn.utils import check_random_state
 
 from ..errors import RequestError
 from ..readers import Collection
@@ -32,12 +30,6 @@ def is_table(X: Any) -> bool:
     if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
         return False  # image files
     return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")
-
-
-def seed_of(random_state: Any) -> int:
-    """Return the seed that scikit-learn's `random_state` stands for; one is drawn from generators and None."""
-    is_number = isinstance(random_state, Integral)
-    return int(random_state) if is_number else int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def as_samples(X: Any, shape: tuple[int, ...] | None = None) -> Any:
@@ -64,7 +56,7 @@ def as_samples(X: Any, shape: tuple[int, ...] | None = None) -> Any:
     _refuse_mapping(X, "X is {}, of which one is the samples; give X[{!r}]")
     if is_iterated(X):
         raise RequestError(
-            f"X is a {type(X).__name__}, whose parts can only be iterated over; StreamingPCA.fit takes batches as "
+            f"X is a {type(X).__name__}, whose parts can only be iterated over; PCA.fit takes batches as "
             "iter(X), and all else takes one array or one batch at a time."
         )
     is_bare = hasattr(X, "__array__") and not hasattr(X, "shape") and not is_dataset(X)

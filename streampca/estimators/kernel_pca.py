@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -14,62 +12,31 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import RequestError
-from ..events import logged
-from ..fitting.fit import fit_collection
-from ..fitting.open_fit import open_fit
+from ..fitting.open_fit import Opened
+from ..kinds.kernel_pca import PRECOMPUTED, KernelPCADescription
 from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import Request
-from ..preprocessing import Preparation
 from ..preprocessing.feature_map import KernelMap
-from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import Kernel
-from ..preprocessing.preparation import with_features
-from ..units import format_shape, parse_bytes
-from .inputs import as_samples, seed_of
+from .inputs import as_samples
 from .model_estimator import ModelEstimator, of_model
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-PRECOMPUTED = "precomputed"
 
-
-class KernelPCA(ModelEstimator):
+@dataclass(eq=False, repr=False)
+class KernelPCA(ModelEstimator, KernelPCADescription):
     """Kernel principal component analysis of collections that need not fit in memory.
 
     Parameters
     ----------
-    n_components : int, optional
-        Number of components; by default all with eigenvalues above 0.
-    kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "precomputed"} or callable, default="linear"
-        Kernel, or a function of two samples. For "precomputed", `X` is the n x n kernel matrix itself, an array or a
-        path, which must be symmetric and have no negative eigenvalues.
-    gamma : float, "auto" or None, default=None
-        Parameter of kernels that have it. None is 1 / n_features; "auto" is derived from the median distance between
-        samples.
-    degree, coef0 : optional
-        Parameters of kernels that have them.
     alpha : float, default=1.0
         Ridge of the regression that learns pre-images.
     fit_inverse_transform : bool, default=False
         Learn pre-images, for `inverse_transform`.
     remove_zero_eig : bool, default=False
         Leave out components whose eigenvalue is 0; with ``n_components=None`` they always are.
-    random_state : int, RandomState or None, default=0
-        Seed of landmarks and random features.
-    landmarks : int, optional
-        Number of samples that all others are compared with (Nystroem). By default all samples, which is exact and takes
-        n x n numbers.
-    random_features : int, optional
-        Number of random Fourier features, in place of landmarks.
-    landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
-        How landmarks are chosen.
-    preparation : Preparation, optional
-        Preparation of every sample, applied first.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    checkpoint : path, optional
-        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
 
     Attributes
     ----------
@@ -100,42 +67,10 @@ class KernelPCA(ModelEstimator):
     (100, 2)
     """
 
-    missing, whiten = "error", False
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        kernel: str | Callable[[Any, Any], float] = "linear",
-        gamma: float | str | None = None,
-        degree: int = 3,
-        coef0: float = 1.0,
-        alpha: float = 1.0,
-        fit_inverse_transform: bool = False,
-        remove_zero_eig: bool = False,
-        random_state: Any = 0,
-        landmarks: int | None = None,
-        random_features: int | None = None,
-        landmark_choice: str = "uniform",
-        preparation: Preparation | None = None,
-        memory: int | str | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.alpha = alpha
-        self.fit_inverse_transform = fit_inverse_transform
-        self.remove_zero_eig = remove_zero_eig
-        self.random_state = random_state
-        self.landmarks = landmarks
-        self.random_features = random_features
-        self.landmark_choice = landmark_choice
-        self.preparation = preparation
-        self.memory = memory
-        self.checkpoint = checkpoint
+    _: KW_ONLY
+    alpha: float = 1.0
+    fit_inverse_transform: bool = False
+    remove_zero_eig: bool = False
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the components of a collection in the feature space of the kernel.
@@ -148,70 +83,54 @@ class KernelPCA(ModelEstimator):
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
-        count = self.n_components
-        if count is not None and (not isinstance(count, Integral) or isinstance(count, bool) or count < 1):
-            raise RequestError(f"n_components={count!r} is not a number of components; give one, or None.")
         for name in ("_model", "dual_coef_", "X_transformed_fit_"):
             self.__dict__.pop(name, None)
-        if self.kernel == PRECOMPUTED:
-            return self._fit_matrix(X, sample_weight)
-        seed = seed_of(self.random_state)
-        preparation = with_features(self.preparation, "kernel-pca", KernelOptions.of(self), seed=seed)
-        request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)
-        opened = open_fit(self._opened(X, least=2), request, preparation, sample_weight=sample_weight, listener=logged)
-        collection = opened.collection
-        most = collection.n_samples - 1
-        if collection.pending is None:
-            most = min(collection.n_features, most)
-        elif self.fit_inverse_transform:
-            raise RequestError(
-                "fit_inverse_transform=True regresses all samples, which do not fit the memory; leave it out, as "
-                "model_.inverse_transform learns from some of them, or give landmarks such as 1000."
-            )
-        request = replace(request, n_components=min(self.n_components or most, most))
-        model = fit_collection(replace(opened, request=request), checkpoint=self._checkpointing, listener=logged)
-        self._model, self._weights, self.n_features_in_ = model, opened.weights, collection.raw.n_features
-        values = ((model.total_weight or model.n_samples) - 1) * model.explained_variance
-        self._take(values)
+        opened = self._open(self._opened(X), sample_weight=sample_weight)
+        if self.fit_inverse_transform:
+            self._check_samples_are_held(opened)
+        model, self._weights = self._carry_out(self._counted(opened)), opened.weights
+        if isinstance(model, ClassicalMDSModel):
+            self._take(model.mds_eigenvalues)
+        else:
+            self._take(((model.total_weight or model.n_samples) - 1) * model.explained_variance)
         if self.fit_inverse_transform:
             self._learn_pre_images()
         return self
 
-    def _fit_matrix(self, X: Any, sample_weight: Any) -> Self:
-        """Fit a precomputed kernel matrix, by classical scaling of inner products."""
-        if self.fit_inverse_transform:
+    def _within(self, request: Request, n_samples: int) -> Request:
+        """Ask for no more components than samples, landmarks and random features can give; see `_counted`."""
+        count, options = request.n_components, request.options
+        if not isinstance(count, int):
+            return request
+        given = [getattr(options, name, None) for name in ("landmarks", "random_features")]
+        fewest = min([n_samples - 1, *(most for most in given if isinstance(most, int))])
+        return request.asking(n_components=max(1, min(count, fewest)))
+
+    def _counted(self, opened: Opened) -> Opened:
+        """Ask for no more components than the mapped samples have; scikit-learn gives 0 along all others."""
+        collection, count = opened.collection, self.n_components
+        if not isinstance(count, Integral) or opened.request.metric != "euclidean":
+            return opened
+        most = collection.n_samples - 1
+        if collection.pending is None:
+            most = min(collection.n_features, most)
+        return replace(opened, request=opened.request.asking(n_components=min(int(count), most)))
+
+    def _check_samples_are_held(self, opened: Opened) -> None:
+        """Refuse to learn pre-images of a matrix, or of samples that do not fit in memory."""
+        if self.kernel == PRECOMPUTED:
             raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
-        given = (sample_weight, self.landmarks, self.random_features, self.preparation)
-        if any(option is not None for option in given):
+        if opened.collection.pending is not None:
             raise RequestError(
-                "a precomputed kernel matrix is solved as it is; leave sample_weight, landmarks, random_features and "
-                "preparation out."
+                "fit_inverse_transform=True regresses all samples, which do not fit the memory; leave it out, as "
+                "model_.inverse_transform learns from some of them, or give landmarks such as 1000."
             )
-        raw = self._opened(X, least=2)
-        if raw.shape != (raw.n_samples, raw.n_samples):
-            raise RequestError(
-                f"a precomputed kernel matrix has as many columns as rows, and X has shape {format_shape(raw.shape)}; "
-                "give the kernel between all samples."
-            )
-        most = max(1, raw.n_samples - 1)
-        request = Request(
-            n_components=None if self.n_components is None else min(self.n_components, most),
-            kind="classical-mds",
-            metric="kernel",
-            memory=parse_bytes(self.memory),
-            seed=seed_of(self.random_state),
-        )
-        opened = open_fit(raw, request, listener=logged)
-        model = fit_collection(opened, checkpoint=self._checkpointing, listener=logged)
-        assert isinstance(model, ClassicalMDSModel)  # noqa: S101 - the kind that was asked for
-        self._model, self.n_features_in_ = model, raw.n_features
-        self._take(model.mds_eigenvalues)
-        return self
 
     def _take(self, values: Float64) -> None:
         """Store the eigenvalues that were found, and 0 for components that are asked for beyond them."""
         self._rank = len(values)
-        missing = 0 if self.remove_zero_eig or self.n_components is None else max(0, self.n_components - len(values))
+        count = self.n_components if isinstance(self.n_components, Integral) else 0
+        missing = 0 if self.remove_zero_eig else max(0, int(count) - len(values))
         self.eigenvalues_ = np.concatenate([values, np.zeros(missing)])
 
     def transform(self, X: Any) -> Any:

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
-from inspect import signature
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 from scipy.spatial.distance import cdist
-from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import RequestError
-from ..events import logged
-from ..execution import LocalExecutor
-from ..fitting.embed import embed_affinities, embed_collection, plan_of_affinities
+from ..fitting.embed import embed_affinities, plan_of_affinities
 from ..fitting.embedding_kinds import Embedded
-from ..fitting.open_fit import prepare
+from ..kinds.description import fields_of
+from ..kinds.manifold import (
+    ActionRespectingEmbeddingDescription,
+    IsomapDescription,
+    LocallyLinearEmbeddingDescription,
+    MaximumVarianceUnfoldingDescription,
+    SpectralClusteringDescription,
+    SpectralDescription,
+    SpectralEmbeddingDescription,
+)
+from ..kinds.run import Run
 from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
-from ..planning.embedding import EmbeddingRequest
-from ..units import parse_bytes
-from .inputs import as_samples, seed_of
-from .model_estimator import ModelEstimator, is_single
+from ..preprocessing.run_options import refuse_unused
+from .inputs import as_samples
+from .model_estimator import ModelEstimator, is_single, rows_of_all
+from .scikit_learn import ClusterMixin
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 NEAREST, PRECOMPUTED = "nearest_neighbors", "precomputed"
-OF_GRAPH = ("n_neighbors", "pca_components", "largest_component", "checkpoint")  # parameters of NEAREST alone
+# parameters that do nothing without a graph of neighbours
+OF_GRAPH = ("graph", "n_neighbors", "pca_components", "largest_component", "missing", "preparation")
+IN_MEMORY = ("memory", "listener")  # fields of a run that count without one
 CUTS = ("normalized_cut", "ratio_cut")
 
 
+@dataclass(eq=False, repr=False)
 class ManifoldEstimator(ModelEstimator):
     """Base of estimators that embed samples by the graph of their nearest neighbours."""
-
-    missing, whiten = "error", False
-    kind: ClassVar[str]
-    # parameters that are options of `EmbeddingRequest` under the same names
-    _own: ClassVar[tuple[str, ...]] = ("n_components", "n_neighbors", "pca_components", "largest_component")
-
-    memory: int | str | None
-    random_state: Any
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Embed samples.
@@ -62,24 +63,14 @@ class ManifoldEstimator(ModelEstimator):
         RequestError
             If there are fewer samples than the parameters need.
         BudgetError
-            If it does not fit `memory`.
+            If it does not fit the budget.
         """
         return self._fitted_to(X)
 
     def _fitted_to(self, X: Any, actions: Any = None) -> Self:
-        opened = self._opened(X, least=3)
-        self.n_features_in_ = opened.n_features
-        model = embed_collection(
-            prepare(opened, None),
-            self._request(),
-            actions=actions,
-            missing=self.missing,
-            place=None,
-            executor=LocalExecutor(),
-            checkpoint=self._checkpointing,
-            listener=logged,
-        )
-        self._model = model
+        raw = self._opened(X, least=3)
+        opened = self._open(raw, actions)
+        model, chosen = cast("EmbeddingModel", self._carry_out(opened)), opened.collection.raw
         coordinates = model.embedding
         if len(coordinates) < model.n_samples:
             left = model.n_samples - len(coordinates)
@@ -92,15 +83,11 @@ class ManifoldEstimator(ModelEstimator):
             others = np.setdiff1d(np.arange(model.n_samples), model.embedded_samples)
             coordinates = np.empty((model.n_samples, model.n_scores))
             coordinates[model.embedded_samples] = model.embedding
-            coordinates[others] = model.transform(opened[others.tolist()])
-        self.embedding_: Array = coordinates.astype(np.float32 if is_single(opened.dtype) else np.float64, copy=False)
+            coordinates[others] = model.transform(chosen[others.tolist()])
+        coordinates = coordinates.astype(np.float32 if is_single(raw.dtype) else np.float64, copy=False)
+        self.embedding_: Array = rows_of_all(coordinates, raw, chosen)
         self._set_results(model)
         return self
-
-    def _request(self) -> EmbeddingRequest:
-        options = {name: getattr(self, name) for name in self._own}
-        seed, memory = seed_of(self.random_state), parse_bytes(self.memory)
-        return EmbeddingRequest(kind=self.kind, seed=seed, memory=memory, **options)
 
     def _set_results(self, model: Any) -> None:
         """Store what the kind finds beside coordinates."""
@@ -114,31 +101,9 @@ class ManifoldEstimator(ModelEstimator):
         return int(self.embedding_.shape[1])
 
 
-class Isomap(ManifoldEstimator):
+@dataclass(eq=False, repr=False)
+class Isomap(ManifoldEstimator, IsomapDescription):
     """Isomap: points whose distances are the geodesic distances of samples along the graph of their neighbours.
-
-    Parameters
-    ----------
-    n_neighbors : int, default=5
-        Number of neighbours of each sample, itself not among them.
-    n_components : int, default=2
-        Number of dimensions.
-    landmarks : int or "all", optional
-        Number of samples that geodesic distances are measured from; by default all up to 2000 samples, and 300 of more.
-    landmark_choice : {"random", "farthest"}, default="random"
-        How they are chosen.
-    pca_components : int, optional
-        Number of principal components by whose scores neighbours are found. 0 takes features as they are, which is the
-        default for up to 50 features; of more it is 50.
-    largest_component : bool, default=False
-        Embed the largest part of a graph that is not connected, which is refused otherwise. Samples outside it are
-        placed as `transform` places them.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    random_state : int, RandomState or None, default=0
-        Seed of the random numbers.
-    checkpoint : path, optional
-        Folder for finished stages of a fit, so that the same fit resumes after it was killed.
 
     Attributes
     ----------
@@ -161,32 +126,6 @@ class Isomap(ManifoldEstimator):
     >>> streampca.Isomap(n_neighbors=10).fit_transform(points).shape
     (500, 2)
     """
-
-    kind = "isomap"
-    _own = (*ManifoldEstimator._own, "landmarks", "landmark_choice")
-
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 5,
-        n_components: int = 2,
-        landmarks: int | str | None = None,
-        landmark_choice: str = "random",
-        pca_components: int | None = None,
-        largest_component: bool = False,
-        memory: int | str | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.landmarks = landmarks
-        self.landmark_choice = landmark_choice
-        self.pca_components = pca_components
-        self.largest_component = largest_component
-        self.memory = memory
-        self.random_state = random_state
-        self.checkpoint = checkpoint
 
     def _set_results(self, model: Any) -> None:
         self.residual_variance_ = model.residual_variance
@@ -212,23 +151,9 @@ class Isomap(ManifoldEstimator):
         return float(np.sqrt(max(np.square(products).sum() - np.square(kept).sum(), 0.0)) / len(products))
 
 
-class LocallyLinearEmbedding(ManifoldEstimator):
+@dataclass(eq=False, repr=False)
+class LocallyLinearEmbedding(ManifoldEstimator, LocallyLinearEmbeddingDescription):
     """Locally linear embedding: points rebuilt by the weights that rebuild samples from their neighbours.
-
-    Parameters
-    ----------
-    n_neighbors : int, default=5
-        Number of neighbours of each sample.
-    n_components : int, default=2
-        Number of dimensions.
-    reg : float, default=1e-3
-        Regularisation of the weights, relative to the trace of the neighbours' Gram matrix. It decides the quality in
-        high dimensions: 0.1 is better for images.
-    landmarks : int or "all", optional
-        Number of random samples that are embedded, while the others are placed by their weights; by default all, or up
-        to 10000 where the eigenproblem of all does not fit `memory`.
-    pca_components, largest_component, memory, random_state, checkpoint : optional
-        See `Isomap`.
 
     Attributes
     ----------
@@ -242,52 +167,13 @@ class LocallyLinearEmbedding(ManifoldEstimator):
         The fitted model.
     """
 
-    kind = "locally-linear-embedding"
-    _own = (*ManifoldEstimator._own, "landmarks", "reg")
-
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 5,
-        n_components: int = 2,
-        reg: float = 1e-3,
-        landmarks: int | str | None = None,
-        pca_components: int | None = None,
-        largest_component: bool = False,
-        memory: int | str | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.reg = reg
-        self.landmarks = landmarks
-        self.pca_components = pca_components
-        self.largest_component = largest_component
-        self.memory = memory
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-
     def _set_results(self, model: EmbeddingModel) -> None:
         self.reconstruction_error_ = float(model.embedding_eigenvalues.sum())
 
 
-class MaximumVarianceUnfolding(ManifoldEstimator):
+@dataclass(eq=False, repr=False)
+class MaximumVarianceUnfolding(ManifoldEstimator, MaximumVarianceUnfoldingDescription):
     """Maximum variance unfolding: points as far apart as the lengths of the graph's edges allow.
-
-    Parameters
-    ----------
-    n_neighbors : int, default=5
-        Number of neighbours of each sample. Few keep edges from bridging two sheets of the surface.
-    n_components : int, default=2
-        Number of dimensions.
-    landmarks : int or "all", optional
-        Number of random samples that are unfolded, while the others are placed by barycentric weights; by default all
-        up to 2000 samples, and 2000 of more.
-    reg : float, default=1e-3
-        Regularisation of these weights.
-    pca_components, largest_component, memory, random_state, checkpoint : optional
-        See `Isomap`.
 
     Attributes
     ----------
@@ -307,32 +193,6 @@ class MaximumVarianceUnfolding(ManifoldEstimator):
         The fitted model.
     """
 
-    kind = "maximum-variance-unfolding"
-    _own = (*ManifoldEstimator._own, "landmarks", "reg")
-
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 5,
-        n_components: int = 2,
-        landmarks: int | str | None = None,
-        reg: float = 1e-3,
-        pca_components: int | None = None,
-        largest_component: bool = False,
-        memory: int | str | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.landmarks = landmarks
-        self.reg = reg
-        self.pca_components = pca_components
-        self.largest_component = largest_component
-        self.memory = memory
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-
     def _set_results(self, model: EmbeddingModel) -> None:
         found = model.measured
         self.eigenvalues_, self.gap_ = model.embedding_eigenvalues, found["gap"]
@@ -341,19 +201,9 @@ class MaximumVarianceUnfolding(ManifoldEstimator):
         self.short_circuits_ = found["short_circuits"]
 
 
-class ActionRespectingEmbedding(ManifoldEstimator):
+@dataclass(eq=False, repr=False)
+class ActionRespectingEmbedding(ManifoldEstimator, ActionRespectingEmbeddingDescription):
     """Action respecting embedding of samples in time: each action is one rotation or reflection, and a shift.
-
-    Parameters
-    ----------
-    n_components : int, default=2
-        Number of dimensions.
-    n_neighbors : int, default=5
-        Number of neighbours by which new samples are placed.
-    reg : float, default=1e-3
-        Regularisation of the weights that place them.
-    pca_components, memory, random_state, checkpoint : optional
-        See `Isomap`.
 
     Attributes
     ----------
@@ -366,28 +216,6 @@ class ActionRespectingEmbedding(ManifoldEstimator):
     model_ : ActionRespectingModel
         The fitted model; its `play` plays actions forward from any position.
     """
-
-    kind = "action-respecting-embedding"
-    _own = ("n_components", "n_neighbors", "pca_components", "reg")
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_neighbors: int = 5,
-        reg: float = 1e-3,
-        pca_components: int | None = None,
-        memory: int | str | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.reg = reg
-        self.pca_components = pca_components
-        self.memory = memory
-        self.random_state = random_state
-        self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Embed samples in the order of time.
@@ -409,20 +237,24 @@ class ActionRespectingEmbedding(ManifoldEstimator):
     def _set_results(self, model: Any) -> None:
         self.actions_ = model.actions
 
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: `y` is needed."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
+@dataclass(eq=False, repr=False)
+class SpectralEstimator(ManifoldEstimator, SpectralDescription):
+    """Base of estimators by eigenvectors of the Laplacian of a graph, or of a matrix of affinities.
 
-class SpectralEstimator(ManifoldEstimator):
-    """Base of estimators by eigenvectors of the Laplacian of a graph, or of a matrix of affinities."""
+    Parameters
+    ----------
+    affinity : str or callable, default="nearest_neighbors"
+        Weights of pairs of samples: those of the graph of neighbours, or of a matrix in memory. On the graph any number
+        of samples is embedded out of core. The matrix is `X` itself ("precomputed"), a kernel of
+        ``sklearn.metrics.pairwise.pairwise_kernels`` such as "rbf", whose parameter is `gamma`, or what a function of
+        all samples returns.
+    """
 
     _kernel_gamma: ClassVar[float | None] = None  # where none is given; None for the kernel's own default
 
-    affinity: str | Callable[..., Any]
-    gamma: float | None
+    _: KW_ONLY
+    affinity: str | Callable[[Any], Any] = NEAREST
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Embed samples.
@@ -442,7 +274,7 @@ class SpectralEstimator(ManifoldEstimator):
             If there are fewer samples than the parameters need, a matrix is not symmetric, or an option does nothing
             with the affinity.
         BudgetError
-            If it does not fit `memory`.
+            If it does not fit the budget.
         """
         for name in ("_model", "affinity_matrix_"):
             self.__dict__.pop(name, None)
@@ -451,10 +283,12 @@ class SpectralEstimator(ManifoldEstimator):
             return self._fitted_to(X)
         checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 3}
         X = validate_data(self, as_samples(X), **checks)
-        given, request = self._given(X), self._request()
+        given, arguments = self._given(X), self._arguments()
+        refuse_unused(self.fit, arguments.run, [name for name in fields_of(Run) if name not in IN_MEMORY])
+        request = arguments.request()
         plan = plan_of_affinities(request, X, given)  # a kernel is planned before it is made
         matrix = self._kernel(X) if given is None else given
-        found = embed_affinities(matrix, request, plan, listener=logged)
+        found = embed_affinities(matrix, request, plan, listener=arguments.listener)
         self.affinity_matrix_ = matrix
         self.embedding_ = found.coordinates.astype(X.dtype, copy=False)
         self._set_found(found)
@@ -470,9 +304,8 @@ class SpectralEstimator(ManifoldEstimator):
         if self.affinity == NEAREST:
             return
         has_gamma = not callable(self.affinity) and "gamma" in KERNEL_PARAMS.get(self.affinity, ())
-        defaults = signature(type(self).__init__).parameters
         for name in OF_GRAPH if has_gamma else (*OF_GRAPH, "gamma"):
-            if name in defaults and getattr(self, name) != defaults[name].default:
+            if getattr(self, name) != fields_of(type(self))[name].default:
                 raise RequestError(f"{name} does nothing with affinity {self.affinity!r}; leave it out.")
 
     def _given(self, X: Any) -> Any:
@@ -518,27 +351,9 @@ class SpectralEstimator(ManifoldEstimator):
         return tags
 
 
-class SpectralEmbedding(SpectralEstimator):
+@dataclass(eq=False, repr=False)
+class SpectralEmbedding(SpectralEstimator, SpectralEmbeddingDescription):
     """Laplacian eigenmaps: eigenvectors of the Laplacian of the graph of neighbours.
-
-    Parameters
-    ----------
-    n_components : int, default=2
-        Number of dimensions.
-    n_neighbors : int, default=15
-        Number of neighbours of each sample, itself not among them.
-    affinity : str or callable, default="nearest_neighbors"
-        Weights of pairs of samples: those of the graph of neighbours, on which any number of samples is embedded out
-        of core; or those of a matrix in memory: "precomputed", a kernel of
-        ``sklearn.metrics.pairwise.pairwise_kernels`` such as "rbf", or a function that returns the matrix of all
-        samples.
-    gamma : float, optional
-        Edges of length d have the weight exp(-gamma d^2); 1 by default. Parameter of a kernel, too, whose default is
-        scikit-learn's: 1 over the number of features for "rbf".
-    laplacian : {"normalized", "unnormalized"}, default="normalized"
-        Laplacian: I - D^-1/2 W D^-1/2, or D - W.
-    pca_components, largest_component, memory, random_state, checkpoint : optional
-        See `Isomap`.
 
     Attributes
     ----------
@@ -556,54 +371,15 @@ class SpectralEmbedding(SpectralEstimator):
         affinities.
     """
 
-    kind = "spectral-embedding"
-    _own = (*ManifoldEstimator._own, "gamma", "laplacian")
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        n_neighbors: int = 15,
-        affinity: str | Callable[..., Any] = NEAREST,
-        gamma: float | None = None,
-        laplacian: str = "normalized",
-        pca_components: int | None = None,
-        largest_component: bool = False,
-        memory: int | str | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.affinity = affinity
-        self.gamma = gamma
-        self.laplacian = laplacian
-        self.pca_components = pca_components
-        self.largest_component = largest_component
-        self.memory = memory
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-
-
-class SpectralClustering(ClusterMixin, SpectralEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class SpectralClustering(ClusterMixin, SpectralEstimator, SpectralClusteringDescription):
     """Spectral clustering: k-means of the rows of eigenvectors of the graph's Laplacian.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-        Number of clusters, and of eigenvectors.
-    n_neighbors : int, default=10
-        Number of neighbours of each sample, itself not among them.
-    affinity, gamma, laplacian : optional
-        See `SpectralEmbedding`; "normalized" relaxes the normalised cut, "unnormalized" the ratio cut. The default of
-        `gamma` is 1 for kernels here, as scikit-learn's.
-    pca_components, largest_component, memory, random_state, checkpoint : optional
-        See `Isomap`.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,)
-        Cluster of each sample, from 0.
+        Cluster of each sample, from 0; -1 of samples that are left out.
     cuts_ : dict
         Normalised cut and ratio cut of the clusters.
     embedding_ : ndarray of shape (n_samples, n_clusters)
@@ -614,41 +390,22 @@ class SpectralClustering(ClusterMixin, SpectralEstimator):  # type: ignore[misc]
         Number of features.
     model_ : SpectralClusteringModel
         The fitted model.
+
+    Notes
+    -----
+    The `gamma` of kernels is 1 by default, as scikit-learn's.
     """
 
-    kind = "spectral-clustering"
     _kernel_gamma = 1.0
-    _own = ("n_neighbors", "pca_components", "largest_component", "n_clusters", "gamma", "laplacian")
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_neighbors: int = 10,
-        affinity: str | Callable[..., Any] = NEAREST,
-        gamma: float | None = None,
-        laplacian: str = "normalized",
-        pca_components: int | None = None,
-        largest_component: bool = False,
-        memory: int | str | None = None,
-        random_state: Any = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_neighbors = n_neighbors
-        self.affinity = affinity
-        self.gamma = gamma
-        self.laplacian = laplacian
-        self.pca_components = pca_components
-        self.largest_component = largest_component
-        self.memory = memory
-        self.random_state = random_state
-        self.checkpoint = checkpoint
 
     def _set_results(self, model: Any) -> None:
         super()._set_results(model)
-        self.labels_ = cdist(self.embedding_, model.centers).argmin(axis=1)
-        self.labels_[model.embedded_samples] = model.labels
+        # Samples that are left out have no place, and label -1.
+        known: npt.NDArray[np.bool_] = np.asarray(np.isfinite(self.embedding_).all(axis=1))
+        labels = cdist(self.embedding_[known], model.centers).argmin(axis=1)
+        labels[model.embedded_samples] = model.labels
+        self.labels_ = np.full(len(known), -1, labels.dtype)
+        self.labels_[known] = labels
         self.cuts_ = {name: model.measured[name] for name in CUTS}
 
     def _set_found(self, found: Embedded) -> None:

@@ -1,34 +1,105 @@
-"""`ModelEstimator`, the base of the estimators: it validates input as scikit-learn does, and applies the model."""
+"""`ModelEstimator`, the base of the estimators: it validates input as scikit-learn does, fits and applies the model."""
 
 from __future__ import annotations
 
-import os
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..execution.checkpoint import Checkpointing, checkpointing
+from ..errors import RequestError
+from ..fitting.arguments import DEFAULT, Arguments, arguments_of
+from ..fitting.fit import carry_out, fit, output_of
+from ..fitting.open_fit import Opened, open_fit
+from ..fitting.prepare import drop_misfit_images
+from ..kinds.description import Description, description_class, fields_of
+from ..kinds.run import Run, run_of
 from ..models.pca import PCAModel
+from ..planning.request import Request
+from ..preprocessing import Preparation
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
 from ..readers.dask import rows_of_frame
 from ..readers.detect import is_lazy_frame
+from .docstrings import with_parameters
 from .inputs import as_samples, is_table
+from .scikit_learn import TransformerBase
 
 Array = npt.NDArray[Any]
 
 
-class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of estimators that fit a model, and transform tables, images and all that can be opened with it."""
+@dataclass(eq=False, repr=False)
+class ModelEstimator(TransformerBase, Description):
+    """Base of estimators that fit a model, and transform tables, images and all that can be opened with it.
 
-    whiten: bool
-    missing: str
-    checkpoint: str | os.PathLike[str] | Checkpointing | None
-    n_features_in_: int
+    Each is a subclass of the description of its kind, whose fields are its parameters.
+
+    Parameters
+    ----------
+    preparation : Preparation, optional
+        Steps applied to every sample first, and stored in the model; by default none.
+    run : Run, optional
+        Way in which fits are carried out, such as ``Run(memory="2 GiB")``; by default in half of the memory. It also
+        holds a checkpoint, an output, and workers, see `streampca.Run`.
+    """
+
+    _: KW_ONLY
+    preparation: Preparation | None = None
+    run: Run | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Complete the docstring of the estimator of a kind; there is none under ``-OO``."""
+        super().__init_subclass__(**kwargs)
+        if cls.kind and cls.__doc__ and "__init__" not in vars(cls):
+            cls.__doc__ = with_parameters(cls)
+
+    def _arguments(self, **changes: Any) -> Arguments:
+        """Return what the parameters ask for, checked; with other values of some that describe the kind."""
+        cls = description_class(type(self))
+        values = {name: getattr(self, name) for name in fields_of(cls)}
+        return arguments_of(fit, cls(**{**values, **changes}), DEFAULT, self.preparation, {"run": self.run})
+
+    def _open(self, raw: Collection, target: Any = None, sample_weight: Any = None) -> Opened:
+        """Settle everything that a fit needs before its passes, as `streampca.fit` does."""
+        if self.target_rule and target is None:
+            raise RequestError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; give "
+                f"{'the action after' if self.target_rule == 'actions' else 'a label or number of'} each sample."
+            )
+        given = self._arguments()
+        output_of(given.run, raw, sample_weight, target)  # refused before samples are read
+        raw = drop_misfit_images(raw, given.preparation)
+        return open_fit(
+            raw,
+            self._within(given.request(), raw.n_samples),
+            given.preparation,
+            sample_weight=sample_weight,
+            target=target,
+            shared=given.run.is_shared,
+            listener=given.listener,
+        )
+
+    def _within(self, request: Request, n_samples: int) -> Request:
+        """Return a request of no more components than so many samples have, where scikit-learn allows more."""
+        return request
+
+    def _carry_out(self, opened: Opened) -> PCAModel:
+        """Carry out a fit that was opened, and store the model here, and where the run writes it."""
+        run = run_of({"run": self.run})
+        place = output_of(run, opened.collection.raw)
+        fitted = carry_out(opened, run, place)
+        model = self._finished(fitted, opened)
+        if place is not None and model is not fitted:
+            model.save(place.path, overwrite=True)
+        self._model: PCAModel | None = model
+        return model
+
+    def _finished(self, model: PCAModel, opened: Opened) -> PCAModel:
+        """Return a fitted model in the form that scikit-learn has for it."""
+        return model
 
     @property
     def model_(self) -> PCAModel:
@@ -46,9 +117,14 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return "_model" in self.__dict__
 
     @property
-    def _checkpointing(self) -> Checkpointing | None:
-        """Where and how often a fit saves its progress, if it does."""
-        return checkpointing(self.checkpoint)
+    def _memory(self) -> int | str | None:
+        """Budget of the run, if one is given."""
+        return None if self.run is None else self.run.memory
+
+    @property
+    def _whitens(self) -> bool:
+        """True where scores are divided by their standard deviations."""
+        return bool(getattr(self, "whiten", False))
 
     @property
     def _n_features_out(self) -> int:
@@ -58,7 +134,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return scores of samples, (n, n_components_), float32 for samples in float32; whitened with `whiten`."""
         check_is_fitted(self)
         samples = self._values(X)
-        scores = self.model_.transform(samples, whiten=self.whiten)
+        scores = self.model_.transform(samples, whiten=self._whitens)
         return scores.astype(np.float32) if is_single(getattr(samples, "dtype", None)) else scores
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
@@ -69,7 +145,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return samples from scores, in the shape of those fitted: (n, p) or images."""
         check_is_fitted(self)
         X = as_samples(X)
-        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
+        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self._whitens)
 
     def _values(self, X: Any) -> Any:
         """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
@@ -87,16 +163,19 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return validate_data(self, unmasked(X), reset=False, **checks)
 
     def _opened(
-        self, X: Any, *, least: int, reset: bool = True, sample_shape: tuple[int, ...] | None = None
+        self, X: Any, *, least: int = 2, reset: bool = True, sample_shape: tuple[int, ...] | None = None
     ) -> Collection:
         """Open samples of a shape that may be known, tables validated as scikit-learn does, with at least so many."""
         X = as_samples(X, sample_shape)
         if is_lazy_frame(X):
             self._check_names(X, reset=reset)
-        if not is_table(X):
-            return open_collection(X)
-        checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
-        return open_collection(validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks))
+        if is_table(X):
+            checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
+            X = validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks)
+        collection = open_collection(X)
+        if reset:
+            self.n_features_in_ = collection.n_features
+        return collection
 
     def _check_names(self, frame: Any, *, reset: bool) -> None:
         """Note the names of a lazy frame's columns, or hold them against those of the first, as of tables."""
@@ -106,9 +185,35 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return scikit-learn's tags: `X` may be sparse, with some values of `missing` also NaN; float32 stays so."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = self.missing != "error"
+        tags.input_tags.allow_nan = getattr(self, "missing", "error") != "error"
+        tags.target_tags.required = bool(self.target_rule)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+@dataclass(eq=False, repr=False)
+class WhiteningEstimator(ModelEstimator):
+    """Base of estimators whose scores can be whitened.
+
+    Parameters
+    ----------
+    whiten : bool, default=False
+        Divide scores by the standard deviation along each component. Scores along components whose variance is no more
+        than rounding become 0; those along axes that are not orthogonal may stay correlated.
+    """
+
+    _: KW_ONLY
+    whiten: bool = False
+
+
+def rows_of_all(rows: Array, raw: Collection, chosen: Collection) -> Array:
+    """Return a row for every sample: those of samples chosen among them, and NaN for those left out."""
+    if chosen.kept is None or len(rows) == raw.n_samples:
+        return rows
+    kept = chosen.kept if raw.kept is None else chosen.kept[raw.kept]
+    made = np.full((len(kept), *rows.shape[1:]), np.nan, rows.dtype)
+    made[kept] = rows
+    return made
 
 
 def of_model(name: str, meaning: str) -> Any:

@@ -6,44 +6,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..errors import RequestError
-from ..events import logged
-from ..fitting.fit import fit_collection
-from ..fitting.open_fit import open_fit
+from ..kinds.supervised import (
+    FisherDiscriminantDescription,
+    SlicedInverseRegressionDescription,
+    SupervisedPCADescription,
+    SupervisedPrincipalComponentsDescription,
+)
 from ..models.data_arrays import NamedSamples
 from ..models.supervised import DiscriminantModel, SupervisedComponentsModel
-from ..planning.request import Request
-from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelOptions
-from ..preprocessing.kernels import AUTO
-from ..preprocessing.preparation import with_features
 from ..readers.detect import is_data_array
-from ..units import parse_bytes
-from .inputs import as_samples, seed_of
-from .model_estimator import ModelEstimator, is_single, of_model
+from .inputs import as_samples
+from .model_estimator import WhiteningEstimator, is_single, of_model
+from .scikit_learn import RegressorMixin
 
 Array = npt.NDArray[Any]
 
 
-class SupervisedEstimator(ModelEstimator):
+@dataclass(eq=False, repr=False)
+class SupervisedEstimator(WhiteningEstimator):
     """Base of estimators that learn from a target."""
-
-    _kind: ClassVar[str]
-    n_components: int | float | None
-    target_type: str
-    memory: int | str | None
-    precision: str
-    preparation: Preparation | None
-    random_state: Any
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn axes from samples and a label or number for each.
@@ -56,50 +45,12 @@ class SupervisedEstimator(ModelEstimator):
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
-        if y is None:
-            raise RequestError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; give a label or number of "
-                "each sample."
-            )
-        request = self._request()
-        preparation = with_features(self.preparation, self._kind, self._kernel_options, seed=request.seed)
-        opened = open_fit(
-            self._opened(X, least=2),
-            request,
-            preparation,
-            sample_weight=sample_weight,
-            target=_plain(y),
-            listener=logged,
-        )
-        model, target = fit_collection(opened, checkpoint=self._checkpointing, listener=logged), opened.target
-        self._model, self.n_features_in_ = model, opened.collection.raw.n_features
+        opened = self._open(self._opened(X), None if y is None else _plain(y), sample_weight)
+        self._carry_out(opened)
         self.__dict__.pop("classes_", None)  # of an earlier fit
-        if target is not None and target.classes is not None and self._kind != "sliced-inverse-regression":
-            self.classes_ = target.classes
+        if opened.target is not None and opened.target.classes is not None and self.target_rule != "slices":
+            self.classes_ = opened.target.classes
         return self
-
-    def _request(self) -> Request:
-        """Return the request that the parameters make."""
-        return Request(
-            kind=self._kind,
-            n_components=self.n_components,
-            target_type=self.target_type,
-            memory=parse_bytes(self.memory),
-            precision=self.precision,
-            seed=seed_of(self.random_state),
-            missing=self.missing,
-        )
-
-    @property
-    def _kernel_options(self) -> KernelOptions:
-        """Options that ask for the features of a kernel; none by default."""
-        return KernelOptions()
-
-    def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: a target is required."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
     def _as_given(self, values: Array) -> Array:
         """Return values in the floating dtype of the samples."""
@@ -121,47 +72,13 @@ class SupervisedEstimator(ModelEstimator):
     n_samples_ = of_model("n_samples", "Number of samples fitted, without those of weight 0.")
 
 
-class SupervisedPCA(SupervisedEstimator):
+@dataclass(eq=False, repr=False)
+class SupervisedPCA(SupervisedEstimator, SupervisedPCADescription):
     """Supervised principal component analysis: orthonormal axes along which samples depend most on their labels.
 
     The axes maximise the Hilbert-Schmidt independence criterion of projected samples and target (Barshan, Ghodsi,
     Azimifar and Zolghadri Jahromi, 2011). They are the leading eigenvectors of X^T H B H X, for a kernel B of the
     target.
-
-    Parameters
-    ----------
-    n_components : int, float or None, default=None
-        A number of axes; a fraction of the criterion, between 0 and 1; or None for all, which are one less than there
-        are classes, or as many as a sample has numbers.
-    kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian"} or callable, optional
-        Kernel in whose features the axes are found; by default they are found in those of the samples.
-    gamma, degree, coef0 : optional
-        Parameters of kernels that have them. gamma="auto" is derived from the median distance between samples.
-    landmarks : int, optional
-        Number of samples that all others are compared with (Nystroem). By default all samples, which is exact and takes
-        n x n numbers.
-    random_features : int, optional
-        Number of random Fourier features, in place of landmarks.
-    landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
-        How landmarks are chosen.
-    target_type : {"auto", "classes", "numbers"}, default="auto"
-        What the target is taken for. "auto" takes text, yes or no, and whole numbers of any dtype for classes, unless
-        more than half of the whole numbers are different; all else for numbers. What may be either is refused, see
-        `streampca.fit`, and a warning is logged of what was taken.
-    whiten : bool, default=False
-        Divide scores by the standard deviation along each axis. They may stay correlated.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    precision : {"auto", "single", "double"}, default="auto"
-        Precision of the products that measure variances; products of samples with the target are always double.
-    preparation : Preparation, optional
-        Preparation of every sample, applied first.
-    missing : {"error", "drop-features", "drop-samples"}, default="error"
-        Treatment of NaN and infinity; see `streampca.fit`.
-    checkpoint : path, optional
-        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
-    random_state : int, RandomState or None, default=0
-        Seed of landmarks and random features; without a kernel the axes do not depend on it.
 
     Attributes
     ----------
@@ -194,49 +111,6 @@ class SupervisedPCA(SupervisedEstimator):
     (1797, 2)
     """
 
-    _kind = "supervised-pca"
-
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        kernel: str | Callable[[Any, Any], float] | None = None,
-        gamma: float | str | None = AUTO,
-        degree: int = 3,
-        coef0: float = 1.0,
-        landmarks: int | None = None,
-        random_features: int | None = None,
-        landmark_choice: str = "uniform",
-        target_type: str = "auto",
-        whiten: bool = False,
-        memory: int | str | None = None,
-        precision: str = "auto",
-        preparation: Preparation | None = None,
-        missing: str = "error",
-        checkpoint: str | os.PathLike[str] | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.landmarks = landmarks
-        self.random_features = random_features
-        self.landmark_choice = landmark_choice
-        self.target_type = target_type
-        self.whiten = whiten
-        self.memory = memory
-        self.precision = precision
-        self.preparation = preparation
-        self.missing = missing
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-
-    @property
-    def _kernel_options(self) -> KernelOptions:
-        return KernelOptions.of(self)
-
     def inverse_transform(self, X: Any) -> Any:
         """Return samples from scores; refused with a kernel, whose features are those of no sample."""
         if self.model_.preparation.maps:
@@ -250,30 +124,13 @@ class SupervisedPCA(SupervisedEstimator):
     dependence_ratio_ = of_model("dependence_ratio", "Share of each axis in the criterion.")
 
 
-class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, SupervisedPrincipalComponentsDescription):
     """Supervised principal components: those of the features that correlate with a number, which they predict.
 
     Features are kept whose correlation with the target reaches a threshold, either way. The target is regressed on the
     leading principal components of these (Bair, Hastie, Paul and Tibshirani, 2006): for many features, of which few
     have to do with the target.
-
-    Parameters
-    ----------
-    n_components : int, float or None, default=1
-        A number of components; a fraction of the variance of the features kept; or None for all of them.
-    threshold : float or "auto", default="auto"
-        Least correlation with the target of a feature that is kept, from 0 to below 1. "auto" compares numbers of
-        features by cross-validation, each half as large again as the last, and takes that with the least squared error.
-    n_folds : int, default=5
-        Number of folds of the cross-validation.
-    target_type : {"auto", "numbers"}, default="auto"
-        What the target is taken for; classes are refused.
-    whiten : bool, default=False
-        Divide scores by the standard deviation along each component. Predictions are the same.
-    memory, precision, preparation, missing, checkpoint
-        As for `SupervisedPCA`; with less memory fewer features are compared.
-    random_state : int, RandomState or None, default=0
-        Seed that deals the samples into folds.
 
     Attributes
     ----------
@@ -313,42 +170,10 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator):  # typ
     (True, True)
     """
 
-    _kind = "supervised-components"
-
-    def __init__(
-        self,
-        n_components: int | float | None = 1,
-        *,
-        threshold: float | str = "auto",
-        n_folds: int = 5,
-        target_type: str = "auto",
-        whiten: bool = False,
-        memory: int | str | None = None,
-        precision: str = "auto",
-        preparation: Preparation | None = None,
-        missing: str = "error",
-        checkpoint: str | os.PathLike[str] | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.threshold = threshold
-        self.n_folds = n_folds
-        self.target_type = target_type
-        self.whiten = whiten
-        self.memory = memory
-        self.precision = precision
-        self.preparation = preparation
-        self.missing = missing
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Keep features and learn components from samples and a number for each; see `SupervisedPCA.fit`."""
         is_given = y is not None and not isinstance(y, (str, os.PathLike))
         return super().fit(X, column_or_1d(y, warn=True) if is_given else y, sample_weight)
-
-    def _request(self) -> Request:
-        return replace(super()._request(), threshold=self.threshold, n_folds=self.n_folds)
 
     def predict(self, X: Any) -> Any:
         """Return the number predicted for each sample, (n,)."""
@@ -379,6 +204,7 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator):  # typ
     cv_error_ = of_model("cv_error", "Squared error of predicting left-out samples, over that of their mean.")
 
 
+@dataclass(eq=False, repr=False)
 class DiscriminantEstimator(SupervisedEstimator):
     """Base of the estimators whose axes are not orthogonal."""
 
@@ -417,26 +243,12 @@ class DiscriminantEstimator(SupervisedEstimator):
         return model
 
 
-class FisherDiscriminant(DiscriminantEstimator):
+@dataclass(eq=False, repr=False)
+class FisherDiscriminant(DiscriminantEstimator, FisherDiscriminantDescription):
     """Fisher's linear discriminants of classes, as axes to project samples on.
 
     The axes are those of scikit-learn's ``LinearDiscriminantAnalysis(solver="eigen")``, found in one pass over samples
     that need not fit in memory.
-
-    Parameters
-    ----------
-    n_components : int, float or None, default=None
-        A number of axes, up to the classes less one; a fraction of the separation along all; or None for all.
-    shrinkage : float, optional
-        Share, from 0 to 1, by which the covariances within and between classes are moved towards multiples of the
-        identity, as in scikit-learn. Needed where features are constant, follow from others, or outnumber samples.
-    target_type : {"auto", "classes"}, default="auto"
-        What the target is taken for; numbers are refused. "auto" takes text and whole numbers, "classes" also
-        fractions.
-    whiten : bool, default=False
-        Give all scores a variance of 1; by default it is 1 within classes.
-    memory, precision, preparation, missing, checkpoint, random_state
-        As for `SupervisedPCA`; ``precision="double"`` where classes lie thousands of deviations apart.
 
     Attributes
     ----------
@@ -458,6 +270,8 @@ class FisherDiscriminant(DiscriminantEstimator):
 
     Notes
     -----
+    Scores have a variance of 1 within classes, or whitened, over all samples.
+
     Time: that of method "covariance", and 2 n p c flops for c classes. Memory: 16 p^2 bytes.
 
     Examples
@@ -469,55 +283,13 @@ class FisherDiscriminant(DiscriminantEstimator):
     (150, 2)
     """
 
-    _kind = "discriminant"
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        shrinkage: float | None = None,
-        target_type: str = "auto",
-        whiten: bool = False,
-        memory: int | str | None = None,
-        precision: str = "auto",
-        preparation: Preparation | None = None,
-        missing: str = "error",
-        checkpoint: str | os.PathLike[str] | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.shrinkage = shrinkage
-        self.target_type = target_type
-        self.whiten = whiten
-        self.memory = memory
-        self.precision = precision
-        self.preparation = preparation
-        self.missing = missing
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-
-    def _request(self) -> Request:
-        return replace(super()._request(), shrinkage=self.shrinkage)
-
-
-class SlicedInverseRegression(DiscriminantEstimator):
+@dataclass(eq=False, repr=False)
+class SlicedInverseRegression(DiscriminantEstimator, SlicedInverseRegressionDescription):
     """Sliced inverse regression: the directions on which a number depends, whatever the function (Li, 1991).
 
     Samples are sorted by the number and cut into slices. The directions are those along which the means of slices
     differ most, relative to the covariance of all samples.
-
-    Parameters
-    ----------
-    n_components : int, float or None, default=None
-        A number of directions, fewer than slices; a fraction of the separation along all; or None for all.
-    n_slices : int, default=10
-        Number of slices, at least 2; equal numbers are of one slice, so that there may be fewer.
-    target_type : {"auto", "numbers"}, default="auto"
-        What the target is taken for; classes are refused.
-    whiten : bool, default=False
-        Scale scores to unit variance with divisor n - 1; by default the divisor is n.
-    memory, precision, preparation, missing, checkpoint, random_state
-        As for `SupervisedPCA`.
 
     Attributes
     ----------
@@ -534,6 +306,8 @@ class SlicedInverseRegression(DiscriminantEstimator):
 
     Notes
     -----
+    Scores have unit variance, with divisor n, or whitened, n - 1.
+
     A function that is even about the mean, such as a square, moves no slice's mean and is not found. The cost is that
     of `FisherDiscriminant`.
 
@@ -546,36 +320,6 @@ class SlicedInverseRegression(DiscriminantEstimator):
     >>> bool(abs(sir.components_[0, :2]).min() > 0.6)
     True
     """
-
-    _kind = "sliced-inverse-regression"
-
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        n_slices: int = 10,
-        target_type: str = "auto",
-        whiten: bool = False,
-        memory: int | str | None = None,
-        precision: str = "auto",
-        preparation: Preparation | None = None,
-        missing: str = "error",
-        checkpoint: str | os.PathLike[str] | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.n_slices = n_slices
-        self.target_type = target_type
-        self.whiten = whiten
-        self.memory = memory
-        self.precision = precision
-        self.preparation = preparation
-        self.missing = missing
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-
-    def _request(self) -> Request:
-        return replace(super()._request(), n_slices=self.n_slices)
 
 
 def _plain(y: Any) -> Any:

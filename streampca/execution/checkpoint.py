@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, OutputError, Stopped, first_line
 from ..events import Checkpoint, Listener, Warned
+from ..kinds.run import Run
 from ..signals import stop_asked
 from ..storage.disk import check_place, expanded, is_own
 from ..storage.locks import checkpoint_lock
@@ -65,11 +66,17 @@ class Checkpointing:
         object.__setattr__(self, "folder", expanded(self.folder))
 
 
-def checkpointing(checkpoint: str | os.PathLike[str] | Checkpointing | None) -> Checkpointing | None:
-    """Return folder and interval of checkpoints that are given as a folder, or wholly; None for none."""
-    if checkpoint is None or isinstance(checkpoint, Checkpointing):
-        return checkpoint
-    return Checkpointing(os.fspath(checkpoint))
+def checkpointing_of(run: Run) -> Checkpointing | None:
+    """Return the folder and interval of a run's checkpoints; None for none.
+
+    Raises
+    ------
+    RequestError
+        If checkpoints are to lie beside an output, and there is none.
+    """
+    if run.checkpoint is None or isinstance(run.checkpoint, Checkpointing):
+        return run.checkpoint
+    return Checkpointing(os.fspath(run.checkpoint), run.checkpoint_every, run.require_same_bits)
 
 
 class _Save(NamedTuple):

@@ -199,7 +199,7 @@ def _batch(options: ClusterOptions, budget: int | None) -> Iterator[Any]:
             cluster = started_by(**given, security=security)
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             problem = f"cluster {kind} refuses its options: {first_line(error)}"
-            raise RequestError(f"{problem}; correct execution.options.") from None
+            raise RequestError(f"{problem}; correct cluster_options (--cluster-option).") from None
         try:
             for _ in range(-(-(options.workers or 1) // given["processes"])):
                 cluster.worker_spec.update(cluster.new_worker_spec())  # `scale` would submit them unheard
@@ -258,7 +258,7 @@ def _reason(error: Exception, options: ClusterOptions) -> str:
         return f"it did not answer within {waited}; try again later, or wait longer (--cluster-timeout)"
     said = re.search(r"Exit code: (.*)\nCommand:\n(\S+).*\nstderr:\n(.*)", str(error), re.DOTALL)  # by dask_jobqueue
     problem = f"{said[2]} ended with {said[1]}: {first_line(Exception(said[3]))}" if said else first_line(error)
-    return f"{problem}; correct what it names (execution.options)"
+    return f"{problem}; correct what it names in cluster_options (--cluster-option)"
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from typing import Any
 
 from ..errors import ClusterError, RequestError
 from ..events import Listener, silent
+from ..kinds.run import Run
 from ..machine import limit_cores
-from .cluster_options import ClusterOptions, with_address
+from ..units import parse_bytes
+from .cluster_options import LOCAL, ClusterOptions, checked_options, kind_of, with_address
 from .compute import leave_thread
 from .local import LocalExecutor
 from .task import Executor
@@ -63,8 +65,57 @@ def _wanted(cluster: Any) -> ClusterOptions:
         case int(workers) if workers >= 1 and not isinstance(workers, bool):
             return ClusterOptions(workers=workers)
     raise RequestError(
-        f"cluster={cluster!r} is not a number of processes, a scheduler's address or a distributed.Client; give one."
+        f"cluster = {cluster!r}: give a kind of cluster such as 'slurm', a scheduler's address, a distributed.Client "
+        "or a cluster of dask's; workers=N starts processes of this machine."
     )
+
+
+def cluster_of(run: Run) -> Any:
+    """Return what `executing` takes: None for this process, a cluster or client as given, or its description.
+
+    Raises
+    ------
+    RequestError
+        If options of the run do not go together.
+    """
+    starting = {name: getattr(run, name) for name in ("cluster_options", "worker_memory", "dashboard")}
+    given = [name for name, value in starting.items() if value]
+    if run.cluster is None and run.workers is None:
+        if given:
+            raise RequestError(
+                f"{given[0]} is an option of clusters; give workers or cluster with it, or leave it out."
+            )
+        return None
+    if run.cluster is not None and not isinstance(run.cluster, str):
+        if run.workers is not None or given:
+            name = given[0] if given else "workers"
+            raise RequestError(f"{name} is given, and the cluster is there already, with its own; leave it out.")
+        return run.cluster
+    options = ClusterOptions(
+        kind_of(run.cluster or LOCAL),
+        checked_options(run.cluster_options or {}),
+        run.workers,
+        parse_bytes(run.worker_memory),
+        float(run.cluster_timeout),
+        run.dashboard,
+    )
+    if problem := _conflict(options, has_memory=run.worker_memory is not None):
+        raise RequestError(f"{problem}.")
+    return options
+
+
+def _conflict(options: ClusterOptions, *, has_memory: bool) -> str:
+    """Return what does not go together in the description of a cluster; empty if all does."""
+    options = with_address(options)
+    if options.is_submitted and options.workers is None:
+        return f"{options.cluster} starts the workers that it is asked for; give their number, workers (--workers)"
+    if options.options and not options.is_submitted:
+        return "cluster_options are passed to the jobs of a cluster; give cluster with them (slurm, pbs, ...)"
+    if has_memory and options.is_address:
+        return "worker_memory (--worker-memory) is for workers that are started; set it where this cluster is started"
+    if has_memory and "memory" in options.options:
+        return "worker_memory (--worker-memory) and memory in cluster_options are given; leave one out"
+    return ""
 
 
 def as_of(executor: Executor) -> AbstractContextManager[None]:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..eigensolvers import FAILURE
+from ..kinds.part import Part
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.registry import model_class
 from ..models.store import SAMPLE, kept_coordinates, names_of_arrays
 from ..planning import Plan
-from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
 from ..preprocessing.coordinates import axes_record
 from ..readers import Collection

@@ -1,26 +1,24 @@
-"""`embed`: principal components, the graph of nearest neighbours, and the coordinates found on it, stage by stage."""
+"""Embed a collection stage by stage: principal components, the graph of nearest neighbours, and coordinates on it."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from .. import __version__
-from ..errors import DataError, RequestError
-from ..events import Finished, Listener, Planned, Solving, check_listener, logged, one_at_a_time
-from ..execution import Executor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
-from ..execution.executor import executing
+from ..errors import DataError
+from ..events import Listener, Planned, Solving
+from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.session import Session
 from ..machine import hand_back
 from ..manifold.graph_components import component_labels, largest_component
 from ..manifold.graph_facts import components_sentence, facts_of
@@ -34,27 +32,25 @@ from ..models.pca import PCAModel, load_model
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, block_rows, blocks_of
-from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingRequest, plan_affinities
+from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, plan_affinities
 from ..planning.neighbors import way_of
-from ..preprocessing import Preparation, Prepared
+from ..planning.request import RUN_FIELDS, Request
+from ..preprocessing import Prepared
 from ..preprocessing.sizes_for_planning import this_machine
-from ..readers import Opening, check_apart, open_collection, open_column, paths_of
-from ..readers.collection import data_difference, digest, states_by_name, unchanged
-from ..signals import stopping_on_signals
-from ..storage.disk import expanded
+from ..readers import open_collection
+from ..readers.collection import digest, states_by_name, unchanged
 from ..storage.free_space import check_free_spaces
-from ..storage.locks import checkpoint_lock, output_lock
 from ..storage.outputs import SCRATCH, discard
-from ..units import MIB, parse_bytes
+from ..units import MIB
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
-from .embedding_plan import components_request, n_scores_of, plan_last, plan_stages, search_request
-from .fit import Place, fit_collection
-from .identity import check_beside, described
+from .embedding_plan import components_request, n_scores_of, plan_last, search_request
+from .fit import ModelOutput, fit_collection
+from .identity import described
 from .methods import Decomposition
 from .neighbors import EDGE_BYTES, graph_of
-from .open_fit import Opened, prepare
-from .plan import check_options
+from .open_fit import Opened
+from .prepare import prepare
 
 Array = npt.NDArray[Any]
 
@@ -63,196 +59,7 @@ SCORES_FILE = "scores.npy"
 STAGES = f"stages{SCRATCH}"  # folder of finished stages, in that of the checkpoint
 
 
-@stopping_on_signals()
-def embed(
-    source: Any,
-    *,
-    kind: str = "isomap",
-    n_components: int = 2,
-    n_neighbors: int = 15,
-    graph: NeighborGraph | str | os.PathLike[str] | None = None,
-    actions: Any = None,
-    pca_components: int | None = None,
-    landmarks: int | str | None = None,
-    landmark_choice: str = "random",
-    reg: float = 1e-3,
-    gamma: float | None = None,
-    laplacian: str = "normalized",
-    n_clusters: int = 8,
-    largest_component: bool = False,
-    memory: int | str | None = None,
-    preparation: Preparation | None = None,
-    missing: str = "error",
-    seed: int = 0,
-    output: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-    cluster: Any = None,
-    listener: Listener = logged,
-    **opening: Unpack[Opening],
-) -> EmbeddingModel:
-    """Embed a collection of images in few dimensions, by the graph of their nearest neighbours.
-
-    Images are projected on their principal components first; neighbours are those of the scores.
-
-    Parameters
-    ----------
-    source : path, glob, list of paths, array or Collection
-        Images, or scores of images; see `open_collection`.
-    kind : str, default="isomap"
-        "isomap": distances between points are lengths of paths along the graph. "spectral-embedding": eigenvectors of
-        the graph's Laplacian (Laplacian eigenmaps). "spectral-clustering": clusters of the rows of such eigenvectors.
-        "locally-linear-embedding": points are rebuilt by the weights that rebuild samples from their neighbours.
-        "maximum-variance-unfolding": points are as far apart as the lengths of the graph's edges allow.
-        "action-respecting-embedding": samples follow each other in time by `actions`, each of which is a rotation or
-        reflection and a shift of the points.
-    n_components : int, default=2
-        Number of dimensions of the embedding; for "spectral-clustering" it is that of clusters.
-    n_neighbors : int, default=15
-        Number of neighbours of each sample. Kind "action-respecting-embedding" takes them to place new samples only,
-        and goes by distances in time.
-    graph : NeighborGraph or path, optional
-        Graph of the samples that is there already, as `neighbors` finds it; by default it is found. Features are then
-        taken as they are, and `n_neighbors` is that of the graph.
-    actions : array, path or str, optional
-        Labels of the actions of "action-respecting-embedding": a column as for labels, whose value for a sample is the
-        action that leads to the next one, or an array of n - 1.
-    pca_components : int, optional
-        Number of principal components by whose scores neighbours are found; 0 takes features as they are, which is the
-        default for up to 50 features, such as scores. Of more features it is 50.
-    landmarks : int or "all", optional
-        For "isomap", the number of samples that distances are measured from: all up to 2000 samples, else 300 by
-        default. For "locally-linear-embedding", the number of random samples that are embedded while the others are
-        placed by their weights: all by default, or up to 10000 where the eigenproblem of all does not fit the budget.
-        So for "maximum-variance-unfolding": all up to 2000 samples, else 2000.
-    landmark_choice : {"random", "farthest"}, default="random"
-        How the landmarks of "isomap" are chosen: "farthest" covers the outskirts, and outliers.
-    reg : float, default=1e-3
-        Regularisation of the weights of "locally-linear-embedding", and of those that place new samples, relative to
-        the trace of the neighbours' Gram matrix. It decides the quality: give 0.1 for images of many components.
-    gamma : float, optional
-        Weights of edges of length d for spectral kinds are exp(-gamma d^2); by default all weigh 1.
-    laplacian : {"normalized", "unnormalized"}, default="normalized"
-        Laplacian of the spectral kinds: the first relaxes the normalised cut, the second the ratio cut.
-    n_clusters : int, default=8
-        Number of clusters of "spectral-clustering".
-    largest_component : bool, default=False
-        Embed the largest connected part of the graph only, where it has several.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    preparation : Preparation, optional
-        Applied to every sample first, and stored in the model.
-    missing : {"error", "drop-features", "drop-samples"}, default="error"
-        Treatment of missing values; see `fit`.
-    seed : int, default=0
-        Seed of the random numbers.
-    output : path, optional
-        Folder to write the model to.
-    overwrite : bool, default=False
-        Replace a model that is there already.
-    checkpoint : path or Checkpointing, optional
-        Folder to save finished stages in. When the process dies, the same call resumes with the first unfinished stage
-        and gives the same model; the folder is removed when it is complete.
-    cluster : int, str or distributed.Client, optional
-        Shares the passes over the images; see `fit`.
-    listener : callable, optional
-        Told what happens (`streampca.events`), first the plan of all stages; by default warnings are logged.
-    **opening
-        ``key``, ``sample_axes``, ``select`` ...: see `open_collection`.
-
-    Returns
-    -------
-    EmbeddingModel
-        ``embedding`` holds the coordinates; `transform` places further images.
-
-    Raises
-    ------
-    DataError
-        If the graph has several parts, there are too few samples, or values are missing.
-    RequestError
-        If an option is wrong for this collection.
-    BudgetError
-        If it does not fit the budget.
-    SourceError, ClusterError, OutputError
-        As `fit`.
-
-    Notes
-    -----
-    Samples are read twice: for the principal components, and for their scores. The rest takes the scores (n x s) and
-    the graph (n x k) in memory.
-
-    Examples
-    --------
-    >>> import streampca
-    >>> from sklearn.datasets import load_digits
-    >>> digits = load_digits().images
-    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
-    >>> model.embedding.shape
-    (500, 2)
-    >>> model.transform(digits[:5]).shape
-    (5, 2)
-    """
-    check_listener(listener)
-    request = EmbeddingRequest(
-        kind=kind,
-        n_components=n_components,
-        n_neighbors=n_neighbors,
-        pca_components=pca_components,
-        landmarks=landmarks,
-        landmark_choice=landmark_choice,
-        reg=reg,
-        gamma=gamma,
-        laplacian=laplacian,
-        n_clusters=n_clusters,
-        largest_component=largest_component,
-        seed=seed,
-        memory=parse_bytes(memory),
-    )
-    check_options(embed, opening)
-    place = None if output is None else Place(expanded(output), overwrite)
-    if place is not None:
-        check_apart([place.path], paths_of(source))
-    how = checkpointing(checkpoint)
-    raw = open_collection(source, listener=listener, **opening)
-    with executing(cluster, request.memory, listener=listener) as executor:
-        collection = prepare(raw, preparation, listener, memory=request.memory, missing=missing)
-        return embed_collection(
-            collection,
-            request,
-            actions=actions,
-            graph=graph,
-            missing=missing,
-            place=place,
-            executor=executor,
-            checkpoint=how,
-            listener=listener,
-        )
-
-
-@stopping_on_signals()
-def embed_collection(
-    collection: Prepared,
-    request: EmbeddingRequest,
-    *,
-    actions: Any = None,
-    graph: NeighborGraph | str | os.PathLike[str] | None = None,
-    missing: str,
-    place: Place | None,
-    executor: Executor,
-    checkpoint: Checkpointing | None,
-    listener: Listener,
-) -> EmbeddingModel:
-    """Embed an opened collection, and write the model where there is a place for it; see `embed`."""
-    if checkpoint is not None:
-        check_beside(checkpoint.folder, None if place is None else place.path)
-    request, found, labels = completed(request, collection, graph, actions)
-    with output_lock(place.path if place else None), checkpoint_lock(checkpoint.folder if checkpoint else None):
-        told = one_at_a_time(listener)
-        work = _Work(collection, request, place, executor, told, missing, labels, found)
-        return work.carried_out(checkpoint)
-
-
-def plan_of_affinities(request: EmbeddingRequest, table: Any, matrix: Any) -> CoordinatesPlan:
+def plan_of_affinities(request: Request, table: Any, matrix: Any) -> CoordinatesPlan:
     """Plan an embedding by a matrix of affinities, or, for None, by a dense one that is yet to be made of a table.
 
     Raises
@@ -272,7 +79,7 @@ def _bytes_of(table: Any) -> int:
     return sum(part.nbytes for part in parts)
 
 
-def embed_affinities(matrix: Any, request: EmbeddingRequest, plan: CoordinatesPlan, *, listener: Listener) -> Embedded:
+def embed_affinities(matrix: Any, request: Request, plan: CoordinatesPlan, *, listener: Listener) -> Embedded:
     """Embed samples by a matrix of affinities between all of them, (n, n), dense or sparse, of the spectral kinds.
 
     Raises
@@ -288,61 +95,6 @@ def embed_affinities(matrix: Any, request: EmbeddingRequest, plan: CoordinatesPl
     return embedded(job)
 
 
-def completed(
-    request: EmbeddingRequest,
-    collection: Prepared,
-    graph: NeighborGraph | str | os.PathLike[str] | None,
-    actions: Any,
-) -> tuple[EmbeddingRequest, NeighborGraph | None, Array | None]:
-    """Return a request with what a graph and actions that were given decide, and these.
-
-    Raises
-    ------
-    RequestError
-        If the graph is of other samples, or actions are missing or not wanted.
-    """
-    found = None if graph is None else _given_graph(graph, collection)
-    if found is not None:
-        known = digest(found.indices.tobytes(), found.distances.tobytes())
-        request = replace(request, n_neighbors=found.n_neighbors, pca_components=0, graph=known)
-    labels = _actions_of(actions, collection, request.kind)
-    if labels is not None:
-        request = replace(request, actions=digest(labels.tolist()))
-    return request, found, labels
-
-
-def _given_graph(given: NeighborGraph | str | os.PathLike[str], collection: Prepared) -> NeighborGraph:
-    """Return a graph that was given, or refuse one that is of other samples."""
-    graph = given if isinstance(given, NeighborGraph) else load_graph(given)
-    if graph.n_samples != collection.n_samples:
-        raise RequestError(
-            f"the graph is of {graph.n_samples} samples, and {collection.source} has {collection.n_samples}; give the "
-            "samples that it was made of."
-        )
-    if graph.provenance and (difference := data_difference(graph.provenance, collection)):
-        raise RequestError(f"the graph is of other samples than {collection.source} has: {difference}; make it anew.")
-    return graph
-
-
-def _actions_of(given: Any, collection: Prepared, kind: str) -> Array | None:
-    """Return the labels of actions between samples, (n - 1,), for the kind that takes them."""
-    if given is None and kind == ACTING:
-        raise RequestError(f"kind {kind!r} needs the labels of actions; give --actions COLUMN (actions=...).")
-    if given is not None and kind != ACTING:
-        raise RequestError(f"kind {kind!r} takes no actions; leave --actions (actions=) out.")
-    if given is None:
-        return None
-    n = collection.n_samples
-    if collection.n_dropped:
-        raise RequestError(
-            f"{collection.n_dropped} of the samples of {collection.source} have missing values and are left out, and "
-            "actions lead from each sample to the next one; embed a run of samples without any (--samples, samples=)."
-        )
-    if isinstance(given, (np.ndarray, list, tuple)) and len(given) == n - 1:
-        return np.asarray(given)
-    return np.asarray(open_column(given, collection.raw))[: n - 1]
-
-
 @contextmanager
 def _emptied(folder: str) -> Iterator[str]:
     """Make a folder for the block, in place of the one that a process left which was killed."""
@@ -354,29 +106,46 @@ def _emptied(folder: str) -> Iterator[str]:
         discard(folder)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One embedding: the collection, what is wanted of it, and who does it."""
+@dataclass(frozen=True, eq=False)
+class EmbeddingRun:
+    """One embedding: its inputs, and the session in which it is carried out.
 
-    collection: Prepared
-    request: EmbeddingRequest
-    place: Place | None
-    executor: Executor
-    listener: Listener
-    missing: str
-    actions: Array | None = None
-    given_graph: NeighborGraph | None = None
+    Samples are read twice: for the principal components, and for their scores. The rest takes the scores (n x s) and
+    the graph (n x k) in memory.
+    """
 
-    def carried_out(self, how: Checkpointing | None) -> EmbeddingModel:
+    opened: Opened
+    session: Session
+
+    @property
+    def collection(self) -> Prepared:
+        """Samples to embed."""
+        return self.opened.collection
+
+    @property
+    def request(self) -> Request:
+        """What is asked for."""
+        return self.opened.request
+
+    @property
+    def listener(self) -> Listener:
+        """Function that is told what happens."""
+        return self.session.listener
+
+    @property
+    def given_graph(self) -> NeighborGraph | None:
+        """Graph of the samples' neighbours, where it is given."""
+        graph: NeighborGraph | None = self.opened.graph
+        return graph
+
+    def carried_out(self) -> EmbeddingModel:
         """Run the stages, and write the model."""
-        began = time.perf_counter()
-        planned = plan_stages(
-            self.collection, self.request, missing=self.missing, has_graph=self.given_graph is not None
-        )
+        output, how = self.session.output, self.session.checkpointing
+        planned = self.opened.plan_stages()
         self.listener(Planned(planned))
         plan = planned.coordinates
-        self._warn_of_disk(plan, how)
-        with self._stages(how, plan) as (folder, saved):
+        self._warn_of_disk(plan)
+        with self._stages(plan) as (folder, saved):
             compared = self._compared(folder, how)
             # No name is left for the whole graph, whose memory is free before the eigenproblem.
             graph, kept, facts = self._connected(
@@ -396,7 +165,7 @@ class _Work:
                 None if saved is None else saved.stage,
                 self._graph_of_some,
                 kept,
-                self.actions,
+                self.opened.actions,
             )
             found = embedded(job)
             self.listener(Solving("how far neighbours are kept"))
@@ -404,23 +173,22 @@ class _Work:
             measured = {**facts, **recall, **found.measured}
             measured |= quality(scores, found.coordinates, JUDGED, self.request.seed)
             hand_back()
-            model = self._model(pca, found, scores, kept, measured, time.perf_counter() - began)
-            if self.place is not None:
-                model.save(self.place.path, overwrite=self.place.overwrite)
-        if self.place is not None and not isinstance(model.components, np.ndarray):
-            model = cast("EmbeddingModel", load_model(self.place.path, memory=self.request.memory))
-        self.listener(Finished("embed", time.perf_counter() - began))
+            model = self._model(pca, found, scores, kept, measured, self.session.seconds)
+            if output is not None:
+                model.save(output, overwrite=self.session.overwrite)
+        if output is not None and not isinstance(model.components, np.ndarray):
+            model = cast("EmbeddingModel", load_model(output, memory=self.request.memory))
         return model
 
-    def _warn_of_disk(self, plan: CoordinatesPlan, how: Checkpointing | None) -> None:
+    def _warn_of_disk(self, plan: CoordinatesPlan) -> None:
         """Warn where the model, or the stages in the folder of the checkpoint, may not fit the disk."""
         n, scores = self.collection.n_samples, self.n_scores or self.collection.n_features
         distances = plan.n_landmarks if self.request.kind == "isomap" else 0
-        needed = {}
-        if self.place is not None:
-            needed[self.place.path] = 8 * (n * self.request.n_components + plan.n_references * (scores + distances))
+        needed, how = {}, self.session.checkpointing
+        if self.session.output is not None:
+            needed[self.session.output] = 8 * (n * self.request.options.axes + plan.n_references * (scores + distances))
         if how is not None:
-            graph = EDGE_BYTES * self.request.n_neighbors
+            graph = EDGE_BYTES * self.request.options.n_neighbors
             needed[how.folder] = n * (8 * scores + graph + 2 * 8 * distances)  # the last two states of the distances
         check_free_spaces(needed, at_most=self.listener)
 
@@ -429,32 +197,39 @@ class _Work:
         """Number of principal components; 0 where features are taken as they are."""
         return n_scores_of(self.collection, self.request)
 
+    @property
+    def _digest_of_actions(self) -> str | None:
+        """Short digest of the labels of actions, if there are any."""
+        return None if self.opened.actions is None else digest(self.opened.actions.tolist())
+
     @contextmanager
-    def _stages(
-        self, how: Checkpointing | None, plan: CoordinatesPlan
-    ) -> Iterator[tuple[str, CheckpointFolder | None]]:
+    def _stages(self, plan: CoordinatesPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
         """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
-        if how is None:
-            if self.place is None:
+        if self.session.checkpointing is None:
+            if self.session.output is None:
                 with tempfile.TemporaryDirectory() as folder:
                     yield folder, None
             else:
-                with _emptied(self.place.path.rstrip("/") + SCRATCH) as folder:
+                with _emptied(self.session.output.rstrip("/") + SCRATCH) as folder:
                     yield folder, None
             return
         states, source = self.collection.states(), self.collection.source
         # No stage depends on what is done about a graph in several components: with it, later ones are not reached.
-        requested = {name: value for name, value in self.request.given.items() if name != "largest_component"}
+        requested = {
+            name: value
+            for name, value in self.request.given.items()
+            if name != "largest_component" and name not in RUN_FIELDS
+        }
         identity = {
             **described(source, requested, self.collection.preparation, self.collection.mask, None, None),
-            "missing": self.missing,
+            "actions": self._digest_of_actions,
             "version of streampca": __version__,
             "number of samples": self.collection.n_samples,
             **states_by_name(states),
         }
-        overwrite = self.place is not None and self.place.overwrite
-        saved = CheckpointFolder(how, identity, overwrite=overwrite, listener=self.listener)
-        folder = os.path.join(how.folder, STAGES)
+        saved = self.session.checkpoint(identity)
+        assert saved is not None  # noqa: S101 - there is a folder for it
+        folder = os.path.join(saved.folder, STAGES)
         saved.begin(plan.decisive(), scratch=folder)
         os.makedirs(folder, exist_ok=True)
         with saved.running():
@@ -471,7 +246,7 @@ class _Work:
                 path,
                 memory=self.request.memory,
                 checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
-                cluster=self.executor,
+                cluster=self.session.executor,
                 listener=self.listener,
             )
             hand_back()
@@ -482,7 +257,7 @@ class _Work:
         if not self.n_scores:
             return self._as_they_are()
         pca = self._components(folder, None)
-        if self.place is None:  # the folder of stages is removed
+        if self.session.output is None:  # the folder of stages is removed
             pca = replace(pca, components=np.asarray(pca.components))
         scores: Array = np.load(os.path.join(folder, SCORES_FILE))
         return pca, scores
@@ -529,9 +304,9 @@ class _Work:
         path = os.path.join(folder, "pca.zarr")
         if not os.path.isdir(path):
             fit_collection(
-                Opened(self.collection, components_request(self.collection, self.request, self.missing)),
-                place=Place(path),
-                executor=self.executor,
+                Opened(self.collection, components_request(self.collection, self.request)),
+                place=ModelOutput(path),
+                executor=self.session.executor,
                 checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
                 listener=self.listener,
             )
@@ -553,11 +328,11 @@ class _Work:
     def _graph_of_some(self, scores: Array) -> NeighborGraph:
         """Return the graph of landmarks; refused where it has several components."""
         search, request = NeighborSearch(scores, way_of(scores.shape[1])), self.request
-        graph = NeighborGraph(*search.query(scores, request.n_neighbors, own=np.arange(len(scores))))
+        graph = NeighborGraph(*search.query(scores, request.options.n_neighbors, own=np.arange(len(scores))))
         if len(component_labels(graph)[1]) > 1:
             raise DataError(
-                f"the graph of {request.n_neighbors} neighbours of {len(scores)} landmarks of {self.collection.source} "
-                "is not connected; give more neighbours (--n-neighbors)."
+                f"the graph of {request.options.n_neighbors} neighbours of {len(scores)} landmarks of "
+                f"{self.collection.source} is not connected; give more neighbours (--n-neighbors)."
             )
         return graph
 
@@ -574,7 +349,7 @@ class _Work:
         if facts is None:
             facts = facts_of(graph, component_labels(graph)[1], looked_up_to=graph.n_neighbors)
         kept, largest = largest_component(graph)
-        if len(kept) == graph.n_samples or self.request.largest_component:
+        if len(kept) == graph.n_samples or self.request.options.largest_component:
             return largest, kept, {"facts": facts}
         found = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
         remedy = "--largest-component (largest_component=True) leaves the samples of the others out"
@@ -595,7 +370,8 @@ class _Work:
         seconds: float,
     ) -> EmbeddingModel:
         kind = cast("type[EmbeddingModel]", model_class(self.request.kind))
-        about = {**self.request.given, "measured": measured, "seconds": round(seconds, 3)}
+        about = {**self.request.given, "actions": self._digest_of_actions, "measured": measured}
+        about["seconds"] = round(seconds, 3)
         own = {each.name: getattr(pca, each.name) for each in fields(PCAModel)}
         own |= {"provenance": {**pca.provenance, "embedding": about}, "statistic": None, "name": "the model"}
         return kind(
@@ -606,6 +382,6 @@ class _Work:
             embedding_residuals=found.residuals,
             references=scores[found.reference_samples],
             reference_samples=found.reference_samples.astype(np.int64),
-            n_neighbors=self.request.n_neighbors,
+            n_neighbors=self.request.options.n_neighbors,
             **found.own_fields,
         )

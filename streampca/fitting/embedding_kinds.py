@@ -23,7 +23,8 @@ from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
 from ..planning.budget import too_small
-from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan, EmbeddingRequest
+from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan
+from ..planning.request import Request
 from ..units import format_bytes
 
 Array = npt.NDArray[Any]
@@ -40,7 +41,7 @@ class EmbeddingJob:
     scores : ndarray of shape (n, s)
     graph : NeighborGraph
         Connected.
-    request : EmbeddingRequest
+    request : Request
     plan : CoordinatesPlan
     listener : callable
     stage : callable or None
@@ -57,7 +58,7 @@ class EmbeddingJob:
 
     scores: Array
     graph: NeighborGraph
-    request: EmbeddingRequest
+    request: Request
     plan: CoordinatesPlan
     listener: Listener
     stage: Callable[[str], StageCheckpoint] | None
@@ -68,7 +69,7 @@ class EmbeddingJob:
 
     def affinities(self) -> sp.csr_array:
         """Return the affinities of samples: those of the graph, or those that were given."""
-        return affinity(self.graph, self.request.gamma) if self.weights is None else self.weights
+        return affinity(self.graph, self.request.options.gamma) if self.weights is None else self.weights
 
     def saved(self, name: str, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
         """Return the arrays of a stage, from its checkpoint if it was finished before."""
@@ -113,9 +114,9 @@ class EmbeddingJob:
         self.listener(Solving(f"places of the other {n - len(landmarks)} samples"))
         place = BarycentricPlacement(
             references=self.scores[landmarks],
-            n_neighbors=self.request.n_neighbors,
+            n_neighbors=self.request.options.n_neighbors,
             coordinates=coordinates,
-            reg=self.request.reg,
+            reg=self.request.options.reg,
         )
         everywhere = place(self.scores)
         everywhere[landmarks] = coordinates
@@ -153,12 +154,12 @@ class Embedded:
 
 def isomap(job: EmbeddingJob) -> Embedded:
     """Embed by geodesic distances from landmarks."""
-    request, axes = job.request, job.request.axes
+    request, axes = job.request, job.request.options.axes
     n, count = len(job.scores), job.plan.n_landmarks
     edges = job.graph.to_csr()
 
     def geodesics() -> dict[str, Array]:
-        landmarks = landmarks_of(edges, count, request.landmark_choice, request.seed)
+        landmarks = landmarks_of(edges, count, request.options.landmark_choice, request.seed)
         told = lambda done: job.listener(BlockDone(done, 0))  # noqa: E731
         dtype = np.float64 if count == n else np.float32
         with reported(job.listener, PassStarted("geodesic distances", 1, 1, len(landmarks), 0)):
@@ -206,11 +207,11 @@ def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedde
     weights = job.affinities()
 
     def eigenvectors() -> dict[str, Array]:
-        job.listener(Solving(f"{request.axes} eigenvectors of the graph's Laplacian"))
+        job.listener(Solving(f"{request.options.axes} eigenvectors of the graph's Laplacian"))
         found = eigenmap(
             weights,
-            request.axes,
-            laplacian=request.laplacian,
+            request.options.axes,
+            laplacian=request.options.laplacian,
             drop_first=drop_first,
             seed=request.seed,
             room=job.plan.room,
@@ -219,10 +220,10 @@ def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedde
 
     found = job.saved("eigenvectors", eigenvectors)
     measured: dict[str, Any] = {"solver": str(found["solver"])}
-    if request.laplacian == "unnormalized":
+    if request.options.laplacian == "unnormalized":
         measured["mean_degree"] = float(weights.sum() / weights.shape[0])
     own = {
-        "gamma": np.nan if request.gamma is None else request.gamma,
+        "gamma": np.nan if request.options.gamma is None else request.options.gamma,
         "laplacian_eigenvalues": found["smallest"],
     }
     return Embedded(found["coordinates"], found["eigenvalues"], found["residuals"], job.references(), own, measured)
@@ -231,9 +232,9 @@ def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedde
 def spectral_clustering(job: EmbeddingJob) -> Embedded:
     """Find clusters by k-means of the rows of Laplacian eigenvectors, the constant one among them."""
     request, found = job.request, spectral_embedding(job, drop_first=False)
-    job.listener(Solving(f"{request.n_clusters} clusters"))
+    job.listener(Solving(f"{request.options.n_clusters} clusters"))
     seed = int(np.random.default_rng([request.seed, CLUSTERS]).integers(2**31))
-    labels, centers = clustered(found.coordinates, request.n_clusters, seed)
+    labels, centers = clustered(found.coordinates, request.options.n_clusters, seed)
     cuts = cut_values(job.affinities(), labels)
     own = {**found.own_fields, "labels": labels, "centers": centers}
     measured = {**found.measured, **cuts}
@@ -243,18 +244,18 @@ def spectral_clustering(job: EmbeddingJob) -> Embedded:
 def locally_linear(job: EmbeddingJob) -> Embedded:
     """Embed by barycentric weights: of all samples, or of landmarks where the factors of all do not fit."""
     request, n = job.request, len(job.scores)
-    how: dict[str, Any] = {"reg": request.reg, "seed": request.seed, "room": job.plan.room}
-    own = {"reg": request.reg}
+    how: dict[str, Any] = {"reg": request.options.reg, "seed": request.seed, "room": job.plan.room}
+    own = {"reg": request.options.reg}
 
     def eigenvectors() -> dict[str, Array]:
-        job.listener(Solving(f"{request.axes} eigenvectors of locally linear embedding"))
+        job.listener(Solving(f"{request.options.axes} eigenvectors of locally linear embedding"))
         if job.plan.n_landmarks == n:
             try:
-                found = locally_linear_embedding(job.scores, job.graph.indices, request.axes, **how)
+                found = locally_linear_embedding(job.scores, job.graph.indices, request.options.axes, **how)
                 return {**vars(found), "solver": np.array(found.solver), "landmarks": np.arange(n)}
             except FactorsTooLargeError as error:
                 count = min(MOST_LANDMARKS, int(error.fill.rows_in(job.plan.room)))
-                if request.landmarks == "all" or count <= max(request.axes, request.n_neighbors):
+                if request.landmarks == "all" or count <= max(request.options.axes, request.options.n_neighbors):
                     raise
                 job.listener(
                     Warned(
@@ -266,7 +267,7 @@ def locally_linear(job: EmbeddingJob) -> Embedded:
             count = job.plan.n_landmarks
         landmarks = job.drawn(count)
         scores = job.scores[landmarks]
-        found = locally_linear_embedding(scores, job.neighbors_of(scores).indices, request.axes, **how)
+        found = locally_linear_embedding(scores, job.neighbors_of(scores).indices, request.options.axes, **how)
         return {**vars(found), "solver": np.array(found.solver), "landmarks": landmarks}
 
     found = job.saved("eigenvectors", eigenvectors)
@@ -287,11 +288,11 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
     def unfolded() -> dict[str, Array]:
         job.listener(Solving(f"semidefinite program of {len(scores)} samples"))
         edges, lengths = edges_of(graph)
-        found = unfold(edges, lengths, len(scores), n_components=request.axes, seed=request.seed)
+        found = unfold(edges, lengths, len(scores), n_components=request.options.axes, seed=request.seed)
         misses = found.violations
         return {
             "coordinates": found.embedding,
-            "eigenvalues": found.eigenvalues[: request.axes],
+            "eigenvalues": found.eigenvalues[: request.options.axes],
             "violations": np.array([misses.median, misses.percentile_95, misses.largest]),
             "gap": np.array(found.gap),
             "converged": np.array(found.converged),
@@ -318,10 +319,10 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
                 "neighbours (--n-neighbors), or leave their samples out: inspect lists them."
             )
         )
-    coordinates, unknown = found["coordinates"], np.full(request.axes, np.nan)
+    coordinates, unknown = found["coordinates"], np.full(request.options.axes, np.nan)
     if count < n:
         measured["n_landmarks"] = count
-    return job.placed(coordinates, landmarks, (found["eigenvalues"], unknown), {"reg": request.reg}, measured)
+    return job.placed(coordinates, landmarks, (found["eigenvalues"], unknown), {"reg": request.options.reg}, measured)
 
 
 def action_respecting(job: EmbeddingJob) -> Embedded:
@@ -332,12 +333,12 @@ def action_respecting(job: EmbeddingJob) -> Embedded:
     def acted() -> dict[str, Array]:
         job.listener(Solving(f"semidefinite program of {len(job.scores)} samples and their actions"))
         found = embed_with_actions(
-            job.scores, actions, n_components=request.axes, seed=request.seed, room=job.plan.room
+            job.scores, actions, n_components=request.options.axes, seed=request.seed, room=job.plan.room
         )
         moves = list(found.actions.values())
         return {
             "coordinates": found.embedding,
-            "eigenvalues": found.eigenvalues[: request.axes],
+            "eigenvalues": found.eigenvalues[: request.options.axes],
             "action_rotations": np.stack([move.rotation for move in moves]),
             "action_shifts": np.stack([move.shift for move in moves]),
             "action_errors": np.array([move.error for move in moves]),
@@ -359,8 +360,8 @@ def action_respecting(job: EmbeddingJob) -> Embedded:
         "n_pairs": int(found["pairs"][0]),
         "n_pairs_used": int(found["pairs"][1]),
     }
-    own = {"reg": request.reg, **{name: found[name] for name in found if name.startswith("action_")}}
-    unknown = np.full(request.axes, np.nan)
+    own = {"reg": request.options.reg, **{name: found[name] for name in found if name.startswith("action_")}}
+    unknown = np.full(request.options.axes, np.nan)
     return job.placed(found["coordinates"], np.arange(len(job.scores)), (found["eigenvalues"], unknown), own, measured)
 
 

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import cast
 
 import numpy as np
 
 from ..errors import BudgetError
+from ..kinds.options import MissingRule
+from ..kinds.pca import PCADescription
 from ..models.store import are_held
 from ..models.subspace import working_dtype
 from ..models.transform import check_foreseen
 from ..planning.budget import smallest, too_small
-from ..planning.embedding import CoordinatesPlan, EmbeddingPlan, EmbeddingRequest, plan_coordinates
+from ..planning.embedding import CoordinatesPlan, EmbeddingPlan, plan_coordinates, score_count
 from ..planning.neighbors import NeighborsRequest, plan_neighbors
 from ..planning.request import Request
 from ..preprocessing import Prepared
 from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
 from ..readers.stored.flat import reading_bytes
-from .open_fit import plan_collection
+from .prepare import plan_collection
 
 
-def plan_stages(collection: Prepared, request: EmbeddingRequest, *, missing: str, has_graph: bool) -> EmbeddingPlan:
+def plan_stages(collection: Prepared, request: Request, *, has_graph: bool) -> EmbeddingPlan:
     """Plan the stages of an embedding.
 
     Parameters
     ----------
     collection : Prepared
         Samples.
-    request : EmbeddingRequest
-        Request, with what a graph that is given decides.
-    missing : str
-        Rule for missing values.
+    request : Request
+        What is asked for, with what a graph that is given decides.
     has_graph : bool
         Whether the graph is given.
 
@@ -44,8 +45,8 @@ def plan_stages(collection: Prepared, request: EmbeddingRequest, *, missing: str
         As the plans of the stages.
     """
 
-    def planned(request: EmbeddingRequest) -> EmbeddingPlan:
-        return _planned(collection, request, missing=missing, has_graph=has_graph)
+    def planned(request: Request) -> EmbeddingPlan:
+        return _planned(collection, request, has_graph=has_graph)
 
     def fits(budget: int) -> bool:
         try:
@@ -62,13 +63,13 @@ def plan_stages(collection: Prepared, request: EmbeddingRequest, *, missing: str
         raise too_small(what, smallest(fits), this_machine().budget(request.memory), more=fewer) from None
 
 
-def _planned(collection: Prepared, request: EmbeddingRequest, *, missing: str, has_graph: bool) -> EmbeddingPlan:
+def _planned(collection: Prepared, request: Request, *, has_graph: bool) -> EmbeddingPlan:
     """Plan all stages, or refuse the first that does not fit."""
     last = plan_last(collection, request, collection.n_samples)
     problem = problem_of(collection)
     compared, fit, scores = problem, None, None
     if k := n_scores_of(collection, request):
-        fit = plan_collection(collection, components_request(collection, request, missing))
+        fit = plan_collection(collection, components_request(collection, request))
         dtype = np.dtype(np.float32 if problem.suits_single else np.float64)
         stored = fit.stored or not are_held(dtype.itemsize * k * prod(collection.sample_shape), fit.memory)
         scores = check_foreseen(
@@ -81,7 +82,7 @@ def _planned(collection: Prepared, request: EmbeddingRequest, *, missing: str, h
     return EmbeddingPlan(problem, request, fit, scores, search, last)
 
 
-def plan_last(collection: Prepared, request: EmbeddingRequest, n_samples: int) -> CoordinatesPlan:
+def plan_last(collection: Prepared, request: Request, n_samples: int) -> CoordinatesPlan:
     """Plan the coordinates of so many samples whose neighbours are known."""
     machine, itemsize = this_machine(), _itemsize(collection, request)
     width = n_scores_of(collection, request) or collection.n_features
@@ -97,27 +98,24 @@ def plan_last(collection: Prepared, request: EmbeddingRequest, n_samples: int) -
     )
 
 
-def n_scores_of(collection: Prepared, request: EmbeddingRequest) -> int:
+def n_scores_of(collection: Prepared, request: Request) -> int:
     """Return the number of principal components; 0 where features are taken as they are."""
-    return request.n_scores(collection.n_samples, collection.n_features)
+    return score_count(request, collection.n_samples, collection.n_features)
 
 
-def components_request(collection: Prepared, request: EmbeddingRequest, missing: str) -> Request:
+def components_request(collection: Prepared, request: Request) -> Request:
     """Return the request of the principal components."""
-    return Request(
-        n_components=n_scores_of(collection, request),
-        memory=request.memory,
-        seed=request.seed,
-        missing=missing,
-        output=True,
+    components = PCADescription(
+        n_scores_of(collection, request), random_state=request.seed, missing=cast("MissingRule", request.missing)
     )
+    return Request(components, memory=request.memory, output=True)
 
 
-def search_request(request: EmbeddingRequest) -> NeighborsRequest:
+def search_request(request: Request) -> NeighborsRequest:
     """Return the request of the search for neighbours."""
-    return NeighborsRequest(request.n_neighbors, seed=request.seed, memory=request.memory)
+    return NeighborsRequest(request.options.n_neighbors, seed=request.seed, memory=request.memory)
 
 
-def _itemsize(collection: Prepared, request: EmbeddingRequest) -> int:
+def _itemsize(collection: Prepared, request: Request) -> int:
     """Return the bytes of a score: scores are float64 where some components have little of the first variance."""
     return 8 if n_scores_of(collection, request) else working_dtype(collection.dtype, np.float32).itemsize

@@ -13,7 +13,7 @@ from ..planning.request import Request
 from ..storage.outputs import SCRATCH
 
 
-def suited(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
+def with_executor_limits(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
     """Return the request with the memory and workers of the fit that is resumed, or else of the executor."""
     before = {} if checkpoint is None else checkpoint.record
     return replace(

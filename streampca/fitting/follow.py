@@ -13,26 +13,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from functools import partial
+from typing import Any, NamedTuple, Unpack
 
 from ..errors import ChangedError, DataError, DuplicatesError, ModelError, RequestError, SourceError, Stopped
-from ..events import Finished, Listener, Planned, Stored, Warned, check_listener, logged, one_at_a_time
+from ..events import Listener, Planned, Stored, Warned, check_listener
+from ..execution.session import session
+from ..kinds.description import Description
+from ..kinds.pca import PCADescription
 from ..machine import hand_back
 from ..models.pca import PCAModel, load_but_components
 from ..models.store import check_model_output
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..readers import Collection, Opening, check_apart, open_collection, paths_of
+from ..preprocessing.run_options import SHARING, FitOptions, refuse_unused
+from ..readers import Collection, check_apart, open_collection, paths_of
 from ..readers.collection import file_and_key
 from ..readers.views.beginning import Beginning
 from ..readers.views.chosen import Chosen
 from ..signals import heed_stop, safe_point, stopping_on_signals
 from ..storage.disk import expanded
-from ..storage.locks import output_lock
-from ..units import parse_bytes, parse_seconds, whole_number
+from ..units import parse_seconds, whole_number
+from .arguments import DEFAULT, arguments_of
 from .build_model import data_of
 from .incremental import IncrementalFit, Running
-from .plan import check_options
 from .seen import Seen, provenance_of_sources, seen_by
 from .update import updating_request
 
@@ -42,23 +46,59 @@ LOOK = 1.0  # seconds between two looks at the source, or a fifth of `settle` wh
 TRIES = 3  # looks after which a sample that cannot be read is no longer taken to be still written
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Times of following.
+
+    Parameters
+    ----------
+    settle : float or str, default=5.0
+        How long a sample must not change before it is added, in seconds, or such as 10s. What it is read from must not
+        have changed for so long, unless later samples are there already. A sample of an HDF5 file must have been seen
+        so long ago.
+    interval : float or str, default=30.0
+        Time from one replacement of the model to the next. It is more where solving takes over a third of it.
+    until : int, optional
+        Number of samples at which to end; by default there is none.
+    idle : float or str, optional
+        End when nothing came for so long, such as 10min; by default never. Then only `until` or Ctrl-C ends it.
+    """
+
+    settle: float | str = 5.0
+    interval: float | str = 30.0
+    until: int | None = None
+    idle: float | str | None = None
+
+    def in_seconds(self) -> PaceSeconds:
+        """Return the times in seconds, checked."""
+        until = None if self.until is None else whole_number(self.until, "until", least=2, example="1000")
+        idle = None if self.idle is None else parse_seconds(self.idle)
+        return PaceSeconds(parse_seconds(self.settle), parse_seconds(self.interval), until, idle)
+
+
+class PaceSeconds(NamedTuple):
+    """The times of a `Pace` in seconds."""
+
+    settle: float
+    interval: float
+    until: int | None
+    idle: float | None
+
+    @property
+    def look(self) -> float:
+        """Seconds between two looks at the source."""
+        return max(0.02, min(LOOK, self.settle / 5))
+
+
 @stopping_on_signals()
 def follow(
     source: Any,
-    output: PathLike,
+    kind: Description | None = None,
     *,
-    n_components: int | float | str | None = 0.95,
-    settle: float | str = 5.0,
-    interval: float | str = 30.0,
-    until: int | None = None,
-    idle: float | str | None = None,
-    half_life: float | None = None,
-    precision: str = "auto",
-    memory: int | str | None = None,
+    n_components: int | float | str | None = DEFAULT,
+    pace: Pace = Pace(),
     preparation: Preparation | None = None,
-    seed: int = 0,
-    listener: Listener = logged,
-    **opening: Unpack[Opening],
+    **options: Unpack[FitOptions],
 ) -> PCAModel:
     """Fit a source while it is being written, and keep the model at `output` up to date.
 
@@ -69,25 +109,19 @@ def follow(
     source : path, glob or list of paths
         A Zarr array on this machine, an HDF5 file that its writer keeps in SWMR mode, a folder or glob of images, or a
         series of files, to whose end samples are added. It may not be there yet.
-    output : path
-        Folder of the model. It is replaced in one step, so that it can be loaded at any time.
+    kind : PCA, optional
+        Principal components with their options; by default ``streampca.PCA(n_components)``. Of a model that is there,
+        all options but the number of components are its own.
     n_components : int, float or str, default=0.95
         As for `fit`.
-    settle : float or str, default=5.0
-        Seconds, or a text such as ``"10s"``: what a sample is read from must not have changed for so long, unless later
-        samples are there already. A sample of an HDF5 file must have been seen so long ago.
-    interval : float or str, default=30.0
-        Seconds from one replacement of the model to the next; more where solving takes over a third of it.
-    until : int, optional
-        Number of samples at which to end.
-    idle : float or str, optional
-        End when nothing came for so long, such as ``"10min"``. By default only `until` or Ctrl-C ends it.
-    half_life, precision, memory, preparation, seed
-        As for `fit`; of a model that is there, they are its own.
-    listener : callable, optional
-        Told what happens (`streampca.events`); by default warnings are logged.
-    **opening
-        ``key``, ``sample_axes``, ``on_bad_file`` ...: see `open_collection`.
+    pace : Pace, optional
+        How long samples settle, how often the model is stored, and what ends it.
+    preparation : Preparation, optional
+        Steps applied to every sample first; of a model that is there, they are its own.
+    **options
+        ``output``, which is required: the folder of the model, replaced in one step, so that it can be loaded at any
+        time. ``memory`` and ``listener``: see `streampca.Run`. ``key``, ``sample_axes``, ``on_bad_file`` ...: see
+        `open_collection`.
 
     Returns
     -------
@@ -127,39 +161,26 @@ def follow(
     >>> import numpy as np
     >>> import zarr
     >>> images = zarr.create_array("scans.zarr", data=load_digits().images)
-    >>> streampca.follow("scans.zarr", "model.zarr", n_components=10, settle=0, until=1797)
+    >>> streampca.follow("scans.zarr", output="model.zarr", n_components=10, pace=streampca.Pace(settle=0, until=1797))
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
+    given = arguments_of(follow, kind, n_components, preparation, options)
+    run, listener = given.run, given.listener
+    refuse_unused(follow, run, (*SHARING, "checkpoint", "part", "scratch"))
     check_listener(listener)
-    check_options(follow, opening)
-    request = Request(
-        n_components=n_components, half_life=half_life, precision=precision, seed=seed, memory=parse_bytes(memory)
-    )
+    if run.output is None:
+        raise RequestError("follow keeps a model up to date in a folder; give output='model.zarr'.")
     if not isinstance(source, (str, os.PathLike, list, tuple)):
         raise RequestError(
             f"follow takes a path, a glob or a list of paths, by which it opens the source again and again, and got "
             f"{type(source).__name__}; give the path of what is being written."
         )
-    path = expanded(output)
+    if given.model.kind != PCADescription.kind:
+        raise RequestError(f"follow adds samples to principal components, and kind is {given.model.kind!r}; give PCA.")
+    path = expanded(run.output)
     check_apart([path], paths_of(source))
-    until = None if until is None else whole_number(until, "until", least=2, example="1000")
-    pace = Pace(parse_seconds(settle), parse_seconds(interval), until, None if idle is None else parse_seconds(idle))
-    return follow_source(lambda: open_collection(source, **opening), path, request, preparation, pace, listener)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Times of following: how long a sample settles, between stored models, and what ends it; see `follow`."""
-
-    settle: float = 5.0
-    interval: float = 30.0
-    until: int | None = None
-    idle: float | None = None
-
-    @property
-    def look(self) -> float:
-        """Seconds between two looks at the source."""
-        return max(0.02, min(LOOK, self.settle / 5))
+    opened = partial(open_collection, source, **given.opening)
+    return follow_source(opened, path, given.request(), given.preparation, pace.in_seconds(), listener)
 
 
 def follow_source(
@@ -167,14 +188,13 @@ def follow_source(
     path: str,
     request: Request,
     preparation: Preparation | None,
-    pace: Pace,
+    pace: PaceSeconds,
     listener: Listener,
 ) -> PCAModel:
     """Follow what a function opens; see `follow`."""
-    began, listener = time.perf_counter(), one_at_a_time(listener)
-    with output_lock(path):
+    with session("fit", output=path, listener=listener) as current:
         check_model_output(path, overwrite=True)
-        following = _Following(opened, path, request, preparation, pace, listener)
+        following = _Following(opened, path, request, preparation, pace, current.listener)
         try:
             following.run()
         except (KeyboardInterrupt, Stopped):
@@ -183,9 +203,8 @@ def follow_source(
         except (SourceError, DataError, DuplicatesError):
             following.store()  # the model of the samples before
             raise
-    if following.model is None:
-        raise SourceError(f"no model was stored: {(following.waits_for or 'no sample came').rstrip('.')}.")
-    listener(Finished("fit", time.perf_counter() - began))
+        if following.model is None:
+            raise SourceError(f"no model was stored: {(following.waits_for or 'no sample came').rstrip('.')}.")
     return following.model
 
 
@@ -224,7 +243,7 @@ class _Following:
     path: str
     request: Request
     preparation: Preparation | None
-    pace: Pace
+    pace: PaceSeconds
     listener: Listener
     fit: IncrementalFit | None = None
     seen: Seen | None = None
@@ -274,7 +293,7 @@ class _Following:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")
         mine = updating_request(model)
         self.seen, self._stored = seen[0], seen[0].n_samples
-        self.request = replace(mine, n_components=self.request.n_components, memory=self.request.memory)
+        self.request = replace(mine.asking(n_components=self.request.n_components), memory=self.request.memory)
         self.fit = IncrementalFit.going_on(model, self.request)
         if mine.n_components != self.request.n_components:
             self._solve_anew(self.fit, self.seen)

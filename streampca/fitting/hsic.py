@@ -9,7 +9,6 @@ Song, Smola, Gretton, Bedo and Borgwardt (2012), Feature selection via dependenc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,24 +24,25 @@ from ..accumulators.kernel_sums import Estimates
 from ..errors import DataError, RequestError
 from ..events import Listener, PassStarted, Solving, check_listener, logged, reported
 from ..execution import Executor, LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint, checkpointing
-from ..execution.executor import as_of, executing
+from ..execution.checkpoint import StageCheckpoint
+from ..execution.executor import as_of
+from ..execution.session import Session, run_session
+from ..kinds.values import seed_of
 from ..machine import hand_back
 from ..planning.blocks import Span, blocks_of
 from ..planning.hsic import DELTA, FEATURES, HsicPlan, HsicRequest, plan_hsic
 from ..preprocessing import Preparation
 from ..preprocessing.kernels import AUTO, Kernel
-from ..readers import Collection, Opening, open_collection
+from ..preprocessing.run_options import FitOptions, run_and_opening
+from ..readers import Collection, open_collection
 from ..readers.collection import states_by_name, unchanged
 from ..signals import stopping_on_signals
-from ..storage.locks import checkpoint_lock
-from ..units import counted, parse_bytes
+from ..units import counted
 from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
 from .kernel_sides import KernelSide, SideMap, checked, drawn, kernel_of, target_side
 from .methods.job import one_span
-from .open_fit import prepare
 from .permutation_test import Permuted, permuted_features, permuted_kernels
-from .plan import check_options
+from .prepare import prepare
 
 Float64 = npt.NDArray[np.float64]
 
@@ -144,16 +144,12 @@ def hsic(
     method: str = "auto",
     estimator: str = "biased",
     landmarks: int | None = None,
-    features: int = FEATURES,
+    random_features: int = FEATURES,
     permutations: int = 200,
     test_samples: int = 10_000,
-    seed: int = 0,
-    memory: int | str | None = None,
+    random_state: Any = 0,
     preparation: Preparation | None = None,
-    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-    cluster: Any = None,
-    listener: Listener = logged,
-    **opening: Unpack[Opening],
+    **options: Unpack[FitOptions],
 ) -> HSIC:
     """Measure and test how far two collections of paired samples depend on each other.
 
@@ -188,27 +184,19 @@ def hsic(
     landmarks : int, optional
         Number of random samples of each side; 200 by default, or all where there are fewer. Classes, and linear kernels
         of fewer features, need none and are exact.
-    features : int, default=1024
+    random_features : int, default=1024
         Number of Fourier features of each side for method "fourier", at quasi-random frequencies. Method "landmarks" is
         more accurate and faster for most data; Fourier features hold no samples.
     permutations : int, default=200
         Number of permutations of the test; 0 for none. The smallest p-value is 1 / (1 + permutations).
     test_samples : int, default=10000
         Largest number of samples permuted by features. Up to 2000 samples are permuted by their exact kernels.
-    seed : int, default=0
+    random_state : int, RandomState, Generator or None, default=0
         Seed of the random numbers: samples drawn, random features and permutations.
-    memory : int or str, optional
-        Most bytes to use; half of what the machine allows by default.
     preparation : Preparation, optional
         Steps applied to the samples of x.
-    checkpoint : path or Checkpointing, optional
-        Folder to save the pass in as it goes. When the process dies, the same call resumes there.
-    cluster : int, str or distributed.Client, optional
-        Processes or cluster that share the work; see `fit`.
-    listener : callable, optional
-        Told what happens; by default warnings are logged.
-    **opening
-        ``key``, ``sample_axes``, ``samples``, ``where`` ... of x: see `open_collection`.
+    **options
+        How it is carried out, see `streampca.Run`, and how x is opened, see `open_collection`.
 
     Returns
     -------
@@ -242,19 +230,20 @@ def hsic(
     >>> found.p_value < 0.05
     True
     """
+    run, opening = run_and_opening(hsic, options, unused=("output", "overwrite", "part", "scratch"))
+    listener = run.listener or logged
     check_listener(listener)
     request = HsicRequest(
         method,
         estimator,
         landmarks,
-        features,
+        random_features,
         permutations,
         test_samples,
-        seed,
-        parse_bytes(memory),
+        seed_of(random_state),
+        run.budget,
         target_type=target_type,
     )
-    check_options(hsic, opening)
     first = KernelSide(
         prepare(
             open_collection(x, listener=listener, **opening),
@@ -265,13 +254,8 @@ def hsic(
         kernel_of(kernel, gamma),
     )
     second = _second(y, target, first.collection, y_kernel, y_gamma, request, listener)
-    how = checkpointing(checkpoint)
-    with (
-        executing(cluster, request.memory, listener=listener) as executor,
-        checkpoint_lock(how.folder if how else None),
-    ):
-        work = _Work((first, second), request, executor, listener)
-        return work.carried_out(how)
+    with run_session("", run) as current:
+        return HsicRun((first, second), request, current).carried_out()
 
 
 def _second(
@@ -312,19 +296,28 @@ def _second(
 
 
 @dataclass(frozen=True)
-class _Work:
-    """One computation: sides, options, executor and listener."""
+class HsicRun:
+    """One computation: sides, options, and the session in which it is carried out."""
 
     sides: tuple[KernelSide, KernelSide]
     request: HsicRequest
-    executor: Executor
-    listener: Listener
+    session: Session
+
+    @property
+    def executor(self) -> Executor:
+        """Executor of the pass over both sides."""
+        return self.session.executor
+
+    @property
+    def listener(self) -> Listener:
+        """Function that is told what happens."""
+        return self.session.listener
 
     def random(self, what: int) -> np.random.Generator:
         """Return the stream of random numbers for one use, independent of the others."""
-        return np.random.default_rng([self.request.seed, what])
+        return np.random.default_rng([self.request.random_state, what])
 
-    def carried_out(self, checkpointing: Checkpointing | None) -> HSIC:
+    def carried_out(self) -> HSIC:
         """Plan the computation, read the samples, and test."""
         executor, (first, second) = self.executor, self.sides
         request = replace(self.request, memory=self.request.memory or executor.memory, workers=max(1, executor.workers))
@@ -337,7 +330,7 @@ class _Work:
                 stack.enter_context(unchanged(side.collection))
             sides = first.resolved(self.random(X)), second.resolved(self.random(Y))
             work = replace(self, sides=sides)
-            with work.saved(checkpointing, plan) as stage:
+            with work.saved(plan) as stage:
                 # The test comes first: glibc takes back what this thread freed, but not what the threads of a pass did.
                 tested = work.tested(plan)
                 hand_back()
@@ -345,9 +338,9 @@ class _Work:
             return work.result(plan, found, widths, tested)
 
     @contextmanager
-    def saved(self, how: Checkpointing | None, plan: HsicPlan) -> Iterator[StageCheckpoint | None]:
+    def saved(self, plan: HsicPlan) -> Iterator[StageCheckpoint | None]:
         """Open the checkpoint of the pass, if there is to be one."""
-        if how is None:
+        if self.session.checkpointing is None:
             yield None
             return
         identity: dict[str, Any] = {"version of streampca": __version__, "work": "hsic"}
@@ -355,7 +348,8 @@ class _Work:
         for name, side in zip("xy", self.sides, strict=True):
             states = states_by_name(side.collection.states())
             identity |= {f"{name}, {key}": value for key, value in (side.identity | states).items()}
-        folder = CheckpointFolder(how, identity, listener=self.listener)
+        folder = self.session.checkpoint(identity)
+        assert folder is not None  # noqa: S101 - checkpoints are asked for
         folder.begin(plan.decisive())
         with folder.running():
             yield folder.stage("dependence")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..errors import ModelError, RequestError
+from ..errors import ModelError
+from ..kinds.part import Part
 from ..models.pca import PCAModel
 from ..planning import Plan
-from ..planning.blocks import Part
 from ..planning.integer_units import bytes_a_number
-from ..planning.request import HOW, Request
+from ..planning.request import RUN_FIELDS, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import State, digest, states_by_name
 
@@ -36,7 +34,7 @@ def identity_of(
     digest_of_target: str | None = None,
 ) -> dict[str, Any]:
     """Return the identity of a fit as plain data: the request, and the data by their states."""
-    requested = {name: value for name, value in request.given.items() if name not in HOW or name == "memory"}
+    requested = {name: value for name, value in request.given.items() if name not in RUN_FIELDS or name == "memory"}
     return {
         **described(collection.source, requested, collection.asked, collection.mask, part, digest_of_weights),
         **({} if digest_of_target is None else {"target": digest_of_target}),
@@ -62,7 +60,7 @@ def described(
         "mask": None if mask is None else digest(mask.tobytes()),
         "scale": digest(scale.tobytes()) if isinstance(scale, np.ndarray) else scale,
         **({} if preparation.learned is None else {"means": preparation.learned.digest}),
-        **({} if preparation.mapped is None else {"landmarks": preparation.mapped.digest}),
+        **({} if preparation.mapped is None else {"feature map": preparation.mapped.digest}),
         "part": part and list(part),
         "source": source,
         "sample_weight": digest_of_weights,
@@ -89,15 +87,3 @@ def check_adds(model: PCAModel, name: str) -> None:
             f"{name} is of kind {model.kind!r}, and only models of kind {PCAModel.kind!r} can be updated and merged; "
             "fit all samples together."
         )
-
-
-def check_beside(folder: str, output: str | None) -> None:
-    """Refuse a checkpoint in the output's place, or inside it.
-
-    Raises
-    ------
-    RequestError
-        If it is there.
-    """
-    if output is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
-        raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")

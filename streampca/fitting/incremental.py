@@ -52,8 +52,8 @@ from .methods import Decomposition, Job, check_products, check_variance, decompo
 from .methods.covariance import accumulate
 from .methods.frequent_directions import sketch_samples
 from .null_components import with_n_components
-from .open_fit import prepare
 from .preparation_rounding import measured_errors
+from .prepare import prepare
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -176,7 +176,7 @@ class IncrementalFit:
         problem = Problem(**{name: value for name, value in plan["problem"].items() if name in known})
         problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
         seed = statistic.seed if isinstance(statistic, Scatter) else request.seed
-        new = cls(_without_components(model), _bare(problem), replace(request, seed=seed), statistic)
+        new = cls(_without_components(model), _bare(problem), request.asking(random_state=seed), statistic)
         new.n_samples, new.weight = problem.n_samples, statistic.weight
         new.weighted = new.weighted or model.total_weight is not None
         new._sources, new._batches = [str(about.get("source"))], int(about.get("batches", 1))
@@ -283,7 +283,7 @@ class IncrementalFit:
 
     def _plan_of(self, collection: Prepared, weights: Float64 | None, precision: str) -> Plan:
         problem = replace(problem_of(collection), total_weight=None if weights is None else float(weights.sum()))
-        return self._planned(problem, replace(self.request, precision=precision))
+        return self._planned(problem, self.request.asking(precision=precision))
 
     def _absorb(self, collection: Prepared, weights: Float64 | None, listener: Listener, running: Running) -> None:
         """Read a batch within the budget, and add what it sums up to."""
@@ -479,7 +479,7 @@ class IncrementalFit:
 
     def _alike(self, request: Request) -> Request:
         """Return a request as far as it concerns the answer, with the seed and precision of all batches."""
-        return replace(self.request, n_components=request.n_components, memory=request.memory, method="auto")
+        return replace(self.request.asking(n_components=request.n_components, method="auto"), memory=request.memory)
 
     def _decomposed(self, request: Request, listener: Listener) -> tuple[Decomposition, Plan]:
         statistic, wanted, p = self.statistic, request.n_components, self.problem.n_features

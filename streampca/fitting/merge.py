@@ -11,35 +11,27 @@ from __future__ import annotations
 import gc
 import glob
 import os
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, OutputError, RequestError
-from ..events import (
-    BlockDone,
-    Finished,
-    Listener,
-    PassStarted,
-    Planned,
-    Warned,
-    check_listener,
-    logged,
-    reported,
-)
+from ..events import BlockDone, Listener, PassStarted, Planned, Warned, reported
+from ..execution.session import run_session
+from ..kinds.part import Part
+from ..kinds.run import RunOptions
 from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel, load_but_components
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
-from ..planning.blocks import Part
 from ..planning.incremental import SKETCH, checked_plan, sketch_plan, sketch_rows
-from ..planning.request import HOW, STOPPING, Problem, Request
+from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
+from ..preprocessing.run_options import SHARING, run_and_opening
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading
 from ..readers.collection import digest
@@ -47,8 +39,7 @@ from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
 from ..signals import safe_point, stopping_on_signals
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
-from ..storage.locks import output_lock
-from ..units import counted, parse_bytes
+from ..units import counted
 from .build_model import numbers_of, provenance_of
 from .identity import check_adds, described
 from .methods import Decomposition, check_variance, decompose, decompose_sketch, sketch_of_model
@@ -64,14 +55,11 @@ KIND = "kind of fingerprint"  # 1 of versions that kept no states of the data, 2
 @stopping_on_signals()
 def merge(
     parts: PathLike | Iterable[PathLike | PCAModel],
-    output: PathLike | None = None,
     *,
     n_components: int | float | str | None = None,
     approximate: bool = False,
-    memory: int | str | None = None,
-    overwrite: bool = False,
     coordinates: str = CHECK,
-    listener: Listener = logged,
+    **options: Unpack[RunOptions],
 ) -> PCAModel:
     """Make one model of the parts of a collection, as if it had been fitted whole; or of several collections.
 
@@ -80,22 +68,16 @@ def merge(
     parts : path, glob or sequence of these and PCAModels
         All parts of a collection, each fitted with ``part=``; or models of whole collections that keep their statistic.
         In any order.
-    output : path, optional
-        Folder to write the model to.
     n_components : int, float or str, optional
         As for `fit`, "all" for all; by default what the models were fitted with, which must be the same for all.
     approximate : bool, default=False
         Let the components of a model that keeps no statistic, as by method "dual" or "randomized", stand for it; what
         they leave out is in the error bounds, and in a warning.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    overwrite : bool, default=False
-        Replace a model that is there already.
     coordinates : {"check", "ignore"}
         Whether models must be of the same coordinates in the same order, or pixels correspond by place; see
         `open_collection`. Models without coordinates are taken by place.
-    listener : callable, optional
-        Told what happens (`streampca.events`); by default warnings are logged.
+    **options
+        ``memory``, ``output``, ``overwrite`` and ``listener``: see `streampca.Run`.
 
     Returns
     -------
@@ -127,37 +109,36 @@ def merge(
     >>> streampca.merge(["part1.zarr", "part2.zarr"])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    check_listener(listener)
-    began, checked = time.perf_counter(), is_checked(coordinates)
-    path, given = None if output is None else expanded(output), _given(parts)
-    with output_lock(path):
+    run, _ = run_and_opening(merge, options, unused=(*SHARING, "checkpoint", "part", "scratch"))
+    checked = is_checked(coordinates)
+    path, given = None if run.output is None else expanded(run.output), _given(parts)
+    with run_session("merge", run, path) as current:
         if path is not None:
-            _check_output(path, given, overwrite=overwrite)
-        budget = parse_bytes(memory)
+            _check_output(path, given, overwrite=run.overwrite)
         pieces = [
-            _Piece.of(item, number, approximate=approximate, memory=budget) for number, item in enumerate(given, 1)
+            _Piece.of(item, number, approximate=approximate, memory=run.budget) for number, item in enumerate(given, 1)
         ]
-        any_of = {"n_components": n_components is not None, "seed": any(piece.kind != Scatter.kind for piece in pieces)}
+        has_sketch = any(piece.kind != Scatter.kind for piece in pieces)
+        any_of = {"n_components": n_components is not None, "random_state": has_sketch}
         pieces = _ordered(pieces, [name for name, holds in any_of.items() if holds])
         if not approximate:
             _check_kinds(pieces)
         along = _common_coordinates(pieces, checked=checked)
-        _check_apart(pieces, listener)
+        _check_apart(pieces, current.listener)
         data, problem, request = _whole(pieces)
-        wanted = request.n_components if n_components is None else None if n_components == "all" else n_components
-        how: dict[str, Any] = {"memory": budget, "output": path is not None, "scratch": None}
-        plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
-        listener(Planned(plan))
-        warn_of_disk(plan, path, None, listener)
+        count = request.n_components if n_components is None else None if n_components == "all" else n_components
+        how: dict[str, Any] = {"memory": run.budget, "output": path is not None, "scratch": None}
+        plan = _planned(pieces, problem, replace(request.asking(n_components=count, method="auto"), **how))
+        current.listener(Planned(plan))
+        warn_of_disk(plan, path, None, current.listener)
         meter = PeakMeter()
-        found = _solved(pieces, data["source"], plan, listener)
+        decomposition = _solved(pieces, data["source"], plan, current.listener)
         first = pieces[0].load()
-        provenance = provenance_of(data, plan, found, seconds=time.perf_counter() - began, peak=meter.peak())
-        numbers = numbers_of(found, first.sample_shape, first.mask, found.components)
+        provenance = provenance_of(data, plan, decomposition, seconds=current.seconds, peak=meter.peak())
+        numbers = numbers_of(decomposition, first.sample_shape, first.mask, decomposition.components)
         model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
         if path is not None:
-            model.save(path, overwrite=overwrite)
-    listener(Finished("merge", time.perf_counter() - began))
+            model.save(path, overwrite=run.overwrite)
     return model
 
 
@@ -279,7 +260,7 @@ class _Piece:
             (found.n_features, found.n_samples, found.weight),
         )
         sums = (found.sketch,) if isinstance(found, FrequentDirections) else (found.upper, found.probe_products)
-        seeded = isinstance(found, FrequentDirections) or found.seed == self.alike["seed"]
+        seeded = isinstance(found, FrequentDirections) or found.seed == self.alike["random_state"]
         finite = all(np.isfinite(np.sum(values)) for values in (*sums, found.mean, found.trace))
         if counts != expected or not seeded or not finite:
             raise ModelError(f"{self.name} is damaged: the statistic it keeps is not of its samples. Fit it again.")
@@ -301,7 +282,7 @@ def _loaded(source: str | PCAModel, memory: int | None) -> PCAModel:
 def _alike(model: PCAModel) -> dict[str, Any]:
     """Return by name all that models must share to be merged: request, preparation, kind of samples."""
     plan = model.provenance["plan"]
-    asked = {key: value for key, value in plan["request"].items() if key not in HOW | STOPPING | {"method"}}
+    asked = {key: value for key, value in plan["request"].items() if key not in RUN_FIELDS | STOPPING | {"method"}}
     return {
         "sample shape": model.raw_shape,
         "values of kind": model.raw_kind,
@@ -395,7 +376,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     """Return the provenance of the merged data, the problem, and the request."""
     first = pieces[0]
     plan = first.about["plan"]
-    problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
+    problem, request = _of_fields(Problem, plan["problem"]), Request.from_given(plan["request"])
     problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
     skipped = first.about.get("skipped") or []
     axes = {name: first.about[name] for name in ("axes",) if name in first.about}

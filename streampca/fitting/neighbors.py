@@ -6,8 +6,6 @@ resumes. Where the graph comes out in several components, a second search finds 
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,19 +21,19 @@ from ..accumulators.finite import has_safe_squares, not_finite
 from ..errors import DataError
 from ..events import (
     BlockDone,
-    Finished,
     Listener,
     PassStarted,
     Planned,
     Solving,
     check_listener,
     logged,
-    one_at_a_time,
     reported,
     silent,
 )
 from ..execution import LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint, checkpointing
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
+from ..execution.session import Session, run_session, session
+from ..kinds.values import seed_of
 from ..machine import PeakMeter, hand_back
 from ..manifold.equal_samples import searched_samples
 from ..manifold.graph_components import Crossings, component_labels
@@ -52,23 +50,22 @@ from ..planning.neighbors import (
     RECALL_SAMPLES,
     NeighborsPlan,
     NeighborsRequest,
-    plan_neighbors,
 )
+from ..planning.neighbors import plan_neighbors as make_neighbors_plan
 from ..preprocessing import Preparation, Prepared
+from ..preprocessing.run_options import SHARING, FitOptions, run_and_opening
 from ..preprocessing.sizes_for_planning import problem_of
-from ..readers import Opening, check_apart, open_collection, paths_of
+from ..readers import check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
-from ..storage.locks import checkpoint_lock, output_lock
-from ..units import counted, parse_bytes
+from ..units import counted
 from .build_model import data_of
-from .identity import check_beside
 from .methods.data_checks import bad_sample
 from .methods.job import one_span
-from .open_fit import prepare
-from .plan import check_options
+from .plan import DeclaredOptions, declared
+from .prepare import prepare
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
@@ -85,14 +82,9 @@ def neighbors(
     n_neighbors: int = N_NEIGHBORS,
     method: str = "auto",
     ef_search: int = EF_SEARCH,
-    seed: int = 0,
-    memory: int | str | None = None,
+    random_state: Any = 0,
     preparation: Preparation | None = None,
-    output: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-    listener: Listener = logged,
-    **opening: Unpack[Opening],
+    **options: Unpack[FitOptions],
 ) -> NeighborGraph:
     """Find the nearest neighbours of every sample, by Euclidean distance.
 
@@ -108,22 +100,13 @@ def neighbors(
         predicted to take no more than a minute of one core.
     ef_search : int, default=64
         Method "hnsw": candidates that are kept during a search. More are slower, and find more of the neighbours.
-    seed : int, default=0
+    random_state : int, RandomState, Generator or None, default=0
         Seed of the sample by which the recall of "hnsw" is estimated.
-    memory : int or str, optional
-        Most bytes to use; half of what the machine allows by default.
     preparation : Preparation, optional
         Steps applied to every sample first.
-    output : path, optional
-        Folder to write the graph to, ending in ``.zarr``; see `load_graph`.
-    overwrite : bool, default=False
-        Replace a graph that is there already.
-    checkpoint : path or Checkpointing, optional
-        Folder to save the search in as it goes. When the process dies, the same call resumes there.
-    listener : callable, optional
-        Told what happens (`streampca.events`); by default warnings are logged.
-    **opening
-        ``key``, ``samples``, ``where`` ...: see `open_collection`.
+    **options
+        How it is carried out, see `streampca.Run`: ``output`` is a folder for the graph, ending in ``.zarr``, see
+        `load_graph`. How the source is opened, see `open_collection`.
 
     Returns
     -------
@@ -158,19 +141,65 @@ def neighbors(
            [0],
            [1]], dtype=int32)
     """
+    run, opening = run_and_opening(neighbors, options, unused=(*SHARING, "part", "scratch"))
+    listener = run.listener or logged
     check_listener(listener)
-    request = NeighborsRequest(n_neighbors, method, ef_search, seed, parse_bytes(memory))
-    check_options(neighbors, opening)
-    path = None if output is None else expanded(output)
+    request = NeighborsRequest(n_neighbors, method, ef_search, seed_of(random_state), run.budget)
+    path = None if run.output is None else expanded(run.output)
     if path is not None:
         check_apart([path], paths_of(source))
     raw = open_collection(source, listener=listener, **opening)
     collection = prepare(raw, preparation, listener, memory=request.memory)
-    how = checkpointing(checkpoint)
-    return graph_of(collection, request, output=path, overwrite=overwrite, checkpoint=how, listener=listener)
+    with run_session("neighbours", run, path) as current:
+        return graph_in(current, collection, request)
 
 
-@stopping_on_signals()
+def plan_neighbors(
+    source: Any = None,
+    *,
+    n_neighbors: int = N_NEIGHBORS,
+    method: str = "auto",
+    ef_search: int = EF_SEARCH,
+    random_state: Any = 0,
+    preparation: Preparation | None = None,
+    **options: Unpack[DeclaredOptions],
+) -> NeighborsPlan:
+    """Plan what `neighbors` would do, without reading more than headers.
+
+    Parameters
+    ----------
+    source : optional
+        As for `neighbors`; or leave it out and give `shape`.
+    n_neighbors, method, ef_search, random_state, preparation : optional
+        As for `neighbors`.
+    **options
+        As for `neighbors`. Also ``shape`` of data that are not here yet, samples first, and their ``dtype``, "uint8" by
+        default.
+
+    Returns
+    -------
+    NeighborsPlan
+        Print it.
+
+    Raises
+    ------
+    BudgetError, RequestError, SourceError
+        As `neighbors`.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> streampca.plan_neighbors(shape=(10**6, 50), dtype="float32", method="exact", memory="8 GiB").method
+    'exact'
+    """
+    shape, dtype = options.pop("shape", None), options.pop("dtype", "uint8")
+    run, opening = run_and_opening(plan_neighbors, options)
+    request = NeighborsRequest(n_neighbors, method, ef_search, seed_of(random_state), run.budget)
+    raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
+    collection = prepare(raw, preparation, memory=request.memory, foreseen=True)
+    return make_neighbors_plan(problem_of(collection), request, collection.source)
+
+
 def graph_of(
     collection: Prepared,
     request: NeighborsRequest,
@@ -181,30 +210,34 @@ def graph_of(
     listener: Listener = silent,
 ) -> NeighborGraph:
     """Plan and make the graph of an opened collection, and write it where there is an output; see `neighbors`."""
-    if checkpoint is not None:
-        check_beside(checkpoint.folder, output)
-    folder = None if checkpoint is None else checkpoint.folder
-    with output_lock(output), checkpoint_lock(folder):
+    how: dict[str, Any] = {"checkpointing": checkpoint, "listener": listener}
+    with session("neighbours", output=output, overwrite=overwrite, **how) as current:
+        return graph_in(current, collection, request)
+
+
+def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) -> NeighborGraph:
+    """Plan and make a graph within a session; see `neighbors`."""
+    output, checkpointing, overwrite = current.output, current.checkpointing, current.overwrite
+    if output is not None:
+        check_graph_output(output, overwrite=overwrite)
+    plan = make_neighbors_plan(problem_of(collection), request, collection.source)
+    if plan.method == "hnsw":
+        load_faiss()
+    states = collection.states()
+    current.listener(Planned(plan))
+    edges = collection.n_samples * request.n_neighbors * EDGE_BYTES
+    folder = None if checkpointing is None else checkpointing.folder
+    needed = {path: count for path, count in ((output, edges), (folder, 2 * edges)) if path is not None}
+    check_free_spaces(needed, at_most=current.listener)
+    saved = None
+    if checkpointing is not None:
+        saved = current.checkpoint(_identity_of(collection, request, states))
+        assert saved is not None  # noqa: S101 - there is a folder for it
+        saved.begin(plan.decisive())
+    with nullcontext() if saved is None else saved.running():
+        graph = GraphRun(collection, plan, states, saved, current).graph()
         if output is not None:
-            check_graph_output(output, overwrite=overwrite)
-        plan = plan_neighbors(problem_of(collection), request, collection.source)
-        if plan.method == "hnsw":
-            load_faiss()
-        told, states = one_at_a_time(listener), collection.states()
-        told(Planned(plan))
-        edges = collection.n_samples * request.n_neighbors * EDGE_BYTES
-        needed = {path: count for path, count in ((output, edges), (folder, 2 * edges)) if path is not None}
-        check_free_spaces(needed, at_most=told)
-        saved = None
-        if checkpoint is not None:
-            identity = _identity_of(collection, request, states)
-            saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=told)
-            saved.begin(plan.decisive())
-        with nullcontext() if saved is None else saved.running():
-            work = _Work(collection, plan, states, saved, told)
-            graph = work.graph()
-            if output is not None:
-                save_graph(graph, output, overwrite=overwrite)
+            save_graph(graph, output, overwrite=overwrite)
     return graph
 
 
@@ -222,18 +255,23 @@ def _identity_of(collection: Prepared, request: NeighborsRequest, states: list[S
 
 
 @dataclass(frozen=True)
-class _Work:
+class GraphRun:
     """The making of one graph."""
 
     collection: Prepared
     plan: NeighborsPlan
     states: list[State]
     saved: CheckpointFolder | None
-    listener: Listener
+    session: Session
+
+    @property
+    def listener(self) -> Listener:
+        """Function that is told what happens."""
+        return self.session.listener
 
     def graph(self) -> NeighborGraph:
         """Read the samples, find their neighbours, and find out about the graph."""
-        began, meter, plan = time.perf_counter(), PeakMeter(), self.plan
+        meter, plan = PeakMeter(), self.plan
         samples = self.searched(self.read())
         hand_back()
         n, k = self.collection.n_samples, plan.request.n_neighbors
@@ -272,10 +310,9 @@ class _Work:
             "plan": plan.to_json(),
             **({} if recall is None else {"recall": recall, "hnsw": self.parameters()}),
             "facts": facts_of(graph, sizes, connecting=connecting, looked_up_to=plan.reach),
-            "seconds": round(time.perf_counter() - began, 3),
+            "seconds": round(self.session.seconds, 3),
             "peak_bytes": meter.peak(),
         }
-        self.listener(Finished("neighbours", time.perf_counter() - began))
         return NeighborGraph(graph.indices, graph.distances, about)
 
     def stage(self, name: str) -> StageCheckpoint | None:

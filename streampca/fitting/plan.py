@@ -2,95 +2,77 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from inspect import signature
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RequestError, SourceError, nearest
-from ..events import Listener, logged
+from ..errors import RequestError, SourceError
+from ..events import Listener
+from ..kinds.description import Description
+from ..kinds.part import Part, part_of
 from ..models.pca import STATE_LIMIT
 from ..planning import Plan
-from ..planning.blocks import Part
-from ..planning.request import Request
+from ..planning.embedding import EmbeddingPlan
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelOptions
-from ..preprocessing.kernels import AUTO
-from ..preprocessing.preparation import with_features
+from ..preprocessing.run_options import FitOptions
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
 from ..readers.target import check_target
 from ..readers.views.view import View
 from ..storage.coordinate import Coordinate
-from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
-from ..units import parse_bytes, parse_shape
+from ..units import parse_shape
+from .arguments import DEFAULT, arguments_of
+from .calibration import calibrated
 from .open_fit import open_fit
 
 Float64 = npt.NDArray[np.float64]
 
 
+class DeclaredOptions(FitOptions, total=False):
+    """Options of a run and of opening, and the shape and dtype of data that are not here yet."""
+
+    shape: Sequence[int] | str | None
+    dtype: Any
+
+
+class PlanOptions(DeclaredOptions, total=False):
+    """Options of `plan`: those of `fit`, data that are not here yet, and measuring."""
+
+    measure: bool
+
+
 def plan(
     source: Any = None,
+    kind: Description | None = None,
     *,
-    kind: str = "pca",
+    n_components: int | float | str | None = DEFAULT,
     target: Any = None,
-    target_type: str = "auto",
-    shrinkage: float | None = None,
-    n_slices: int = 10,
-    threshold: float | str = "auto",
-    n_folds: int = 5,
-    metric: str = "euclidean",
-    n_components: int | float | str | None = 0.95,
-    method: str = "auto",
-    memory: int | str | None = None,
-    precision: str = "auto",
-    tol: float = 1e-4,
-    max_passes: int | None = None,
-    half_life: float | None = None,
-    preparation: Preparation | None = None,
-    missing: str = "error",
     sample_weight: Any = None,
-    kernel: str | Callable[[Any, Any], float] | None = None,
-    gamma: float | str | None = AUTO,
-    degree: int = 3,
-    coef0: float = 1.0,
-    landmarks: int | str | None = None,
-    random_features: int | None = None,
-    landmark_choice: str = "uniform",
-    shape: Sequence[int] | str | None = None,
-    dtype: Any = "uint8",
-    workers: int = 1,
-    output: str | os.PathLike[str] | None = None,
-    scratch: str | os.PathLike[str] | None = None,
-    **opening: Unpack[Opening],
-) -> Plan:
-    """Say what `fit` would do, without reading more than headers.
+    preparation: Preparation | None = None,
+    **options: Unpack[PlanOptions],
+) -> Plan | EmbeddingPlan:
+    """Plan what `fit` would do, without reading more than headers.
 
     Parameters
     ----------
     source : optional
         As for `fit`; or leave it out and give `shape`.
-    shape : sequence of int or str, optional
-        (n, *sample_shape) of data that are not here yet, e.g. ``"60000x28x28"``.
-    dtype : dtype, default="uint8"
-        Dtype of data declared by `shape`.
-    workers : int, default=1
-        Processes that would share the work, each within the budget.
-    kind, target, target_type, shrinkage, n_slices, threshold, n_folds, metric, n_components, method : optional
-    memory, precision : optional
-    tol, max_passes, half_life, preparation, missing, sample_weight, kernel, gamma, degree, coef0 : optional
-    landmarks, random_features, landmark_choice, output, scratch, **opening
+    kind, n_components, target, sample_weight, preparation : optional
         As for `fit`.
+    **options
+        As for `fit`; `workers` processes share the work, each within the budget. Also ``shape`` of data that are not
+        here yet, samples first, such as ``"60000x28x28"``, and their ``dtype``, "uint8" by default. With
+        ``measure=True`` a few samples are read, whose time predicts that of the fit; else it is that of a table of
+        rates.
 
     Returns
     -------
-    Plan
+    Plan or EmbeddingPlan
         Print it.
 
     Raises
@@ -107,46 +89,24 @@ def plan(
     >>> plan.passes
     5
     """
-    request = Request(
-        n_components=n_components,
-        method=method,
-        memory=parse_bytes(memory),
-        precision=precision,
-        workers=workers,
-        scratch=None if scratch is None else expanded(scratch),
-        output=output is not None,
-        tol=tol,
-        max_passes=max_passes,
-        half_life=half_life,
-        missing=missing,
-        kind=kind,
-        target_type=target_type,
-        shrinkage=shrinkage,
-        n_slices=n_slices,
-        threshold=threshold,
-        n_folds=n_folds,
-        metric=metric,
-    )
-    check_options(plan, opening)
-    check_target(target, kind)
-    options = KernelOptions(kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice)
-    preparation = with_features(preparation, kind, options)
+    shape, dtype, measure = options.pop("shape", None), options.pop("dtype", "uint8"), options.pop("measure", False)
+    given = arguments_of(plan, kind, n_components, preparation, options)
+    check_target(target, given.model)
+    request = given.request(workers=given.run.workers or 1)
+    how: dict[str, Any] = {"target": target, "foreseen": True, "listener": given.listener}
     if shape is not None:
-        raw = open_declared(shape, dtype, opening, preparation)
-        return plan_declared(raw, request, preparation, weighted=sample_weight is not None, target=target)
-    raw = open_collection(source, **opening)
-    columns: dict[str, Any] = {"sample_weight": sample_weight, "target": target}
-    return open_fit(raw, request, preparation, **columns, foreseen=True, listener=logged).plan()
-
-
-def plan_declared(
-    raw: Collection, request: Request, preparation: Preparation | None, *, weighted: bool, target: Any = None
-) -> Plan:
-    """Plan a fit of samples that are not here yet, each of which counts once where they have weights."""
-    opened = open_fit(raw, request, preparation, target=target, foreseen=True, listener=logged)
-    if weighted and opened.weights is None:
-        opened = replace(opened, declared_weight=float(raw.n_samples))
-    return replace(opened.plan(), assumed="")  # a declared shape begins with the samples
+        raw = open_declared(shape, dtype, given.opening, given.preparation)
+        opened = open_fit(raw, request, given.preparation, **how)
+        if sample_weight is not None and opened.weights is None:  # each sample counts once
+            opened = replace(opened, declared_weight=float(raw.n_samples))
+        return replace(opened.plan(), assumed="")  # a declared shape begins with the samples
+    raw = open_collection(source, **given.opening)
+    opened = open_fit(raw, request, given.preparation, sample_weight=sample_weight, **how)
+    if given.model.uses_graph:
+        return opened.plan_stages()
+    made = opened.plan(part=part_of(given.run.part))
+    # The feature map does not exist yet, so that reading is measured without it.
+    return calibrated(made, opened.collection.unmapped or opened.collection) if measure else made
 
 
 def warn_of_disk(
@@ -162,17 +122,6 @@ def warn_of_disk(
     if checkpoint is not None:
         needed[checkpoint] = 2 * plan.state_bytes  # the last two states
     check_free_spaces(needed, at_most=listener)
-
-
-def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:
-    """Refuse keywords that are no options of opening, naming the nearest option of `function`."""
-    prepares, opens = [field.name for field in fields(Preparation)], list(Opening.__annotations__)
-    for name in opening:
-        if name in prepares:
-            raise TypeError(f"{name!r} is a step of preparation; give preparation=Preparation({name}=...).")
-        if name not in opens:
-            known = [*list(signature(function).parameters)[1:], *opens]
-            raise TypeError(f"{name!r} is not an option.{nearest(name, known)}")
 
 
 def declared(shape: Sequence[int] | str, dtype: Any) -> Any:

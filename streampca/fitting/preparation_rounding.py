@@ -200,9 +200,12 @@ def with_rounding(
 ) -> PCAModel:
     """Return a model with bounds that hold the rounding of its preparation, where they are known.
 
-    Its components are read from `rows` where they are given, as those that are being written are.
+    Its components are read from `rows` where they are given, as those that are being written are. Where a kernel matrix
+    stands for a feature map, components have no loadings of the samples' features, and bounds hold for samples as they
+    are prepared.
     """
-    if not (collection.preparation.rounds and np.isfinite(model.error_bound).any()):
+    measurable = collection.preparation.rounds and collection.pending is None
+    if not (measurable and np.isfinite(model.error_bound).any()):
         return model
     subspace = model.subspace if rows is None else replace(model.subspace, components=rows)
     found = measured_errors(collection, weights, subspace.mean, subspace)

@@ -7,7 +7,6 @@ has grown since, gives its further samples only, once the states of what was see
 from __future__ import annotations
 
 import os
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,29 +16,29 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError
-from ..events import Finished, Listener, Planned, Warned, check_listener, logged, one_at_a_time
-from ..execution import Executor, LocalExecutor
-from ..execution.checkpoint import CheckpointFolder, Checkpointing, checkpointing
-from ..execution.executor import executing
-from ..machine import PeakMeter, hand_back
+from ..events import Planned, Warned, check_listener, logged
+from ..execution.checkpoint import CheckpointFolder
+from ..execution.session import Session, run_session
+from ..kinds.description import make
+from ..kinds.pca import PCADescription
+from ..machine import hand_back
 from ..models.pca import PCAModel, load_but_components
 from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
-from ..readers import Collection, Opening, check_apart, column_paths, open_collection, paths_of
+from ..preprocessing.run_options import FitOptions, run_and_opening
+from ..readers import Collection, check_apart, column_paths, open_collection, paths_of
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
-from ..storage.locks import checkpoint_lock, output_lock
 from ..units import parse_bytes
 from .build_model import data_of
-from .executor import suited
-from .fit import Place
-from .identity import check_adds, check_beside, decisive_fields, identity_of
+from .executor import with_executor_limits
+from .fit import ModelOutput
+from .identity import check_adds, decisive_fields, identity_of
 from .incremental import IncrementalFit, Running
 from .methods import sketch_of_model
-from .plan import check_options
 from .seen import Seen, places_to_add, provenance_of_sources, seen_by
 
 Float64 = npt.NDArray[np.float64]
@@ -50,18 +49,12 @@ PathLike = str | os.PathLike[str]
 def update(
     model: PathLike | PCAModel,
     source: Any,
-    output: PathLike | None = None,
     *,
     n_components: int | float | str | None = None,
     half_life: float | None = None,
     approximate: bool = False,
-    memory: int | str | None = None,
     sample_weight: Any = None,
-    overwrite: bool = False,
-    checkpoint: PathLike | Checkpointing | None = None,
-    cluster: Any = None,
-    listener: Listener = logged,
-    **opening: Unpack[Opening],
+    **options: Unpack[FitOptions],
 ) -> PCAModel:
     """Return a model with the samples of a collection added, as if it had been fitted to all of them.
 
@@ -72,28 +65,17 @@ def update(
     source : path, glob, list of paths, array or Collection
         Further samples; or a source that the model has seen and that has grown at its end since, of which only the new
         ones are read: a Zarr array, a folder or glob of images, a series of files, a chunked HDF5 dataset.
-    output : path, optional
-        Folder to write the model to, which may be that of `model`: it is replaced in one step when all is done.
     n_components : int, float or str, optional
-        As for `fit`; by default what the model was fitted with.
+        As for `fit`, "all" for all; by default what the model was fitted with.
     half_life : float, optional
         Samples after which a sample counts half as much, from now on; by default that of the model, if it has one.
     approximate : bool, default=False
         Let the components of a model that keeps no statistic stand for it, see `merge`.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     sample_weight : array, path or str, optional
         A weight for each sample of `source`, as for `fit`.
-    overwrite : bool, default=False
-        Replace another model that is at `output`.
-    checkpoint : path or Checkpointing, optional
-        Folder to save progress in; after a kill the same call resumes.
-    cluster : int, str or distributed.Client, optional
-        Shares the work, as in `fit`.
-    listener : callable, optional
-        Told what happens (`streampca.events`); by default warnings are logged.
-    **opening
-        ``key``, ``sample_axes``, ``select``, ...: see `open_collection`.
+    **options
+        How it is carried out, see `streampca.Run`, and how the source is opened, see `open_collection`. The output may
+        be the folder of `model`: it is replaced in one step when all is done.
 
     Returns
     -------
@@ -128,20 +110,19 @@ def update(
     >>> streampca.update("model.zarr", digits[1000:])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
+    run, opening = run_and_opening(update, options, unused=("part", "scratch"))
+    listener = run.listener or logged
     check_listener(listener)
-    check_options(update, opening)
-    earlier = load_to_update(model, memory)
-    path = None if output is None else expanded(output)
+    earlier = load_to_update(model, run.memory)
+    path = None if run.output is None else expanded(run.output)
     raw = open_collection(source, like=earlier, listener=listener, **opening)
     if path is not None:
         check_apart([path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
-    request = updating_request(earlier, n_components=n_components, half_life=half_life, memory=memory)
-    place = None if path is None else Place(path, overwrite or is_in_place(path, earlier))
-    how: dict[str, Any] = {"sample_weight": sample_weight, "place": place, "listener": listener}
-    if checkpoint is not None:
-        how["checkpoint"] = checkpointing(checkpoint)
-    with executing(cluster, request.memory, listener=listener) as executor:
-        return update_model(earlier, raw, request, approximate=approximate, executor=executor, **how)
+    request = updating_request(earlier, n_components=n_components, half_life=half_life, memory=run.memory)
+    if path is not None:
+        ModelOutput(path, run.overwrite or is_in_place(path, earlier))
+    with run_session("fit", run, path) as current:
+        return update_in(current, earlier, raw, request, approximate=approximate, sample_weight=sample_weight)
 
 
 def is_in_place(path: str, model: PCAModel) -> bool:
@@ -158,14 +139,13 @@ def updating_request(
 ) -> Request:
     """Return the request by which a model is updated: that of its fit, but for what is given."""
     asked = (model.provenance.get("plan") or {}).get("request") or {}
-    return Request(
-        n_components=asked.get("n_components") if n_components is None else n_components,
-        half_life=asked.get("half_life") if half_life is None else half_life,
-        precision=asked.get("precision", "auto"),
-        seed=asked.get("seed", 0),
-        memory=parse_bytes(memory),
-        missing=rule if (rule := asked.get("missing", "error")) != "em" else "error",
-    )
+    options = {name: asked[name] for name in ("precision", "random_state", "missing") if name in asked}
+    given = None if n_components == "all" else n_components
+    options["n_components"] = asked.get("n_components") if n_components is None else given
+    options["half_life"] = asked.get("half_life") if half_life is None else half_life
+    if options.get("missing") == "em":
+        options["missing"] = "error"
+    return Request(make(PCADescription, options), memory=parse_bytes(memory))
 
 
 def load_to_update(model: PathLike | PCAModel, memory: int | str | None = None) -> PCAModel:
@@ -175,26 +155,23 @@ def load_to_update(model: PathLike | PCAModel, memory: int | str | None = None) 
     return model if isinstance(model, PCAModel) else load_but_components(model, statistic=True, memory=memory)
 
 
-def update_model(
+def update_in(
+    current: Session,
     earlier: PCAModel,
     raw: Collection,
     request: Request,
     *,
-    approximate: bool = False,
-    sample_weight: Any = None,
-    place: Place | None = None,
-    executor: Executor | None = None,
-    checkpoint: Checkpointing | None = None,
-    listener: Listener,
+    approximate: bool,
+    sample_weight: Any,
 ) -> PCAModel:
-    """Add an opened collection to a model, and write the outcome where there is a place for it; see `update`."""
-    began, meter, listener = time.perf_counter(), PeakMeter(), one_at_a_time(listener)
+    """Add an opened collection to a model within a session, and write the outcome; see `update`."""
+    listener = current.listener
     check_adds(earlier, earlier.name)
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)
     known = seen_by(earlier.provenance)
-    before = next((each for each in known if each.is_of(raw)), None)
+    before = next((source for source in known if source.is_of(raw)), None)
     if before is not None:
         if "dropped" in earlier.provenance:
             raise RequestError(
@@ -203,22 +180,16 @@ def update_model(
             )
         before.check(whole, earlier.name)
     places, now = places_to_add(whole, known, before, earlier.name, listener), Seen.of(whole)
-    if checkpoint is not None:
-        check_beside(checkpoint.folder, None if place is None else place.path)
     with ExitStack() as stack:
-        stack.enter_context(output_lock(None if place is None else place.path))
-        stack.enter_context(checkpoint_lock(None if checkpoint is None else checkpoint.folder))
         if len(places):
             new = Chosen(raw, places) if len(places) < raw.n_samples else raw
             weights = weights_of_batch(sample_weight, raw)
             weights = None if weights is None else weights[np.asarray(places)]
-            runner, saved = executor or LocalExecutor(), None
-            if checkpoint is not None:
-                saved = _checkpoint(checkpoint, earlier, earlier.prepared(new), request, weights, place, listener)
-            fit = IncrementalFit.going_on(earlier, suited(request, runner, saved))
-            running = Running(runner, None if saved is None else saved.stage)
+            saved = _checkpoint(current, earlier, earlier.prepared(new), request, weights)
+            fit = IncrementalFit.going_on(earlier, with_executor_limits(request, current.executor, saved))
+            running = Running(current.executor, None if saved is None else saved.stage)
             plan = fit.plan_for(earlier.prepared(new), weights, running)
-            runner.check(partial(whole.read, slice(0, 1)), plan.memory_estimate.total, listener)
+            current.executor.check(partial(whole.read, slice(0, 1)), plan.memory_estimate.total, listener)
             listener(Planned(plan))
             if saved is not None:
                 saved.begin(decisive_fields(plan), memory=plan.memory, workers=plan.workers)
@@ -229,27 +200,22 @@ def update_model(
             listener(Planned(fit.plan_for(whole, None, Running())))
             listener(Warned(f"{whole.source} has no samples that {earlier.name} was not fitted to; none are added."))
         model = fit.model(request, listener)
-        seen = [*(each for each in known if each is not before), now]
+        seen = [*(source for source in known if source is not before), now]
         about = provenance_of_sources(seen, data_of(whole, whole.states(), None, None), model.provenance)
-        model = replace(model, provenance={**about, "peak_bytes": meter.peak()})
-        if place is not None:
+        model = replace(model, provenance={**about, "peak_bytes": current.meter.peak()})
+        if current.output is not None:
             hand_back()  # what the pass freed
-            model.save(place.path, overwrite=place.overwrite, keep_state=True)
-    listener(Finished("fit", time.perf_counter() - began))
+            overwrite = current.overwrite or is_in_place(current.output, earlier)
+            model.save(current.output, overwrite=overwrite, keep_state=True)
     return model
 
 
 def _checkpoint(
-    how: Checkpointing,
-    earlier: PCAModel,
-    new: Prepared,
-    request: Request,
-    weights: Float64 | None,
-    place: Place | None,
-    listener: Listener,
-) -> CheckpointFolder:
+    current: Session, earlier: PCAModel, new: Prepared, request: Request, weights: Float64 | None
+) -> CheckpointFolder | None:
     """Return the checkpoint of adding samples to a model, which is part of what is resumed."""
+    if current.checkpointing is None:
+        return None
     identity = identity_of(new, request, weights_digest(weights), None, new.states())
     model = {f"{name} of the model": earlier.provenance.get(name) for name in ("created", "fingerprint")}
-    overwrite = place is not None and place.overwrite and not is_in_place(place.path, earlier)
-    return CheckpointFolder(how, identity | model, overwrite=overwrite, listener=listener)
+    return current.checkpoint(identity | model)

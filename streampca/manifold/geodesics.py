@@ -32,9 +32,9 @@ def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt
         Distances of neighbours.
     count : int
         Number of landmarks, up to n.
-    choice : {"random", "farthest"}
-        "farthest" adds, one after another, the sample whose nearest landmark is farthest along the graph: outliers come
-        first, so "random" gives a better embedding of most data.
+    choice : {"uniform", "farthest"}
+        "farthest" takes, one after another, the sample whose nearest landmark is farthest along the graph: outliers
+        first, so "uniform" makes a better embedding of most data.
     seed : int
         Seed of the random choice, or of the first landmark.
     """
@@ -42,7 +42,7 @@ def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt
     if count >= n:
         return np.arange(n)
     random = np.random.default_rng([seed, 21])
-    if choice == "random":
+    if choice == "uniform":
         return np.sort(random.choice(n, count, replace=False))
     # Distances to the nearest landmark so far; each step needs one search from the last landmark.
     chosen = [int(random.integers(n))]

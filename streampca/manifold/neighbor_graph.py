@@ -45,6 +45,13 @@ class NeighborGraph:
         """Number of neighbours of each sample, k."""
         return int(self.indices.shape[1])
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what the graph is, and what was found out about it."""
+        from .graph_facts import sentences  # which is of graphs
+
+        return tuple(sentences(self))
+
     def to_csr(self) -> sp.csr_array:
         """Return the distances as a sparse matrix (n, n): row i holds those of sample i, zeros among them."""
         n, k = self.indices.shape

@@ -56,7 +56,16 @@ def check_graph_output(path: str, *, overwrite: bool) -> None:
 
 
 def is_graph(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder was written by `save_graph`."""
+    """Return whether a folder holds a graph of neighbours, as `neighbors` writes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streampca
+    >>> graph = streampca.neighbors(np.array([[0.0], [1.0], [5.0]]), n_neighbors=1, output="graph.zarr")
+    >>> streampca.is_graph("graph.zarr")
+    True
+    """
     about = group_attribute(expanded(path))
     return about is not None and about.get("kind") == KIND
 
@@ -83,7 +92,7 @@ def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
     >>> import streampca
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
-    >>> scores = streampca.StreamingPCA(10).fit_transform(digits.reshape(1797, 64))
+    >>> scores = streampca.PCA(10).fit_transform(digits.reshape(1797, 64))
     >>> graph = streampca.neighbors(scores, n_neighbors=5, output="graph.zarr")
     >>> streampca.load_graph("graph.zarr").indices.shape
     (1797, 5)

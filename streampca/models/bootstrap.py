@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError
+from ..kinds.values import seed_of
 from ..planning.blocks import Span, blocks_of
 from ..planning.budget import check_budget
 from ..planning.memory import RUNTIME_BYTES
@@ -129,7 +130,7 @@ def bootstrap(
     n_replicates: int = 500,
     level: float = 0.9,
     block: int = 1,
-    seed: int = 0,
+    random_state: Any = 0,
     memory: int | str | None = None,
 ) -> Bootstrap:
     """Draw samples anew and say how much variances and components vary, by the scores of the samples fitted.
@@ -154,7 +155,7 @@ def bootstrap(
     block : int, default=1
         Neighbouring samples that are drawn together, fewer than n: for series that are alike from one time to the next,
         as many as they are alike over. Draws of fewer than about ten blocks differ too little for intervals.
-    seed : int, default=0
+    random_state : int, RandomState, Generator or None, default=0
         Of the draws.
     memory : int or str, optional
         Most bytes to use; half of what the machine allows by default.
@@ -189,7 +190,7 @@ def bootstrap(
     count = model.count_of(n_components)
     draws = whole_number(n_replicates, "n_replicates", least=2, example="500")
     length = whole_number(block, "block", least=1, example="12")
-    rng = np.random.default_rng(whole_number(seed, "seed", least=0, example="0"))
+    rng = np.random.default_rng(seed_of(random_state))
     if not 0 < level < 1:
         raise RequestError(f"level {level!r} is not between 0 and 1; use for example 0.9.")
     check_variances(model, count)

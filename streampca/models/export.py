@@ -68,6 +68,13 @@ def export_components(
         If the file exists (and `overwrite` is false) or cannot be written.
     ModelError
         If the path holds no complete model.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> model = streampca.fit(load_digits().images, n_components=10)
+    >>> streampca.export_components(model, "components.tif")
     """
     path = expanded(path)
     with output_lock(path):

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from operator import index as as_index
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, RequestError, nearest
-from ..events import Listener, check_listener, silent
-from ..execution.checkpoint import EVERY, Checkpointing
-from ..planning.request import MISSING
+from ..kinds.options import MISSING
+from ..kinds.run import RunOptions, run_of
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import check_axes, check_guess, raw_orders
 from ..preprocessing.learned import SampleKeys
@@ -438,23 +437,17 @@ class LinearMap(ABC):
         path: str | os.PathLike[str],
         *,
         whiten: bool = False,
-        memory: int | str | None = None,
-        overwrite: bool = False,
-        checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-        checkpoint_every: float = EVERY,
-        cluster: Any = None,
         coordinates: str = CHECK,
         missing: str | None = None,
-        listener: Listener = silent,
+        **options: Unpack[RunOptions],
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy``, ``.csv`` or ``.parquet`` within a memory budget.
 
         Rows are in the collection's order; all but ``.npy`` carry the samples' names where they have any, Zarr and
-        Parquet (which takes ``pip install "streampca[parquet]"``) the coordinates along the samples, too. With a folder
-        `checkpoint`, progress is saved there every so many seconds, and after a kill the same call resumes; a Parquet
-        file is begun again. `cluster` shares the work as in `fit`: workers write their own rows to the output, which
-        they must reach, but csv and Parquet files are written by this process alone. `coordinates` and `missing` are
-        as for `transform`.
+        Parquet (which needs ``pip install "streampca[parquet]"``) the coordinates along the samples, too. `coordinates`
+        and `missing` are as for `transform`, `options` are those of `streampca.Run`. A Parquet file is begun again
+        after a kill. Workers write their own rows to the output, which they must reach, but csv and Parquet files are
+        written by this process alone.
 
         Raises
         ------
@@ -466,8 +459,7 @@ class LinearMap(ABC):
         BudgetError
             If not even pieces of the components and one sample fit the budget.
         """
-        check_listener(listener)
-        output = self._output(path, source)
+        output, run = self._output(path, source), run_of(options)
         collection = self.prepared(source, coordinates=coordinates)
         write_projection(
             Projection(self._first(None, missing), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
@@ -475,12 +467,7 @@ class LinearMap(ABC):
             model=self.name,
             dims=(COMPONENT,),
             coordinates=component_numbers(self.n_scores),
-            memory=memory,
-            overwrite=overwrite,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            cluster=cluster,
-            listener=listener,
+            run=run,
         )
 
     @property
@@ -511,14 +498,9 @@ class LinearMap(ABC):
         residual: bool = False,
         whole: bool = False,
         whiten: bool = False,
-        memory: int | str | None = None,
-        overwrite: bool = False,
-        checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-        checkpoint_every: float = EVERY,
-        cluster: Any = None,
         coordinates: str = CHECK,
         missing: str | None = None,
-        listener: Listener = silent,
+        **options: Unpack[RunOptions],
     ) -> Compression:
         """Write images reconstructed from a collection, or from its scores, to a file within a memory budget.
 
@@ -551,7 +533,7 @@ class LinearMap(ABC):
             that are put together: give more memory or fewer `n_components`, or write the patches, and put them
             together with `from_patches`, which takes and fills arrays on disk.
         """
-        check_listener(listener)
+        run = run_of(options)
         output, subspace = self._output(path, source), self._first(n_components, missing)
         raw = open_collection(source, coordinates=coordinates, like=self)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
@@ -565,12 +547,7 @@ class LinearMap(ABC):
             model=self.name,
             dims=self.sample_dims,
             coordinates={**self.coordinates, **({} if given else collection.coordinates)},
-            memory=memory,
-            overwrite=overwrite,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            cluster=cluster,
-            listener=listener,
+            run=run,
         )
         return written_compression(self, collection, len(subspace.components), squares)
 

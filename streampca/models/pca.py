@@ -452,6 +452,7 @@ def load_model(
     statistic: bool = False,
     memory: int | str | None = None,
     kernel: Callable[[Any, Any], float] | None = None,
+    components: bool = True,
 ) -> PCAModel:
     """Load a model written by `PCAModel.save` or ``streampca fit``.
 
@@ -469,6 +470,8 @@ def load_model(
         Most bytes to use with the model, such as ``"2 GiB"``; half of what the machine allows by default.
     kernel : callable, optional
         Kernel that the model was fitted with, where that is a function of your own, of which models hold the name only.
+    components : bool, default=True
+        Read components into memory; False leaves them on disk whatever their size.
 
     Raises
     ------
@@ -485,7 +488,7 @@ def load_model(
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
     budget, _ = this_machine().budget(parse_bytes(memory))
-    return _loaded(path, budget, held=budget, statistic=statistic, kernel=kernel)
+    return _loaded(path, budget, held=budget if components else 0, statistic=statistic, kernel=kernel)
 
 
 def load_but_components(

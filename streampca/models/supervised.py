@@ -133,7 +133,7 @@ class DiscriminantModel(SupervisedModel):
         Factors that give scores a variance of 1 within classes, and make them scikit-learn's up to sign and shift.
     """
 
-    kind = "discriminant"
+    kind = "fisher-discriminant"
     own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "separation": ("component",),
         "total_separation": (),
@@ -221,7 +221,7 @@ class SupervisedComponentsModel(SupervisedModel):
         Squared error of predicting left-out samples with so many features, over that of predicting the mean: 1 - R^2.
     """
 
-    kind = "supervised-components"
+    kind = "supervised-principal-components"
     own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "correlation": SAMPLE,
         "kept": SAMPLE,

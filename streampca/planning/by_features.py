@@ -22,7 +22,6 @@ from .decoding import read_boxes
 from .memory import Phase, decoding_items, runtime
 from .plan import Plan, Sizes
 from .rates import Work
-from .registry import MAPPING_KINDS
 from .request import Request
 from .sizes import PROBES, gram_threads
 
@@ -51,7 +50,7 @@ def places(request: Request) -> tuple[bool, ...]:
 
     Kinds of mapped samples have none: their residuals are estimated from components in memory.
     """
-    return (False, True) if request.output and request.kind not in MAPPING_KINDS else (False,)
+    return (False, True) if request.output and not request.model.maps_samples else (False,)
 
 
 def ways(request: Request) -> Iterator[tuple[str, bool]]:

@@ -159,12 +159,12 @@ def _check_method(request: Request) -> None:
     if request.kind in own:
         taken = "a matrix of pairs of samples" if request.method == OF_PAIRS else "samples of features"
         raise RequestError(
-            f"method {request.method!r} takes {taken}, and metric is {request.metric!r}; use method 'auto' or "
+            f"method {request.method!r} takes {taken}, which {request.input_option} is not; use method 'auto' or "
             f"{' or '.join(map(repr, makers))}."
         )
     raise RequestError(
         f"method {request.method!r} makes a model of kind {' or '.join(map(repr, own))}, and kind is {request.kind!r}; "
-        f"use method 'auto' or {' or '.join(map(repr, makers))}, or give kind={own[0]!r} (--kind {own[0]})."
+        f"use method 'auto' or {' or '.join(map(repr, makers))}, or another kind, such as {own[0]!r} (--kind {own[0]})."
     )
 
 

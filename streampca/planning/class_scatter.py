@@ -14,7 +14,7 @@ from .rates import Work, products
 from .request import Problem, Request
 from .sizes import MOST_THREADS
 
-KINDS = ("discriminant", "sliced-inverse-regression")
+KINDS = ("fisher-discriminant", "sliced-inverse-regression")
 APPROXIMATE = False
 
 
@@ -40,7 +40,7 @@ def class_scatter_plan(problem: Problem, request: Request) -> Plan:
     k = min(request.n_components, most) if isinstance(request.n_components, int) else most
     sums = 3 * 8 * width * p  # with those of a piece
     budget, _ = problem.machine.budget(request.memory)
-    within = replace(request, n_components=k, memory=max(1, budget - MOST_THREADS * sums - 16 * n))
+    within = replace(request.asking(n_components=k), memory=max(1, budget - MOST_THREADS * sums - 16 * n))
     plan = covariance_plan(problem, within)
     beside = {"classes of samples": 16 * n, f"sums of {width} classes": plan.threads * sums}
     if request.workers > 1:

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from numbers import Real
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import DataError, RequestError
-from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape, whole_number
+from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape
 from .budget import too_small
 from .memory import MemoryEstimate, Phase, runtime
 from .neighbors import NeighborsPlan
 from .plan import Plan
-from .request import Machine, Problem
+from .request import Machine, Problem, Request
 from .transform import Application
 from .transform_pieces import Piecewise
 
 UNFOLDING, ACTING = "maximum-variance-unfolding", "action-respecting-embedding"
-EMBEDDING_KINDS = (
-    "isomap",
-    "spectral-embedding",
-    "spectral-clustering",
-    "locally-linear-embedding",
-    UNFOLDING,
-    ACTING,
-)
 SPECTRAL = ("spectral-embedding", "spectral-clustering")
 WEIGHTED = ("locally-linear-embedding", UNFOLDING)  # kinds whose landmarks place the other samples by weights
-# option -> kinds that have it
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "n_components": tuple(kind for kind in EMBEDDING_KINDS if kind != "spectral-clustering"),
-    "landmarks": ("isomap", *WEIGHTED),
-    "landmark_choice": ("isomap",),
-    "reg": (*WEIGHTED, ACTING),
-    "gamma": SPECTRAL,
-    "laplacian": SPECTRAL,
-    "n_clusters": ("spectral-clustering",),
-    "largest_component": tuple(kind for kind in EMBEDDING_KINDS if kind != ACTING),
-}
-LANDMARK_CHOICES = ("random", "farthest")
-LAPLACIANS = ("normalized", "unnormalized")
 SCORES = 50  # principal components by which neighbours are found; so few features are taken as they are
 EXACT_SAMPLES = 2000  # samples up to which Isomap solves for all of them: some seconds
 LANDMARKS = 300  # of more samples
@@ -68,75 +46,12 @@ MOST_COMPARED = 50  # neighbours of each of them
 COMPARED_BLOCK = 2 * MIB  # distances of a block of them to all of them
 
 
-@dataclass(frozen=True)
-class EmbeddingRequest:
-    """Options of `streampca.embed` that decide the answer; see there."""
-
-    kind: str = "isomap"
-    n_components: int = 2
-    n_neighbors: int = 15
-    pca_components: int | None = None
-    landmarks: int | str | None = None
-    landmark_choice: str = "random"
-    reg: float = 1e-3
-    gamma: float | None = None
-    laplacian: str = "normalized"
-    n_clusters: int = 8
-    largest_component: bool = False
-    graph: str | None = None  # digest of a graph that was given
-    actions: str | None = None  # digest of the labels of actions
-    seed: int = 0
-    memory: int | None = None
-
-    def __post_init__(self) -> None:
-        words = (
-            ("kind", EMBEDDING_KINDS),
-            ("landmark_choice", LANDMARK_CHOICES),
-            ("laplacian", LAPLACIANS),
-        )
-        for name, known in words:
-            if getattr(self, name) not in known:
-                raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
-        counts = {"n_components": 1, "n_neighbors": 1, "pca_components": 0, "n_clusters": 1, "seed": 0}
-        for name, least in counts.items():
-            if (value := getattr(self, name)) is not None or name != "pca_components":
-                object.__setattr__(self, name, whole_number(value, name, least=least, example=str(max(least, 2))))
-        if self.landmarks not in (None, "all"):
-            object.__setattr__(
-                self, "landmarks", whole_number(self.landmarks, "landmarks", least=2, example=str(LANDMARKS))
-            )
-        for name in ("reg", "gamma"):
-            value = getattr(self, name)
-            is_number = isinstance(value, Real) and not isinstance(value, bool)
-            if value is not None and not (is_number and 0 < value < float("inf")):
-                raise RequestError(f"{name} {value!r} is not a number above 0; give one.")
-        self._check_kind()
-
-    def _check_kind(self) -> None:
-        """Refuse options of other kinds."""
-        for name, kinds in OPTIONS.items():
-            default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default and self.kind not in kinds:
-                raise RequestError(
-                    f"{name} is an option of kind {', '.join(map(repr, kinds))}, and kind is {self.kind!r}; leave "
-                    "it out."
-                )
-
-    @property
-    def axes(self) -> int:
-        """Number of axes of the embedding: that of clusters where these are found in it."""
-        return self.n_clusters if self.kind == "spectral-clustering" else self.n_components
-
-    def n_scores(self, n_samples: int, n_features: int) -> int:
-        """Return the number of principal components by which neighbours are found; 0 for features as they are."""
-        if self.pca_components is None:
-            return 0 if n_features <= SCORES else min(SCORES, n_samples - 1)
-        return min(self.pca_components, n_features, n_samples - 1)
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The options as plain data, without the budget."""
-        return {name: value for name, value in vars(self).items() if name != "memory"}
+def score_count(request: Request, n_samples: int, n_features: int) -> int:
+    """Return the number of principal components by which neighbours are found; 0 for features as they are."""
+    count = request.options.pca_components
+    if count is None:
+        return 0 if n_features <= SCORES else min(SCORES, n_samples - 1)
+    return min(int(count), n_features, n_samples - 1)
 
 
 @dataclass(frozen=True)
@@ -175,7 +90,7 @@ class EmbeddingPlan:
     ----------
     problem : Problem
         Sizes of the collection.
-    request : EmbeddingRequest
+    request : Request
         The request.
     components, scores : Plan and Application or Piecewise, or None
         Fit of the principal components, and writing of the scores along them; None where features are taken as they
@@ -187,7 +102,7 @@ class EmbeddingPlan:
     """
 
     problem: Problem
-    request: EmbeddingRequest
+    request: Request
     components: Plan | None
     scores: Application | Piecewise | None
     neighbors: NeighborsPlan | None
@@ -233,14 +148,27 @@ class EmbeddingPlan:
     def __str__(self) -> str:
         return facts_as_text(self.lines())
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        stages = {"components": self.components, "neighbors": self.neighbors}
+        return {
+            "request": self.request.given,
+            **{name: None if plan is None else plan.to_json() for name, plan in stages.items()},
+            "n_landmarks": self.coordinates.n_landmarks,
+            "n_references": self.coordinates.n_references,
+            "passes": self.passes,
+            "memory": self.memory,
+            "bill": {phase.name: dict(phase.items) for phase in self.memory_estimate.phases},
+        }
+
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the plan in words, as (heading, text) pairs; memory, phase by phase, comes last."""
         problem, request = self.problem, self.request
         n, p = problem.n_samples, problem.n_features
         yield "collection", f"{n} samples of {format_shape(problem.sample_shape)}"
         axes = "clusters" if request.kind == "spectral-clustering" else "dimensions"
-        by = "time and actions" if request.kind == ACTING else f"{request.n_neighbors} neighbours"
-        yield "embedding", f"{request.kind} in {request.axes} {axes} by {by}"
+        by = "time and actions" if request.kind == ACTING else f"{request.options.n_neighbors} neighbours"
+        yield "embedding", f"{request.kind} in {request.options.axes} {axes} by {by}"
         if self.components is None:
             yield "scores", f"the {counted(p, 'feature')} as given"
         else:
@@ -254,7 +182,7 @@ class EmbeddingPlan:
             again = "twice as long if the graph is not connected"
             yield "neighbours", f"{found.how}, {found.why}; about {format_seconds(found.seconds)}, {again}"
         if request.kind != ACTING:
-            several = "its largest component is embedded" if request.largest_component else "it is refused"
+            several = "its largest component is embedded" if request.options.largest_component else "it is refused"
             yield "", f"if the graph is not connected, {several}"
         yield "coordinates", self._how()
         kept = self.coordinates.n_references
@@ -271,11 +199,13 @@ class EmbeddingPlan:
         some = f"all {n} samples" if landmarks == n else f"{landmarks} landmarks"
         rest = "" if landmarks == n else f"; the other {n - landmarks} samples are placed by their weights"
         if request.kind == "isomap":
-            chosen = "" if landmarks == n else f" ({request.landmark_choice})"
+            chosen = "" if landmarks == n else f" ({request.options.landmark_choice})"
             return f"geodesic distances from {some}{chosen}, and their scaling"
         if request.kind in SPECTRAL:
-            clusters = f", and {request.n_clusters} clusters of them" if request.kind == "spectral-clustering" else ""
-            return f"{request.axes} eigenvectors of the graph's {request.laplacian} Laplacian{clusters}"
+            clusters = (
+                f", and {request.options.n_clusters} clusters of them" if request.kind == "spectral-clustering" else ""
+            )
+            return f"{request.options.axes} eigenvectors of the graph's {request.options.laplacian} Laplacian{clusters}"
         if request.kind in (UNFOLDING, ACTING):
             return f"semidefinite program of {some}{rest}"
         if landmarks < n or request.landmarks == "all":
@@ -284,7 +214,7 @@ class EmbeddingPlan:
         return f"eigenvectors by the weights of {some}; of landmarks if their factors do not fit {room}"
 
 
-def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
+def check_embedding(request: Request, n_samples: int) -> None:
     """Refuse options that do not go with a number of samples.
 
     Raises
@@ -295,26 +225,28 @@ def check_embedding(request: EmbeddingRequest, n_samples: int) -> None:
     n = n_samples
     if n < 3:
         raise DataError(f"an embedding needs at least 3 samples, and there are {n}; give more.")
-    if request.n_neighbors >= n:
-        raise RequestError(f"n_neighbors {request.n_neighbors} is not below the {n} samples; give at most {n - 1}.")
+    if request.options.n_neighbors >= n:
+        raise RequestError(
+            f"n_neighbors {request.options.n_neighbors} is not below the {n} samples; give at most {n - 1}."
+        )
     if request.kind == ACTING and n > ACTED:
         raise RequestError(
             f"kind {ACTING!r} takes up to {ACTED} samples, and there are {n}; give some of them (samples, --samples)."
         )
-    least = max(request.axes, request.n_neighbors if request.kind in WEIGHTED else 0) + 1
+    least = max(request.options.axes, request.options.n_neighbors if request.kind in WEIGHTED else 0) + 1
     if isinstance(request.landmarks, int) and not least <= request.landmarks <= n:
         raise RequestError(
-            f"landmarks {request.landmarks} do not go with {n} samples, {request.axes} axes and "
-            f"{request.n_neighbors} neighbours; give {least} to {n}."
+            f"landmarks {request.landmarks} do not go with {n} samples, {request.options.axes} axes and "
+            f"{request.options.n_neighbors} neighbours; give {least} to {n}."
         )
     most = n - 1 if request.kind in ("isomap", "spectral-clustering") else n - 2
-    if request.axes > most:
+    if request.options.axes > most:
         name = "n_clusters" if request.kind == "spectral-clustering" else "n_components"
-        raise RequestError(f"{name} {request.axes} is too large for {n} samples; give at most {most}.")
+        raise RequestError(f"{name} {request.options.axes} is too large for {n} samples; give at most {most}.")
 
 
 def plan_coordinates(
-    request: EmbeddingRequest,
+    request: Request,
     machine: Machine,
     *,
     n_samples: int,
@@ -326,7 +258,7 @@ def plan_coordinates(
 
     Parameters
     ----------
-    request : EmbeddingRequest
+    request : Request
     machine : Machine
     n_samples, n_scores, itemsize : int
         n, d, and bytes of a score.
@@ -341,7 +273,7 @@ def plan_coordinates(
         If the scores and the graph do not fit, or the distances from the landmarks.
     """
     check_embedding(request, n_samples)
-    n, d, k = n_samples, n_scores, request.n_neighbors
+    n, d, k = n_samples, n_scores, request.options.n_neighbors
     landmarks = _landmarks(request, n)
     some_embedded = request.kind in WEIGHTED and landmarks < n
     references = landmarks if some_embedded else min(n, max(REFERENCES, landmarks))
@@ -350,7 +282,7 @@ def plan_coordinates(
         f"scores of {n} samples, {n} x {d}": n * d * itemsize,
         f"graph of {k} neighbours": 16 * edges,
         "principal components": components_bytes,
-        f"embedding, {n} x {request.axes} float64": 8 * n * request.axes,
+        f"embedding, {n} x {request.options.axes} float64": 8 * n * request.options.axes,
     }
     kept = {f"scores of {references} samples that place others": references * d * itemsize}
     phases = []
@@ -375,7 +307,7 @@ def plan_coordinates(
     judged = min(n, JUDGED)
     # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
     judging = {
-        f"{judged} samples and their principal components": 8 * judged * (3 * d + 2 * request.axes),
+        f"{judged} samples and their principal components": 8 * judged * (3 * d + 2 * request.options.axes),
         "distances between them, and their ranks": 10 * COMPARED_BLOCK,
         "neighbours that are compared": 4 * 8 * judged * MOST_COMPARED,
         "covariances": 4 * 8 * min(judged, d) ** 2,
@@ -391,13 +323,13 @@ def plan_coordinates(
 
 
 def plan_affinities(
-    request: EmbeddingRequest, machine: Machine, *, n_samples: int, n_entries: int, table_bytes: int
+    request: Request, machine: Machine, *, n_samples: int, n_entries: int, table_bytes: int
 ) -> CoordinatesPlan:
     """Add up the memory of eigenvectors by a matrix of affinities in memory, made of a table or given.
 
     Parameters
     ----------
-    request : EmbeddingRequest
+    request : Request
     machine : Machine
     n_samples, n_entries : int
         n, and entries of the matrix that are stored: n * n of a dense one.
@@ -412,12 +344,12 @@ def plan_affinities(
         If the matrix, its sparse copies and a basis do not fit the budget.
     """
     n = n_samples
-    check_embedding(replace(request, n_neighbors=1), n)
+    check_embedding(request.asking(n_neighbors=1), n)
     base = {
         "samples": table_bytes,
         f"affinities, {n_entries} entries": (8 if n_entries == n * n else EDGE_BYTES) * n_entries,
         "sparse copies of the affinities": SPECTRAL_COPIES * EDGE_BYTES * n_entries,
-        f"embedding, {n} x {request.axes} float64": 8 * n * request.axes,
+        f"embedding, {n} x {request.options.axes} float64": 8 * n * request.options.axes,
     }
     phases = _eigenvectors(request, base, n)
     estimate = MemoryEstimate(phases)
@@ -425,17 +357,15 @@ def plan_affinities(
     return CoordinatesPlan(n, n, budget[0] - phases[0].total, budget, estimate)
 
 
-def _eigenvectors(request: EmbeddingRequest, base: dict[str, int], n: int) -> tuple[Phase, Phase]:
+def _eigenvectors(request: Request, base: dict[str, int], n: int) -> tuple[Phase, Phase]:
     """Return the phases of the eigenvectors of a sparse matrix, which is in `base`."""
-    vectors = max(BASIS, 2 * request.axes + 1)
-    basis = {f"Lanczos basis of {vectors} vectors, and residuals": 8 * n * (vectors + 4 * request.axes + 16)}
+    vectors = max(BASIS, 2 * request.options.axes + 1)
+    basis = {f"Lanczos basis of {vectors} vectors, and residuals": 8 * n * (vectors + 4 * request.options.axes + 16)}
     part = {"factors of a part of the matrix": EDGE_BYTES * PART_ENTRIES}
     return Phase.of("eigenvectors", base, basis, runtime()), Phase.of("size of factors", base, basis, part)
 
 
-def _checked(
-    estimate: MemoryEstimate, request: EmbeddingRequest, machine: Machine, n: int, more: str = ""
-) -> tuple[int, str]:
+def _checked(estimate: MemoryEstimate, request: Request, machine: Machine, n: int, more: str = "") -> tuple[int, str]:
     """Return the budget and its source, or refuse one that an estimate does not fit; `more` names other remedies."""
     budget = machine.budget(request.memory)
     if estimate.total > budget[0]:
@@ -444,9 +374,9 @@ def _checked(
     return budget
 
 
-def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> Phase:
+def _unfolding(request: Request, base: dict[str, int], count: int) -> Phase:
     """Return the memory of a semidefinite program of so many samples."""
-    edges = count * request.n_neighbors if request.kind == UNFOLDING else 10 * count + MOST_PAIRS
+    edges = count * request.options.n_neighbors if request.kind == UNFOLDING else 10 * count + MOST_PAIRS
     exact = min(edges, EXACT_EDGES) if request.kind == UNFOLDING else edges
     matrices = {
         f"matrices of {exact} edges": MATRICES * 8 * exact**2,
@@ -457,7 +387,7 @@ def _unfolding(request: EmbeddingRequest, base: dict[str, int], count: int) -> P
     return Phase.of("unfolding", base, matrices, runtime())
 
 
-def _landmarks(request: EmbeddingRequest, n: int) -> int:
+def _landmarks(request: Request, n: int) -> int:
     """Return the number of landmarks: as asked for, or all where that takes seconds."""
     if isinstance(request.landmarks, int):
         return request.landmarks

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DataError, RequestError
+from ..kinds.options import TARGET_TYPES
 from ..units import MIB, whole_number
 from .blocks import Span, block_rows, spans_of
 from .budget import BLOCK_SHARES, MOST_BLOCK, most_that_fits, span_count, too_small
 from .memory import MemoryEstimate, Phase, decoding_bytes, runtime
-from .registry import TARGET_TYPES
 from .request import Problem
 from .sizes import thread_count
 
@@ -37,10 +37,10 @@ class HsicRequest:
     method: str = "auto"
     estimator: str = "biased"
     landmarks: int | None = None
-    features: int = FEATURES
+    random_features: int = FEATURES
     permutations: int = 200
     test_samples: int = 10_000
-    seed: int = 0
+    random_state: int = 0
     memory: int | None = None
     workers: int = 1
     target_type: str = "auto"
@@ -50,7 +50,7 @@ class HsicRequest:
         for name, known in allowed.items():
             if getattr(self, name) not in known:
                 raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
-        counts = {"landmarks": 2, "features": 2, "permutations": 0, "test_samples": LEAST_TEST, "seed": 0}
+        counts = {"landmarks": 2, "random_features": 2, "permutations": 0, "test_samples": LEAST_TEST}
         for name, least in counts.items():
             if getattr(self, name) is not None:
                 example = str(max(least, getattr(HsicRequest, name) or LANDMARKS))
@@ -81,7 +81,7 @@ class Side:
     def width(self, method: str, request: HsicRequest) -> int:
         """Return the number of features by which the kernel is computed."""
         landmarks = min(request.landmarks or LANDMARKS, self.problem.n_samples)
-        most = request.features if method == "fourier" else landmarks
+        most = request.random_features if method == "fourier" else landmarks
         if self.exact_width is not None and (self.name == DELTA or self.exact_width <= most):
             return self.exact_width
         return most

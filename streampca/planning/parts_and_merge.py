@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from ..errors import RequestError
+from ..kinds.part import Part
 from ..units import MIB, format_shape
-from .blocks import Part, spans_within
+from .blocks import span_of_part, spans_within
 from .budget import smallest, too_small
 from .choose_method import make_plan
 from .covariance import covariance_plan
@@ -33,7 +34,7 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
     BudgetError
         If p x p does not fit.
     """
-    n, rows = problem.n_samples, part.span(problem.n_samples)
+    n, rows = problem.n_samples, span_of_part(part, problem.n_samples)
     if request.missing == "em" and problem.kind == "f":
         raise RequestError(
             "missing='em' takes several passes over the whole collection, and leaves no sum that parts could be merged "
@@ -53,7 +54,7 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
             f"{n} samples cut into {part.of} parts may leave a part with fewer than 2, and variance needs two; use at "
             f"most {n // 2} parts."
         )
-    whole = make_plan(problem, replace(request, method="covariance"))
+    whole = make_plan(problem, request.asking(method="covariance"))
     work = _share_of(whole.work, rows.size / n)
     return replace(
         whole,

@@ -1,12 +1,12 @@
 """`METHODS`, the registry of methods: to add one, write the module that plans it in this folder and a row here.
 
-The function that carries the plan out has a row in `streampca.fitting.methods.METHODS`. `KINDS` lists the kinds of
-model that methods make; their classes have rows in `streampca.models.registry.MODEL_KINDS`.
+The function that carries the plan out has a row in `streampca.fitting.methods.METHODS`. A module lists the kinds of
+model that its method makes in ``KINDS``.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from importlib import import_module
 
 # name -> module with the functions of `choose_method.Method`, imported on first use
 METHODS: dict[str, str] = {
@@ -24,20 +24,7 @@ OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where oth
 
 OF_KERNEL = "kernel-matrix"  # the method that compares all samples without having them in memory
 
-TargetType = Literal["auto", "classes", "numbers"]  # what the values of a target are taken for
-TARGET_TYPES: tuple[TargetType, ...] = get_args(TargetType)
-TargetRule = Literal["", "features", "classes", "slices", "number"]
-# kind of model -> how it reads its target: not at all, as label features (classes, or numbers as they are), as
-# classes, as slices of sorted numbers, or as one number a sample
-KINDS: dict[str, TargetRule] = {
-    "pca": "",
-    "kernel-pca": "",
-    "classical-mds": "",
-    "supervised-pca": "features",
-    "discriminant": "classes",
-    "sliced-inverse-regression": "slices",
-    "supervised-components": "number",
-}
-MAPPING_KINDS = ("kernel-pca",)  # kinds whose samples always go through a feature map of a kernel
-# kind of model that takes a kernel -> its default kernel; None where samples are taken as they are by default
-KERNEL_KINDS: dict[str, str | None] = {"kernel-pca": "rbf", "supervised-pca": None}
+
+def methods_of(kind: str) -> list[str]:
+    """Return the methods that make a kind of model."""
+    return [name for name, module in METHODS.items() if kind in import_module(module, __package__).KINDS]

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from ..errors import RequestError, nearest
-from ..units import format_bytes, whole_number
-from .registry import KINDS, METHODS, TARGET_TYPES
+from ..kinds.classical_mds import INNER_PRODUCTS
+from ..kinds.description import Description
+from ..kinds.pca import PCADescription
+from ..kinds.registry import kind_class
+from ..units import format_bytes
+from .registry import METHODS
 
-RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `streampca.eigensolvers.n_components`
-RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
-PRECISIONS = ("auto", "single", "double")
-MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # treatment of values that are NaN or infinite
-# Euclidean distances between samples of features; a matrix of distances; a matrix of inner products (a kernel).
-Metric = Literal["euclidean", "precomputed", "kernel"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
-HOW = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
+RUN_FIELDS = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
-# Options that plans are stored without where they have their defaults, as before these options existed.
-LATER = ("kind", "target_type", "shrinkage", "n_slices", "threshold", "n_folds", "metric")
-OPEN = 0.5  # any fraction: how many components come out is open
+UNKNOWN_COUNT = 0.5  # any fraction: how many components come out is open
 
 
 @dataclass(frozen=True)
@@ -189,23 +182,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of the user.
+    """A kind of model and a run, as integers and names.
 
     Parameters
     ----------
-    n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
-        A number of components; a fraction of the variance, between 0 and 1; a rule that counts them by the spectrum:
-        up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
-        evidence (Minka); or None for all.
-    method : {"auto", "covariance", "dual", "randomized", "em", "symmetric"}
-        Method; "auto" lets the plan choose, and never takes "em", unless `missing` is "em".
+    model : Description
+        Description of the kind of model, with checked values.
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
-    precision : {"auto", "single", "double"}
-        Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones and where
-        there is so little to multiply that it costs nothing. Sums are always double.
-    seed : int, default=0
-        Seed of the random numbers: probes, and the start of method "randomized".
     workers : int, default=1
         Processes that share the work; `memory` is that of each.
     scratch : str, optional
@@ -213,224 +197,129 @@ class Request:
     output : bool, default=False
         Whether there is an output: components larger than memory are written to it as they are made, and a copy may
         lie beside it.
-    tol : float, default=1e-4
-        Residual of a component, relative to its variance, at which method "randomized" stops, once every component
-        that is wanted is there; between 0 and 1.
-    max_passes : int, optional
-        Most passes of method "randomized" over the collection, at least 1; by default as many as `tol` takes, up to 30.
-    half_life : float, optional
-        Samples after which a sample counts half as much, at least 1; by default all count alike.
-    missing : {"error", "drop-features", "drop-samples", "em"}
-        Treatment of missing values. Features and samples are left out before planning; "em" takes method "em", for
-        floating-point values.
-    kind : str, default="pca"
-        Kind of model, a key of ``streampca.planning.registry.KINDS``; only methods that make it are considered.
-    target_type : {"auto", "classes", "numbers"}
-        What the target of a supervised kind is taken for; see `streampca.fit`.
-    shrinkage : float, optional
-        Share, from 0 to 1, by which kind "discriminant" moves the covariances within and between classes to a multiple
-        of the identity.
-    n_slices : int, default=10
-        Number of slices, at least 2, that kind "sliced-inverse-regression" cuts the sorted target into.
-    threshold : float or "auto", default="auto"
-        Least correlation with the target, from 0 to below 1, of the features that kind "supervised-components" keeps;
-        "auto" chooses it by cross-validation.
-    n_folds : int, default=5
-        Number of folds of that cross-validation, at least 2.
-    metric : {"euclidean", "precomputed", "kernel"}
-        Input of kind "classical-mds": samples of features, whose Euclidean distances are meant; or a matrix of n rows
-        of n, of distances or of inner products.
 
     Raises
     ------
     RequestError
-        If a value is out of range by itself.
+        If there is no method of the name that is asked for.
     """
 
-    n_components: int | float | str | None = 0.95
-    method: str = "auto"
+    model: Description = field(default_factory=PCADescription)
     memory: int | None = None
-    precision: str = "auto"
-    seed: int = 0
     workers: int = 1
     scratch: str | None = None
     output: bool = False
-    tol: float = 1e-4
-    max_passes: int | None = None
-    half_life: float | None = None
-    missing: str = "error"
-    kind: str = "pca"
-    target_type: str = "auto"
-    shrinkage: float | None = None
-    n_slices: int = 10
-    threshold: float | str = "auto"
-    n_folds: int = 5
-    metric: str = "euclidean"
 
     def __post_init__(self) -> None:
-        if self.scratch is not None:
-            object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
-        allowed = {"method": ("auto", *METHODS), "precision": PRECISIONS, "missing": MISSING, "kind": (*KINDS,)}
-        allowed |= {"metric": METRICS, "target_type": TARGET_TYPES}
-        for name, known in allowed.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise RequestError(
-                    f"{name} {value!r} is not one of {', '.join(known)}.{nearest(str(value), list(known))}"
-                )
-        set_ = object.__setattr__
-        set_(self, "n_components", _components(self.n_components))
-        self._check_missing()
-        self._check_supervised()
-        self._check_metric()
-        set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
-        set_(self, "workers", whole_number(self.workers, "workers", least=1, example="2"))
-        set_(self, "tol", _fraction(self.tol))
-        if self.max_passes is not None:
-            example = "8, or None for as many as tol takes"
-            set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
-        if self.half_life is not None:
-            set_(self, "half_life", _half_life(self.half_life))
-
-    def _check_supervised(self) -> None:
-        """Check the options of single kinds of model, and refuse them beside others."""
-        self._check_target_type()
-        screening = "supervised-components"
-        own: dict[str, tuple[str, object]] = {"threshold": (screening, "auto"), "n_folds": (screening, 5)}
-        own |= {"shrinkage": ("discriminant", None), "n_slices": ("sliced-inverse-regression", 10)}
-        for name, (kind, default) in own.items():
-            if getattr(self, name) != default and self.kind != kind:
-                raise RequestError(f"{name} is an option of kind {kind!r}, and kind is {self.kind!r}; leave it out.")
-        object.__setattr__(self, "n_slices", whole_number(self.n_slices, "n_slices", least=2, example="10"))
-        object.__setattr__(self, "n_folds", whole_number(self.n_folds, "n_folds", least=2, example="5"))
-        self._check_threshold()
-        share = self.shrinkage
-        if share is None:
-            return
-        if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) <= 1:
-            raise RequestError(f"shrinkage {share!r} is not a number from 0 to 1; use for example 0.1, or None.")
-        object.__setattr__(self, "shrinkage", float(share))
-
-    def _check_target_type(self) -> None:
-        """Refuse a type of target that the kind of model does not learn from."""
-        rule, given = KINDS[self.kind], self.target_type
-        if given == "auto" or rule == "features":
-            return
-        if not rule:
+        known = ("auto", *METHODS)
+        if self.method not in known:
             raise RequestError(
-                f"target_type {given!r} is of a target, and kind {self.kind!r} learns from none; leave it out."
-            )
-        only = "classes" if rule == "classes" else "numbers"
-        if given != only:
-            raise RequestError(
-                f"kind {self.kind!r} learns from {only}, and target_type is {given!r}; leave it out, or use kind "
-                "'supervised-pca'."
+                f"method {self.method!r} is not one of {', '.join(known)}.{nearest(self.method, list(known))}"
             )
 
-    def _check_threshold(self) -> None:
-        """Check the threshold of correlations with the target."""
-        least = self.threshold
-        if isinstance(least, str) and least == "auto":
-            return
-        if not isinstance(least, Real) or isinstance(least, bool) or not 0 <= float(least) < 1:
-            raise RequestError(
-                f"threshold {least!r} is not a correlation from 0 to below 1; use for example 0.3, or 'auto'."
-            )
-        object.__setattr__(self, "threshold", float(least))
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self.given == other.given
 
-    def _check_missing(self) -> None:
-        """Refuse methods and numbers of components that do not go with the rule for missing values."""
-        if self.method == "em" and self.missing != "em":
-            raise RequestError("method 'em' is for missing values; give --missing em (missing='em') with it.")
-        if self.missing != "em":
-            return
-        if self.kind != "pca":
-            raise RequestError(
-                f"missing='em' fits models of kind 'pca', and kind is {self.kind!r}; use missing 'drop-samples' or "
-                "'drop-features'."
-            )
-        if self.method not in ("auto", "em"):
-            raise RequestError(f"method {self.method!r} needs every value, and missing is 'em'; leave the method out.")
-        if self.n_components in (None, "mp", "mle"):
-            raise RequestError(
-                f"n_components={self.n_components!r} needs all variances, and missing='em' finds the leading ones; ask "
-                "for a number such as 10, a fraction such as 0.9, or 'elbow'."
-            )
+    def __hash__(self) -> int:
+        return hash((self.kind, self.memory, self.workers))
 
-    def _check_metric(self) -> None:
-        """Refuse a matrix of pairs of samples for kinds and rules that need samples of features."""
-        if self.metric == "euclidean":
-            return
-        if self.kind != "classical-mds":
-            raise RequestError(
-                f"metric={self.metric!r} is for a matrix of pairs of samples, of which kind 'classical-mds' makes a "
-                f"model, and kind is {self.kind!r}; give --kind classical-mds (kind='classical-mds') with it."
-            )
-        if self.n_components in ("mp", "mle"):
-            raise RequestError(
-                f"n_components={self.n_components!r} is a rule for samples of features; ask for a number such as 10 of "
-                "a matrix of pairs of samples, or a fraction such as 0.9."
-            )
-        if self.missing != "error":
-            raise RequestError(
-                f"missing={self.missing!r} is for samples of features, and a matrix of pairs of samples must have "
-                f"every entry; leave missing out with metric={self.metric!r}."
-            )
+    @property
+    def options(self) -> Any:
+        """The description, for the methods and stages of one kind, which know its class."""
+        return self.model
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind of model."""
+        return self.model.kind
+
+    @property
+    def n_components(self) -> int | float | str | None:
+        """Number of components or axes, a share of the variance, a rule, or None for all."""
+        count: int | float | str | None = self.options.axes if self.model.uses_graph else self.options.n_components
+        return count
+
+    @property
+    def seed(self) -> int:
+        """Seed of the random numbers."""
+        return getattr(self.model, "random_state", 0)
+
+    # Kinds that lack one of these options are fitted as those that leave it at its default.
+
+    @property
+    def method(self) -> str:
+        """Name of the method, or "auto"."""
+        return getattr(self.model, "method", "auto")
+
+    @property
+    def precision(self) -> str:
+        """Precision of products, or "auto"."""
+        return getattr(self.model, "precision", "auto")
+
+    @property
+    def missing(self) -> str:
+        """Treatment of missing values."""
+        return getattr(self.model, "missing", "error")
+
+    @property
+    def metric(self) -> str:
+        """Input: "euclidean" for samples, "precomputed" and "kernel" for a matrix of distances or inner products."""
+        return getattr(self.model, "metric", "euclidean")
+
+    @property
+    def input_option(self) -> str:
+        """Option of the kind that says whether the input is samples or a matrix of pairs of them."""
+        return "kernel='precomputed'" if self.metric == INNER_PRODUCTS else f"metric={self.metric!r}"
+
+    @property
+    def tol(self) -> float:
+        """Relative residual at which iterative methods stop."""
+        return getattr(self.model, "tol", PCADescription.tol)
+
+    @property
+    def max_passes(self) -> int | None:
+        """Most passes of iterative methods, if limited."""
+        return getattr(self.model, "max_passes", None)
+
+    @property
+    def half_life(self) -> float | None:
+        """Samples after which a sample counts half as much, if they fade."""
+        return getattr(self.model, "half_life", None)
+
+    @property
+    def landmarks(self) -> int | str | None:
+        """Number of landmarks, "all", or None for the default."""
+        return getattr(self.model, "landmarks", None)
+
+    @property
+    def shrinkage(self) -> float:
+        """Share by which covariances move towards multiples of the identity."""
+        return getattr(self.model, "shrinkage", None) or 0.0
+
+    def asking(self, **changes: Any) -> Self:
+        """Return the request with other options of its kind."""
+        return replace(self, model=self.model.replaced(**changes))
 
     def counted_on(self, most: int) -> int | float | None:
         """Components to reserve memory for, at most `most`: a number, a fraction where k is open, None for all."""
-        if self.n_components == "elbow":
+        count = self.n_components
+        if count == "elbow":
             return min(ELBOW_SHOWN, most)
-        return OPEN if isinstance(self.n_components, str) else self.n_components
+        return UNKNOWN_COUNT if isinstance(count, str) else count
 
     @property
     def given(self) -> dict[str, Any]:
-        """Request as plain data, without later options (`LATER`) where they have their defaults."""
-        data = vars(self)
-        left_out = {each.name for each in fields(self) if each.name in LATER and data[each.name] == each.default}
-        return {name: value for name, value in data.items() if name not in left_out}
+        """Request as plain data: the kind, its options, and the run."""
+        return {**self.model.given, **{name: getattr(self, name) for name in sorted(RUN_FIELDS)}}
+
+    @classmethod
+    def from_given(cls, data: Mapping[str, Any]) -> Self:
+        """Return the request whose `given` this is."""
+        options = {name: value for name, value in data.items() if name not in RUN_FIELDS and name != "kind"}
+        model = kind_class(data["kind"])().replaced(**options)
+        return cls(model, **{name: data[name] for name in RUN_FIELDS if name in data})
 
     @property
     def is_open(self) -> bool:
         """True where the number of components depends on the data."""
         return isinstance(self.counted_on(ELBOW_SHOWN), float)
-
-
-def _fraction(tol: Any) -> float:
-    """A tolerance as a plain float, if it is one; numpy's numbers too."""
-    if isinstance(tol, Real) and not isinstance(tol, bool) and 0 < float(tol) < 1:
-        return float(tol)
-    raise RequestError(
-        f"tol {tol!r} is not a number between 0 and 1; use for example 1e-4, the residual of a component relative to "
-        "its variance."
-    )
-
-
-def _half_life(samples: Any) -> float:
-    """A half-life as a plain float, if it is one."""
-    if isinstance(samples, Real) and not isinstance(samples, bool) and 1 <= float(samples) < float("inf"):
-        return float(samples)
-    raise RequestError(
-        f"half_life {samples!r} is not a number of samples of at least 1; use for example 1000, or None where all "
-        "samples count alike."
-    )
-
-
-def _components(wanted: Any) -> int | float | str | None:
-    """Return n_components as a plain number, rule or None; numpy's numbers are accepted."""
-    if wanted is None or (isinstance(wanted, str) and wanted in RULES):
-        return wanted
-    if isinstance(wanted, Real) and not isinstance(wanted, bool):
-        if isinstance(wanted, Integral):
-            if int(wanted) >= 1:
-                return int(wanted)
-        elif 0 < float(wanted) < 1:
-            return float(wanted)
-        elif wanted == 1:
-            raise RequestError(
-                f"n_components={float(wanted)} is ambiguous; write 1 for one component or None for all of the variance."
-            )
-    raise RequestError(
-        f"n_components={wanted!r} is neither a whole number of at least 1 nor a fraction between 0 and 1; "
-        f"use for example 50, 0.95 for 95 % of the variance, or a rule ({', '.join(RULES)})."
-    )

@@ -21,7 +21,7 @@ from .rates import Work, products, solve_work
 from .request import Problem, Request
 from .sizes import GROUP_PIECE, dense_bytes, scatter_bytes
 
-KINDS = ("supervised-components",)
+KINDS = ("supervised-principal-components",)
 APPROXIMATE = False
 PRODUCT_ROWS = 512  # samples of a fold multiplied at a time
 LEAST_TRIED = 64  # features that there must be memory to try
@@ -49,9 +49,10 @@ def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     RequestError
         If there are fewer samples than folds.
     """
-    if request.threshold == "auto" and request.n_folds > problem.n_samples:
+    options = request.options
+    if options.threshold == "auto" and options.n_folds > problem.n_samples:
         raise RequestError(
-            f"n_folds={request.n_folds} exceeds the {problem.n_samples} samples; ask for at most as many, or give a "
+            f"n_folds={options.n_folds} exceeds the {problem.n_samples} samples; ask for at most as many, or give a "
             "threshold such as 0.3, which takes no folds."
         )
     memory, _ = problem.machine.budget(request.memory)
@@ -88,7 +89,7 @@ class Screening(SizesBySamples):
     @property
     def n_groups(self) -> int:
         """Number of scatter matrices: folds, or 1 where the threshold is given."""
-        return self.request.n_folds if self.request.threshold == "auto" else 1
+        return self.request.options.n_folds if self.request.options.threshold == "auto" else 1
 
     @property
     def least_tried(self) -> int:

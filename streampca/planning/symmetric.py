@@ -60,7 +60,7 @@ def check_matrix(problem: Problem, request: Request) -> None:
     RequestError
         Naming what does not go together.
     """
-    n, p, given = problem.n_samples, problem.n_features, f"metric={request.metric!r}"
+    n, p, given = problem.n_samples, problem.n_features, request.input_option
     if problem.is_prepared:
         raise RequestError(
             f"a matrix of pairs of samples is analysed as it is; leave preparation and landmarks out with {given}."
@@ -68,7 +68,7 @@ def check_matrix(problem: Problem, request: Request) -> None:
     if n != p:
         raise RequestError(
             f"{given} takes a square matrix, and this one has {n} rows of {p} columns; give all pairs of samples, or "
-            "leave the metric out for samples of features."
+            "leave the option out for samples of features."
         )
     if problem.weighted:
         raise RequestError(

@@ -40,7 +40,7 @@ def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
     >>> import streampca
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
-    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> model = streampca.fit(digits[:500], streampca.Isomap(n_neighbors=10))
     >>> axes = streampca.plot.residual_variance(model)
     """
     if not isinstance(model, IsomapModel):
@@ -84,7 +84,7 @@ def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
     >>> import streampca
     >>> from sklearn.datasets import make_moons
     >>> moons, _ = make_moons(300, noise=0.05, random_state=0)
-    >>> model = streampca.embed(moons, kind="spectral-clustering", n_clusters=2)
+    >>> model = streampca.fit(moons, streampca.SpectralClustering(2))
     >>> axes = streampca.plot.eigengap(model)
     """
     if not isinstance(model, SpectralEmbeddingModel):

@@ -43,7 +43,7 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
     >>> import streampca
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
-    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> model = streampca.fit(digits[:500], streampca.Isomap(n_neighbors=10))
     >>> axes = streampca.plot.neighborhoods(model)
     """
     curves = _measured(model, "neighborhoods", "measurements of several numbers of neighbours")
@@ -88,7 +88,7 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     >>> import streampca
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
-    >>> model = streampca.embed(digits[:500], kind="isomap", n_neighbors=10)
+    >>> model = streampca.fit(digits[:500], streampca.Isomap(n_neighbors=10))
     >>> axes = streampca.plot.graph_components(model)
     """
     facts = _measured(model, "facts", "facts of its graph")["components"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import numpy.typing as npt
 
 from ..errors import RequestError
-from ..events import BlockDone, Finished, Listener, PassStarted, check_listener, reported, silent
-from ..execution import Executor, LocalExecutor
+from ..events import BlockDone, Listener, PassStarted, reported, silent
+from ..execution import Executor
+from ..execution.session import session
 from ..planning.blocks import Span, blocks_of, spans_of
 from ..planning.boxes import Box, flat_range, tiles_of
 from ..planning.budget import SPANS_A_WORKER
@@ -27,10 +27,8 @@ from ..planning.component_chunks import Cut
 from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
-from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..storage.free_space import check_free_space
-from ..storage.locks import output_lock
 from ..storage.outputs import check_output, staged
 from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
 from ..units import parse_bytes
@@ -41,7 +39,6 @@ from .sizes_for_planning import problem_of
 NOT_KEPT = {"sample_axis", "_ARRAY_DIMENSIONS", "coordinates", "axistags"}
 
 
-@stopping_on_signals()
 def copy_collection(
     collection: Collection,
     path: str | os.PathLike[str],
@@ -83,14 +80,11 @@ def copy_collection(
     SourceError
         If the collection cannot be read; a ChangedError if it changed since it was opened.
     """
-    check_listener(listener)
     path = expanded(path)
-    runner = executor or LocalExecutor()
-    began = time.perf_counter()
-    with output_lock(path):
-        source, plan = foresee_copy(collection, path, memory=memory or runner.memory, overwrite=overwrite)
-        _copy_to(path, source, plan, runner, listener)
-    listener(Finished("copy", time.perf_counter() - began))
+    with session("copy", output=path, overwrite=overwrite, executor=executor, listener=listener) as current:
+        budget = memory or current.executor.memory
+        source, plan = foresee_copy(collection, path, memory=budget, overwrite=overwrite)
+        _copy_to(path, source, plan, current.executor, current.listener)
 
 
 def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, listener: Listener) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
-from ..planning.registry import KERNEL_KINDS
+from ..kinds.classical_mds import ClassicalMDSDescription
+from ..kinds.description import Description, fields_of
+from ..kinds.options import KernelOptions, LandmarkChoice
 from ..units import whole_number
 from .feature_map import FeatureMap, FourierMap, KernelMap
-from .kernels import AUTO, Kernel
+from .kernels import Kernel
 
 ALL = "all"
-LANDMARK_SCALING = "classical-mds"  # the kind whose landmarks are always compared by distances
-CHOICES = ("uniform", "k-means++", "leverage")
+CHOICES: tuple[str, ...] = get_args(LandmarkChoice)
 STORED = ("landmarks", "random_features", "choice", "rank", "seed")  # fields beside the kernel
 
 
@@ -120,73 +121,45 @@ class KernelFeatures:
         return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
 
 
-@dataclass(frozen=True)
-class KernelOptions:
-    """Options of `streampca.fit` that ask for a feature map; see there."""
-
-    kernel: str | Callable[[Any, Any], float] | None = None
-    gamma: float | str | None = AUTO
-    degree: int = 3
-    coef0: float = 1.0
-    landmarks: int | str | None = None
-    random_features: int | None = None
-    landmark_choice: str = CHOICES[0]
-
-    @classmethod
-    def of(cls, owner: Any) -> Self:
-        """Return the options that an estimator, or the fit of a run file, has as attributes of these names."""
-        return cls(**{option.name: getattr(owner, option.name) for option in fields(cls)})
-
-    @property
-    def given(self) -> list[str]:
-        """Names of the options that differ from their defaults."""
-        return [option.name for option in fields(self) if getattr(self, option.name) != option.default]
-
-
-def features_asked(
-    kind: str, options: KernelOptions, *, rank: int | None = None, seed: int = 0
-) -> KernelFeatures | None:
-    """Return the feature map that the options of a fit ask for; None where samples are not mapped.
+def features_asked(model: Description) -> KernelFeatures | None:
+    """Return the feature map that a kind of model asks for; None where samples are not mapped.
 
     Parameters
     ----------
-    kind : str
-        Kind of model; a key of `streampca.planning.registry.KINDS`.
-    options : KernelOptions
-        Kernel, landmarks and random features.
-    rank, seed : optional
-        See `KernelFeatures`.
+    model : Description
+        Kernel, landmarks and random features are among its options, if its kind has them.
 
     Raises
     ------
     RequestError
-        If an option is wrong, or is given for a kind without a kernel, or without the name of the kernel it is of.
+        If an option is wrong.
     """
-    given, landmarks, choice = options.given, options.landmarks, options.landmark_choice
-    if kind == LANDMARK_SCALING and landmarks is not None:
-        given = [name for name in given if not name.startswith("landmark")]
-        if not given:
-            return KernelFeatures(kernel=Kernel("distance"), landmarks=landmarks, choice=choice, rank=rank, seed=seed)
-    if kind not in KERNEL_KINDS and given:
-        first = next(iter(KERNEL_KINDS))
-        raise RequestError(
-            f"{given[0]} is of kinds of model with a kernel ({', '.join(KERNEL_KINDS)}), and kind is {kind!r}; leave "
-            f"it out, or give --kind {first} (kind={first!r})."
+    model = model.solved_as()  # a matrix of inner products has no samples to map
+    options: Any = model
+    kernel = getattr(model, "kernel", None)
+    if isinstance(model, ClassicalMDSDescription) and model.landmarks is not None:
+        return KernelFeatures(
+            kernel=Kernel("distance"),
+            landmarks=model.landmarks,
+            choice=model.landmark_choice,
+            rank=model.rank,
+            seed=model.random_state,
         )
-    kernel = KERNEL_KINDS.get(kind) if options.kernel is None else options.kernel
     if kernel is None:
-        if given:
-            raise RequestError(
-                f"{given[0]} is of a kernel, and kind {kind!r} has none unless it is named; leave it out, or give "
-                "--kernel rbf (kernel='rbf')."
-            )
         return None
     name = getattr(kernel, "__name__", type(kernel).__name__) if callable(kernel) else kernel
     function = kernel if callable(kernel) else None
     return KernelFeatures(
         kernel=Kernel(name, options.gamma, options.degree, options.coef0, function),
-        landmarks=landmarks,
+        landmarks=options.landmarks,
         random_features=options.random_features,
-        choice=choice,
-        seed=seed,
+        choice=options.landmark_choice,
+        seed=options.random_state,
     )
+
+
+def mapping_options(model: Description) -> list[str]:
+    """Return the names of the options of a kind that ask for a feature map, and differ from their defaults."""
+    names = ("kernel", *fields_of(KernelOptions))
+    known = {name: field for name, field in fields_of(type(model)).items() if name in names}
+    return [name for name, field in known.items() if getattr(model, name) != field.default]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from operator import index as as_index
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
+from ..kinds.description import Description
 from ..readers.collection import COLOURS, Array
 from ..readers.coordinates import Grid, named_coordinates
 from ..readers.detect import is_data_array
@@ -19,7 +20,7 @@ from ..units import format_shape, whole_number
 from .dtypes import float_of, is_coarse
 from .feature_map import FeatureMap
 from .grey import greyed
-from .kernel_features import KernelFeatures, KernelOptions, features_asked
+from .kernel_features import KernelFeatures, features_asked, mapping_options
 from .learned import Learned
 from .normalize import NORMALIZATIONS
 from .resize import binned, resized
@@ -28,7 +29,6 @@ Range = tuple[int | None, int | None]
 
 ANOMALIES = ("month", "dayofyear", "label")
 STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "standardize", "precision")  # plain
-AREA = ("area", "coslat")  # names of the scale by latitude
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,8 +61,6 @@ class Preparation:
     scale : float, ndarray or "area", optional
         Multiplies the features: one positive factor, or one a pixel (shaped as a mask). "area": sqrt(cos(latitude)),
         which weighs the variance of pixels by the area they stand for.
-    weights : float, ndarray or "coslat", optional
-        Another name of `scale`; "coslat" and "area" are the same.
     normalize : {"mean", "norm", "ratio"}, optional
         Last, each row by itself, over the pixels inside the mask: take off its mean; divide it by its Euclidean norm;
         divide it by its mean (as for bleaching).
@@ -94,7 +92,6 @@ class Preparation:
     detrend: bool = False
     standardize: bool = False
     scale: float | Array | str | None = None
-    weights: InitVar[float | Array | str | None] = None
     normalize: str | None = None
     feature_map: KernelFeatures | None = None
     learned: Learned | None = field(default=None, repr=False)
@@ -102,12 +99,8 @@ class Preparation:
     grids: Mapping[str, Grid] = field(default_factory=dict, repr=False)
     precision: str = field(default="single", repr=False)
 
-    def __post_init__(self, weights: float | Array | str | None) -> None:
+    def __post_init__(self) -> None:
         set_ = object.__setattr__
-        if weights is not None:
-            if self.scale is not None:
-                raise RequestError("weights and scale are two names of one step; give one of them.")
-            set_(self, "scale", weights)
         if self.crop is not None:
             try:
                 set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
@@ -122,13 +115,10 @@ class Preparation:
         for name in ("grey", "detrend", "standardize"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise RequestError(f"{name} {getattr(self, name)!r} is neither True nor False; give one of these.")
-        if isinstance(self.scale, str) and self.scale in AREA:
-            set_(self, "scale", "area")
         if self.feature_map is not None and not isinstance(self.feature_map, KernelFeatures):
             raise RequestError(f"feature_map {self.feature_map!r} is not a KernelFeatures; give one.")
-        given = ("scale", "area") if weights is None else ("weights", "coslat")
-        for value, (name, word) in ((self.mask, ("mask", "valid")), (self.scale, given)):
-            if isinstance(value, str) and value != ("valid" if name == "mask" else "area"):
+        for value, (name, word) in ((self.mask, ("mask", "valid")), (self.scale, ("scale", "area"))):
+            if isinstance(value, str) and value != word:
                 raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
         named = {name: value for name in ("mask", "scale") if is_data_array(value := getattr(self, name))}
         own = {
@@ -480,22 +470,19 @@ def _over(array: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(array.reshape(*array.shape, *(1,) * (len(shape) - array.ndim)), shape)
 
 
-def with_features(
-    preparation: Preparation | None, kind: str, options: KernelOptions, *, rank: int | None = None, seed: int = 0
-) -> Preparation | None:
-    """Return a preparation that ends with the feature map that the options of a fit ask for; see `features_asked`.
+def with_features(preparation: Preparation | None, model: Description) -> Preparation | None:
+    """Return a preparation that ends with the feature map that a kind of model asks for; see `features_asked`.
 
     Raises
     ------
     RequestError
         As for `features_asked`; or if the preparation has a feature map already, and options ask for one.
     """
-    features = features_asked(kind, options, rank=rank, seed=seed)
+    features = features_asked(model)
     if isinstance(preparation, Preparation) and preparation.maps:
-        if options.given:
+        if given := mapping_options(model):
             raise RequestError(
-                f"{options.given[0]} asks for a feature map, and the preparation ends with one already; give one of "
-                "them."
+                f"{given[0]} asks for a feature map, and the preparation ends with one already; give one of them."
             )
         return preparation
     if features is None or not isinstance(preparation, (Preparation, type(None))):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import DataError, RequestError
 from ..events import Assumed, Listener, silent
-from ..planning.registry import KINDS
+from ..kinds.description import Description
 from ..planning.request import Request
 from . import open_column
 from .collection import Collection, digest
@@ -74,16 +74,17 @@ def digest_of(target: Target | None) -> str | None:
     return None if target is None else target.digest
 
 
-def check_target(target: Any, kind: str) -> None:
-    """Refuse a target for a kind of model that uses none, and a supervised kind without one."""
-    rule = KINDS[kind]
+def check_target(target: Any, model: Description) -> None:
+    """Refuse a target beside a kind of model that takes none, and a supervised kind without one."""
+    rule, kind = model.target_rule, model.kind
     if target is not None and not rule:
         raise RequestError(
             f"target is what supervised kinds of model learn from, and kind is {kind!r}; leave --target (target=) out."
         )
     if target is None and rule:
         raise RequestError(
-            f"kind {kind!r} learns from a label or number of each sample; give --target COLUMN (target=...)."
+            f"kind {kind!r} learns from {'the action after' if rule == 'actions' else 'a label or number of'} each "
+            "sample; give --target COLUMN (target=...)."
         )
 
 
@@ -105,9 +106,9 @@ def target_of(
     collection : Collection
         The samples.
     request : Request
-        Request with `kind`, a key of `streampca.planning.registry.KINDS`, `target_type` and `n_slices`. For a kind that
-        learns from classes, text, whole numbers and yes or no are classes; for one that learns from one number per
-        sample, all numbers are numbers, and text of two labels is 0 and 1. For a kind that learns from either, see
+        The kind of model, whose `target_rule`, `target_type` and `n_slices` count. A kind that learns from
+        classes takes text, whole numbers and yes or no for these; one that learns from one number a sample takes all
+        numbers for numbers, and text of two labels for 0 and 1. For a kind that learns from either, see
         `target_type_of`.
     weights : ndarray of shape (n,), optional
         Weight of each sample; nothing is learned from samples of weight 0, whose values must be valid, too.
@@ -124,17 +125,17 @@ def target_of(
     DataError
         If all samples have one class or the same numbers, or a number is NaN or infinite.
     """
-    kind, rule = request.kind, KINDS[request.kind]
-    check_target(column, kind)
+    kind, rule = request.kind, request.model.target_rule
+    check_target(column, request.model)
     if column is None:
         return None
     values = open_column(column, collection, wide=rule == "features")
     counted = np.ones(len(values), bool) if weights is None else weights > 0
     if rule == "slices":
-        return _slices(values, counted, collection, request.n_slices)
+        return _slices(values, counted, collection, request.options.n_slices)
     if rule == "number":
         return _one_number(values, counted, collection, request)
-    target_type = request.target_type if taken is None else taken.type
+    target_type = request.options.target_type if taken is None else taken.type
     if rule == "classes":
         _check_labels(values, collection, request)
         return _classes(values, counted, collection, kind)
@@ -238,8 +239,8 @@ def as_labels(values: Array, collection: Collection) -> Array:
 
 
 def _check_labels(values: Array, collection: Collection, request: Request) -> None:
-    """Refuse fractions for a kind that learns from classes, unless the request declares classes."""
-    if request.target_type == "auto" and values.dtype.kind == "f" and np.isfinite(values).all():
+    """Refuse fractions for a kind that learns from classes, unless they are said to be classes."""
+    if request.options.target_type == "auto" and values.dtype.kind == "f" and np.isfinite(values).all():
         bad = np.flatnonzero(values != np.rint(values))
         if len(bad):
             raise RequestError(
@@ -266,7 +267,7 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
     if values.dtype.kind not in "biuf":
         raise RequestError(
             f"the target of {collection.source} holds text such as {str(values[0])!r}, and slices are of sorted "
-            "numbers; give numbers, or use kind 'discriminant' for classes."
+            "numbers; give numbers, or use kind 'fisher-discriminant' for classes."
         )
     numbers = _numbers(values, counted, collection).values
     seen = np.sort(numbers[counted, 0])
@@ -278,8 +279,8 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
 
 
 def _one_number(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, request: Request) -> Target:
-    """Return a target of one number per sample, or of two labels as 0 and 1."""
-    if values.dtype.kind in "biuf" or target_type_of(values, collection, request.target_type) == "numbers":
+    """Return a target of one number a sample, or of two labels that stand for 0 and 1."""
+    if values.dtype.kind in "biuf" or target_type_of(values, collection, request.options.target_type) == "numbers":
         return _numbers(values, counted, collection)
     target, kind = _classes(values, counted, collection, request.kind), request.kind
     if target.width > 2:

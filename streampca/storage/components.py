@@ -151,6 +151,7 @@ class ComponentWriter:
                 shards=None if cut.shard == cut.chunk else cut.shard,
                 dimension_names=("component", *dims),
                 attributes={**(attributes or {}), ATTRIBUTE: {"id": self.identity}},
+                # Pixels outside the mask, and values that were never written.
                 fill_value=np.nan,
                 compressors=CHECKED,
                 config=EVERY_CHUNK,

@@ -9,15 +9,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ... import Plan
 from ...errors import readable
+from ...kinds.registry import kind_class
 from ...models.accuracy import COLUMNS, component_rows, sentences
-from ...planning.embedding import EMBEDDING_KINDS
 from ...units import HEADING, counted, format_bytes, format_seconds
 from .pictures import draw_leading
 
 if TYPE_CHECKING:
-    from ...models.pca import PCAModel
-    from ...planning import Plan
+    from ... import PCAModel
+    from ...planning.embedding import EmbeddingPlan
 
 SHOWN = 10  # components listed
 
@@ -48,10 +49,12 @@ def print_model(console: Console, model: PCAModel, count: int = SHOWN) -> None:
         _say(console, f"... and {model.n_components - count} more")
 
 
-def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, written: Sequence[str]) -> None:
+def print_fit(
+    console: Console, model: PCAModel | None, plan: Plan | EmbeddingPlan | None, written: Sequence[str]
+) -> None:
     """List the components of a fit, or what was found of an embedding, its time and memory, and what was written."""
     if model is not None:
-        if model.kind in EMBEDDING_KINDS:  # whose classes load the manifolds, half of scipy with them
+        if kind_class(model.kind).uses_graph:  # whose classes load the manifolds, half of scipy with them
             for line in model.notes:
                 _say(console, line)
         else:
@@ -69,11 +72,12 @@ def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, writt
         console.print(Text(readable(f"wrote {path}")), soft_wrap=True)  # a terminal that breaks a path would add to it
 
 
-def planned_and_actual(plan: Plan, model: PCAModel) -> Iterator[str]:
-    """Yield lines that compare the time and memory of a fit with its plan."""
+def planned_and_actual(plan: Plan | EmbeddingPlan, model: PCAModel) -> Iterator[str]:
+    """Yield lines that compare the time and memory of a fit with its plan; an embedding's plan predicts no time."""
     seconds, peak = (model.provenance.get(name) for name in ("seconds", "peak_bytes"))
     if seconds is not None:
-        yield f"{'time':<{HEADING}}{format_seconds(plan.seconds)} planned, {format_seconds(seconds)} actual"
+        planned = f"{format_seconds(plan.seconds)} planned, " if isinstance(plan, Plan) else ""
+        yield f"{'time':<{HEADING}}{planned}{format_seconds(seconds)} actual"
     if peak is not None:
         planned, allowed = format_bytes(plan.memory_estimate.total), format_bytes(plan.memory)
         yield f"{'memory':<{HEADING}}{planned} planned, {format_bytes(peak)} actual, {allowed} allowed"

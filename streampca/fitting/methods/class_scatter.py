@@ -49,8 +49,7 @@ def fit_class_scatter(job: Job) -> Decomposition:
     job.listener(Solving(f"{scatter.between.shape[0]} means in a {p} x {p} scatter matrix"))
     factor, matrix, ridge = scatter.between, scatter.matrix(), 0.0
     between = float(np.square(factor).sum())
-    if request.kind == "discriminant":
-        # S_W = S - S_B, in place.
+    if request.kind == "fisher-discriminant":
         matrix = blas.dsyrk(-1.0, np.asfortranarray(factor.T), beta=1.0, c=matrix, overwrite_c=1)
     if request.shrinkage:
         share, diagonal = request.shrinkage, np.einsum("ii->i", matrix)
@@ -102,8 +101,8 @@ def _along(scatter: ClassScatter, axes: Float64) -> Float64:
 
 
 def _dependent(job: Job, feature: int) -> str:
-    """Return a message that names the feature which makes the problem singular, with a remedy."""
-    collection, within = job.collection, " within classes" if job.plan.request.kind == "discriminant" else ""
+    """Return a message that names the feature that makes the problem singular, and a remedy."""
+    collection, within = job.collection, " within classes" if job.plan.request.kind == "fisher-discriminant" else ""
     shrink = "give --shrinkage 0.01 (shrinkage=0.01), " if within else ""
     return (
         f"feature {place_of_feature(collection, feature)} of {collection.source} is constant{within}, or follows from "

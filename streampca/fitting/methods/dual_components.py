@@ -36,7 +36,7 @@ LEAST_PART = 64  # least number of features processed at a time
 PAIRS, SKETCH = "pairs.", "sketch."  # prefixes of the names of their arrays in a state
 
 
-class Range(NamedTuple):
+class FeatureRange(NamedTuple):
     """Tile of features, projected on the vectors.
 
     Attributes
@@ -61,7 +61,7 @@ class Range(NamedTuple):
     checked: int
 
 
-def project(factors: Factors, features: Span, stored: Array, workspace: Array) -> Range:
+def project(factors: Factors, features: Span, stored: Array, workspace: Array) -> FeatureRange:
     """Project features of all samples, (n, width) as stored; the workspace holds them centred."""
     centred = workspace[: stored.size].reshape(stored.shape)
     # The approximate mean that was subtracted, plus the mean of what remains.
@@ -77,7 +77,7 @@ def project(factors: Factors, features: Span, stored: Array, workspace: Array) -
         exact = times(few.T, factors.along, one_thread=factors.one_thread)
         rounding[:CHECK_FEATURES] = products[:CHECK_FEATURES] - exact
         checked = few.size
-    return Range(features, values, products.astype(np.float64), rounding, mean, checked)
+    return FeatureRange(features, values, products.astype(np.float64), rounding, mean, checked)
 
 
 class DualBasis(abc.ABC):
@@ -108,7 +108,7 @@ class DualBasis(abc.ABC):
         self._rounding: Float64 = np.zeros((PROBES, shape[0]))
         self._seen = self._checked = 0
 
-    def take(self, made: Range) -> None:
+    def take(self, made: FeatureRange) -> None:
         """Add a finished range."""
         values = made.values.astype(self._pairs.dtype, copy=False)
         self.mean[slice(*made.features)] = made.mean
@@ -134,7 +134,7 @@ class DualBasis(abc.ABC):
         """Return the arrays of this subclass."""
 
     @abc.abstractmethod
-    def _put(self, made: Range, values: Array) -> None:
+    def _put(self, made: FeatureRange, values: Array) -> None:
         """Store the components of a range in their final dtype; written ones must come in order."""
 
     @abc.abstractmethod
@@ -178,7 +178,7 @@ class KeptBasis(DualBasis):
         super().restore(state)
         self.components, self._products = state["components"], state["products"]
 
-    def _put(self, made: Range, values: Array) -> None:
+    def _put(self, made: FeatureRange, values: Array) -> None:
         self.components[:, slice(*made.features)] = values
         self._products[slice(*made.features)] = made.products
 
@@ -259,7 +259,7 @@ class WrittenBasis(DualBasis):
         self._written, self._filled = sum(tile.stop <= features for tile in self._tiles), state["buffer"].shape[1]
         self._buffer[:, : self._filled] = state["buffer"]
 
-    def _put(self, made: Range, values: Array) -> None:
+    def _put(self, made: FeatureRange, values: Array) -> None:
         self._sketched.add(values.T, self._directions.rows(*made.features), made.products)
         stored = 0
         while stored < values.shape[1]:
@@ -346,7 +346,7 @@ class RangesTask:
             most = len(fetched) * min(width, self.source.collection.n_features)
             self._workspaces.append(np.empty(most, self.factors.dtype))
 
-        def project_range(features: Span) -> tuple[Range, Array]:
+        def project_range(features: Span) -> tuple[FeatureRange, Array]:
             workspace = self._workspaces.pop()
             stored = fetched[:, features.start - wide.start : features.stop - wide.start]
             return project(self.factors, features, stored, workspace), workspace

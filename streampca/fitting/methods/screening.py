@@ -73,8 +73,7 @@ def fit_screening(job: Job) -> Decomposition:
     regression = screen.training(folds.used).regression(kept, plan)
     del screen
     hand_back()
-    least = float(np.abs(correlation[features[kept]]).min()) if training else plan.request.threshold
-    # The best number is the largest tried: memory limits the search.
+    least = float(np.abs(correlation[features[kept]]).min()) if training else plan.request.options.threshold
     if training and len(kept) == len(order) < len(correlation):
         job.warn(
             f"the most features tried, {len(kept)} of {len(correlation)}, predict best, and more may do better; keep "
@@ -139,9 +138,8 @@ class Folds:
         request, target = job.plan.request, job.target.values.reshape(-1).astype(np.float64)
         weights = np.ones(len(target)) if job.weights is None else job.weights
         codes, count = np.zeros(len(target), np.intp), 1
-        if request.threshold == "auto":
-            counted, count = np.flatnonzero(weights), request.n_folds
-            # Folds of equal size, in random order.
+        if request.options.threshold == "auto":
+            counted, count = np.flatnonzero(weights), request.options.n_folds
             codes[counted] = np.random.default_rng(request.seed).permutation(len(counted)) % count
         return cls(target, weights, codes, count)
 
@@ -334,7 +332,7 @@ def _ranked(moments: GroupMoments, folds: Folds, most: int) -> list[Places]:
 def _over_threshold(job: Job, scores: Float64) -> Places:
     """Return the features that reach the threshold of a request; refuse a threshold that keeps too few or too many."""
     request, source, most = job.plan.request, job.collection.source, job.plan.product_features
-    threshold, highest = float(request.threshold), np.sort(scores)[::-1]
+    threshold, highest = float(request.options.threshold), np.sort(scores)[::-1]
     kept = np.flatnonzero(scores >= threshold)
     required = request.n_components if isinstance(request.n_components, int) else 1
     if len(kept) < required:

@@ -11,10 +11,12 @@ from typing import Any
 
 from ... import machine
 from ...errors import BudgetError
-from ...events import Listener, PassStarted, one_at_a_time, reported
-from ...execution import Executor, LocalExecutor
-from ...execution.checkpoint import EVERY, CheckpointFolder, Checkpointing
-from ...execution.executor import as_of, executing
+from ...events import PassStarted, reported
+from ...execution import LocalExecutor
+from ...execution.checkpoint import CheckpointFolder
+from ...execution.executor import as_of
+from ...execution.session import Session, run_session
+from ...kinds.run import Run
 from ...planning import Application, plan_application
 from ...planning.budget import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
@@ -22,11 +24,8 @@ from ...planning.transform_pieces import Piecewise
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
 from ...readers.dates import timestamps
-from ...signals import stopping_on_signals
 from ...storage.coordinate import Coordinate
-from ...storage.locks import checkpoint_lock
 from ...storage.writers import IN_ORDER, PARQUET, OutputArray, Writer
-from ...units import parse_bytes
 from ..least_squares import least_squares_bytes
 from .by_features import ByFeatures, tiling_of
 from .by_samples import BySamples, Written
@@ -34,10 +33,7 @@ from .patches import patches_of, table_of
 from .projection import Projection
 from .resume import identity_of, resumable, saved_plan
 
-Checkpoint = str | os.PathLike[str] | Checkpointing | None
 
-
-@stopping_on_signals()
 def write_projection(
     work: Projection,
     path: str,
@@ -45,12 +41,7 @@ def write_projection(
     model: str,
     dims: tuple[str, ...],
     coordinates: Mapping[str, Coordinate],
-    memory: int | str | None,
-    overwrite: bool,
-    listener: Listener,
-    checkpoint: Checkpoint = None,
-    checkpoint_every: float = EVERY,
-    cluster: Any = None,
+    run: Run,
 ) -> float:
     """Write scores or images, while no other process writes the same.
 
@@ -63,23 +54,16 @@ def write_projection(
     """
     table = _table(work, model, dims, coordinates)
     if _ending(path) == PARQUET:  # which is begun again after a kill
-        checkpoint, table = None, _with_dates(table)
-    if not isinstance(checkpoint, Checkpointing | None):
-        checkpoint = Checkpointing(os.fspath(checkpoint), checkpoint_every)
-    budget, listener = parse_bytes(memory), one_at_a_time(listener)
-    with (
-        checkpoint_lock(None if checkpoint is None else checkpoint.folder),
-        executing(cluster, budget, listener=listener) as executor,
-    ):
+        run, table = replace(run, checkpoint=None), _with_dates(table)
+    with run_session("", run) as current:  # the output is locked where it is opened
         if work.windows is not None or _ending(path) in IN_ORDER:
-            executor = LocalExecutor()  # what is written in order is written by one process
-        saved = None
-        if checkpoint is not None:
-            identity = identity_of(work, table, path, budget)
-            saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
+            current = replace(current, executor=LocalExecutor())  # what is written in order is written by one process
+        executor, saved = current.executor, None
+        if current.checkpointing is not None:
+            saved = current.checkpoint(identity_of(work, table, path, run.budget))
         with as_of(executor):
-            plan = saved_plan(saved) or planned(work, path, budget or executor.memory, executor.workers)
-        return _write_by(executor, work, plan, table, path, saved, overwrite=overwrite, listener=listener)
+            plan = saved_plan(saved) or planned(work, path, run.budget or executor.memory, executor.workers)
+        return _write_by(current, work, plan, table, path, saved)
 
 
 def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> OutputArray:
@@ -119,21 +103,19 @@ def _with_dates(table: OutputArray) -> OutputArray:
 
 
 def _write_by(
-    executor: Executor,
+    current: Session,
     work: Projection,
     plan: Application | Piecewise,
     table: OutputArray,
     path: str,
     saved: CheckpointFolder | None,
-    *,
-    overwrite: bool,
-    listener: Listener,
 ) -> float:
     """Fold the collection into its output: block by block, or by ranges of features where components do not fit."""
     collection, stored = work.collection, _stored(work, plan, table)
+    executor, listener = current.executor, current.listener
     with (
         reported(listener, PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes)),
-        resumable(saved, plan, path, stored, overwrite=overwrite, listener=listener) as (writer, checkpoint),
+        resumable(saved, plan, path, stored, overwrite=current.overwrite, listener=listener) as (writer, checkpoint),
         unchanged(collection),
     ):
         executor.check(partial(_try, collection, writer), plan.memory_estimate.total, listener)

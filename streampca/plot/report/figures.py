@@ -251,7 +251,8 @@ def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportF
         yield ReportFigure(
             "scree",
             "Eigenvalues",
-            "Smallest eigenvalues of the graph's Laplacian: a large gap shows the number of clusters.",
+            "Smallest eigenvalues of the graph's Laplacian: a large gap after some of them shows the number of "
+            "clusters.",
             "Eigenvalues by their number.",
             lambda: plot.eigengap(model),
         )
@@ -266,8 +267,9 @@ def _neighborhoods(model: EmbeddingModel) -> ReportFigure:
     return ReportFigure(
         "neighborhoods",
         "How far neighbours are kept",
-        "Trustworthiness falls if neighbours in the embedding are not neighbours among the samples, continuity if "
-        f"neighbours among the samples are torn apart, by number of neighbours; dashed, the same for {components}.",
+        "Trustworthiness falls where neighbours in the embedding are not neighbours among the samples, continuity "
+        "where neighbours among the samples are torn apart, by the number of neighbours; dashed, the same for "
+        f"{components}.",
         f"Curves of trustworthiness and continuity of the embedding and of {components}.",
         lambda: plot.neighborhoods(model),
     )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from ...errors import OutputError, SourceError, StreampcaError, first_line
-from ...events import Finished, Listener, check_listener, logged
+from ...events import Listener, logged
+from ...execution.session import session
 from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
+from ...planning.budget import block_limit
+from ...preprocessing import complete_samples
+from ...preprocessing.run_options import SHARING, FitOptions, run_and_opening
+from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import (
     Opening,
     OpeningRecord,
@@ -25,7 +30,6 @@ from ...readers import (
     paths_of,
 )
 from ...readers.collection import Collection, data_difference, file_and_key
-from ...signals import stopping_on_signals
 from ...storage.disk import expanded, open_regular
 from ...storage.locks import output_lock
 from ...storage.outputs import check_ending, check_file, staged
@@ -39,19 +43,15 @@ ENDINGS = (".html", ".htm")
 MOST_BEFORE_TITLE = 4096  # bytes at the beginning of a report that contain its title
 
 
-@stopping_on_signals()
 def write_report(
     model: PCAModel | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     collection: Any = None,
-    memory: int | str | None = None,
     examine: int | None = EXAMINED,
     pictures: str | os.PathLike[str] | None = None,
     picture_format: str = "png",
-    overwrite: bool = False,
-    listener: Listener = logged,
-    **opening: Unpack[Opening],
+    **options: Unpack[FitOptions],
 ) -> list[str]:
     """Write a report of a model and a collection: one self-contained HTML file.
 
@@ -62,24 +62,19 @@ def write_report(
     path : path
         File to write, ``.html``.
     collection : path, glob, list of paths, array or Collection, optional
-        Raw samples of the model's kind, see `open_collection`. By default the samples that the model was fitted on,
-        opened as for the fit, if that is possible and they have not changed; samples behind a URL only with
-        ``allow_remote=True``. Otherwise a warning and the report say so, and the report shows the model alone.
-    memory : int or str, optional
-        Largest number of bytes to use, e.g. ``"512 MiB"``; half of the machine's limit by default. If not all
-        components fit, the leading ones are used, and the report says which.
+        Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, opened as
+        they were then, if that is still possible and they have not changed; those behind a URL only with
+        ``allow_remote=True``. Otherwise a warning and the report say so, and the report has what needs no samples.
     examine : int or None, default=200000
         Largest number of samples to examine, in runs of whole storage chunks spread over the collection; None for all.
     pictures : path, optional
         Folder to which the pictures are written as well, one file each.
     picture_format : {"png", "svg"}, default="png"
-        Format of the pictures, in the page and in the folder.
-    overwrite : bool, default=False
-        Replace existing files.
-    listener : callable, optional
-        Receives events (`streampca.events`); by default warnings are logged.
-    **opening
-        ``labels``, ``key``, ``select`` ...: see `open_collection`. Labels colour the samples.
+        Of the pictures, in the page and in the folder.
+    **options
+        ``memory``, ``overwrite`` and ``listener``: see `streampca.Run`. Of components that do not fit the leading ones
+        are drawn, and the report says which. ``labels``, ``key``, ``select`` ...: see `open_collection`. Labels colour
+        the samples.
 
     Returns
     -------
@@ -106,38 +101,52 @@ def write_report(
     >>> streampca.write_report(model, "report.html", collection=digits[:50])
     ['report.html']
     """
-    began = time.perf_counter()
-    check_listener(listener)
+    run, opening = run_and_opening(write_report, options, unused=(*SHARING, "output", "scratch", "checkpoint", "part"))
+    memory, listener = run.memory, run.listener or logged
     check_kind(picture_format)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
-    places = ReportFiles(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
-    with output_lock(places.path), output_lock(places.pictures):
+    places = ReportFiles(
+        expanded(path), None if pictures is None else expanded(pictures), picture_format, run.overwrite
+    )
+    with session("report", output=places.path, listener=listener) as current, output_lock(places.pictures):
+        listener = current.listener
         places.check()
         fitted = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
         # A report must not overwrite its own sources.
         check_apart(places.files, [*_read_from(fitted, collection), fitted.name, *column_paths(opening.get("labels"))])
         check_ending(places.path, ENDINGS)
         embeds = isinstance(fitted, EmbeddingModel)
-        raw, missing = _raw(fitted, collection, opening) if fitted.makes_images or embeds else (None, "")
+        complete = partial(_complete, fitted, memory=run.budget, listener=listener)
+        raw, missing = _raw(fitted, collection, opening, complete) if fitted.makes_images or embeds else (None, "")
         # Samples of an embedding need no survey: the model knows their positions.
         surveyed = None
         if raw is not None and not embeds:
             surveyed = survey(fitted, raw, memory=memory, examine=examine, listener=listener)
         page = page_of(fitted, surveyed, raw, missing=missing, kind=picture_format, listener=listener)
-        written = places.write(page)
-    listener(Finished("report", time.perf_counter() - began))
-    return written
+        return places.write(page)
 
 
-def _raw(model: PCAModel, collection: Any, opening: Opening) -> tuple[Collection | None, str]:
+def _raw(
+    model: PCAModel, collection: Any, opening: Opening, complete: Callable[[Collection], Collection]
+) -> tuple[Collection | None, str]:
     """Return the given collection, otherwise the fitted one, or None and the reason."""
     if collection is None:
-        return _fitted(model, opening)
-    return open_collection(collection, like=model, **opening), ""
+        return _fitted(model, opening, complete)
+    return complete(open_collection(collection, like=model, **opening)), ""
 
 
-def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
+def _complete(model: PCAModel, raw: Collection, *, memory: int | None, listener: Listener) -> Collection:
+    """Leave out samples with missing values where the fit did: they have no scores, and cannot be drawn."""
+    if model.rule_for(None) != "drop-samples":
+        return raw
+    limit = block_limit(this_machine(raw.converted_bytes), memory)
+    return complete_samples(model.prepared(raw), listener, block_bytes=limit).raw
+
+
+def _fitted(
+    model: PCAModel, opening: Opening, complete: Callable[[Collection], Collection]
+) -> tuple[Collection | None, str]:
     """Open the fitted collection as for the fit, except for given options; None and the reason if it changed."""
     before = opened_for(model.provenance)
     if before is None:
@@ -152,7 +161,7 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
     try:
         if not options["allow_remote"]:
             check_not_remote(before.source, f"the model {model.name}")
-        raw = open_collection(before.source, like=model, **options)
+        raw = complete(open_collection(before.source, like=model, **options))
         difference = data_difference(model.provenance, model.prepared(raw))
     except (StreampcaError, OSError) as error:
         if named and (not isinstance(error, SourceError) or _opens(before.source, model, options)):

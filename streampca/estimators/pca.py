@@ -1,11 +1,10 @@
-"""`StreamingPCA`: the scikit-learn face of the engine."""
+"""`PCA`: principal component analysis with scikit-learn's interface, also of samples that come in batches."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -18,59 +17,29 @@ from sklearn.utils.validation import check_is_fitted
 from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, RequestError
 from ..events import logged
-from ..fitting.fit import fit_collection
+from ..fitting.arguments import Arguments
 from ..fitting.identity import described
 from ..fitting.incremental import IncrementalFit
 from ..fitting.null_components import with_n_components
-from ..fitting.open_fit import drop_misfit_images, open_fit
+from ..fitting.open_fit import Opened
+from ..kinds.description import default_of, fields_of
+from ..kinds.pca import PCADescription
+from ..kinds.run import Run, run_of
 from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, mean_log_density
 from ..models.pca import PCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..units import parse_bytes
-from .inputs import batch_of, is_batches, seed_of
-from .model_estimator import ModelEstimator, is_single, of_model
+from .inputs import batch_of, is_batches
+from .model_estimator import WhiteningEstimator, is_single, of_model
 
 Array = npt.NDArray[Any]
 
+OF_BATCHES = ("memory", "listener")  # fields of a run that count where samples come in batches
 
-class StreamingPCA(ModelEstimator):
+
+@dataclass(eq=False, repr=False)
+class PCA(WhiteningEstimator, PCADescription):
     """Principal component analysis of collections that need not fit in memory, with scikit-learn's names.
-
-    Parameters
-    ----------
-    n_components : int, float, {"elbow", "mp", "mle"} or None, default=None
-        A number of components from 0 to min(n_samples, n_features), which None stands for; a fraction of the variance,
-        between 0 and 1; or a rule, see `streampca.fit`. Samples span n_samples - 1 dimensions at most; components
-        beyond what they span have variance 0 and no error bound.
-    whiten : bool, default=False
-        Divide scores by the standard deviation along each component; those along components whose variance is no more
-        than rounding become 0.
-    method : {"auto", "covariance", "dual", "randomized", "em"}, default="auto"
-        Algorithm; "auto" lets the plan choose.
-    memory : int or str, optional
-        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
-    precision : {"auto", "single", "double"}, default="auto"
-        Precision of products; sums are always double.
-    preparation : Preparation, optional
-        Preparation of every sample, applied first.
-    missing : {"error", "drop-features", "drop-samples", "em"}, default="error"
-        Treatment of NaN and infinity, in tables and in images; see `streampca.fit`. `transform` always gives a row for
-        every sample: with "drop-samples", scores of incomplete samples are NaN; with "em", they are those of least
-        squares over the values that are there.
-    checkpoint : path, optional
-        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
-    random_state : int, RandomState or None, default=0
-        Seed of the probes that bound the error, and of the start of method "randomized"; components of the exact
-        methods do not depend on it.
-    tol : float, default=1e-4
-        Residual of a component, relative to its variance, at which method "randomized" stops.
-    max_passes : int, optional
-        Most passes of method "randomized" over the samples; 1 is a sketch. By default as many as `tol` takes, up to
-        30. After few passes bounds are of the distance to some true variance, see `streampca.fit`.
-    half_life : float, optional
-        Samples after which a sample counts half as much, in `fit` and over all batches of `partial_fit`; by default
-        samples are not forgotten.
 
     Attributes
     ----------
@@ -93,8 +62,13 @@ class StreamingPCA(ModelEstimator):
 
     Notes
     -----
+    Up to min(n_samples, n_features) components can be asked for, also 0. Samples span n_samples - 1 dimensions at most;
+    components beyond what they span have variance 0 and no error bound.
+
     `fit` and `transform` take what scikit-learn takes, and also images (n, h, w), dask and zarr arrays, paths, globs
-    and collections. For these `transform` returns a lazy dask array (numpy for numpy).
+    and collections. For these `transform` returns a lazy dask array (numpy for numpy). It gives a row for every sample:
+    with ``missing="drop-samples"``, scores of incomplete samples are NaN; with "em", they are those of least squares
+    over the values that exist.
 
     A pickle after `fit` holds components, means and variances, and not the p x p statistic of method "covariance": it
     transforms, and does not go on with `partial_fit`. After `partial_fit` it holds the sums, and does.
@@ -103,39 +77,10 @@ class StreamingPCA(ModelEstimator):
     --------
     >>> import numpy as np, streampca
     >>> images = np.random.default_rng(0).random((100, 8, 8))
-    >>> pca = streampca.StreamingPCA(n_components=5).fit(images)
+    >>> pca = streampca.PCA(n_components=5).fit(images)
     >>> pca.transform(images).shape
     (100, 5)
     """
-
-    def __init__(
-        self,
-        n_components: int | float | str | None = None,
-        *,
-        whiten: bool = False,
-        method: str = "auto",
-        memory: int | str | None = None,
-        precision: str = "auto",
-        preparation: Preparation | None = None,
-        missing: str = "error",
-        checkpoint: str | os.PathLike[str] | None = None,
-        random_state: Any = 0,
-        tol: float = 1e-4,
-        max_passes: int | None = None,
-        half_life: float | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.whiten = whiten
-        self.method = method
-        self.memory = memory
-        self.precision = precision
-        self.preparation = preparation
-        self.missing = missing
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.tol = tol
-        self.max_passes = max_passes
-        self.half_life = half_life
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the components of a collection.
@@ -151,16 +96,11 @@ class StreamingPCA(ModelEstimator):
         """
         if is_batches(X):
             return self._unless_refused(self._fit_batches, X, sample_weight)
-        asked = self._request()  # refused before anything is read
-        raw = drop_misfit_images(self._opened(X, least=2), self.preparation)
-        opened = open_fit(
-            raw, _spanned(asked, raw.n_samples), self.preparation, sample_weight=sample_weight, listener=logged
-        )
-        n, p = opened.collection.n_samples, opened.collection.n_features
-        self._check_count(n, p)
-        opened = replace(opened, request=_spanned(asked, n))  # of the samples that are left
-        model = fit_collection(opened, checkpoint=self._checkpointing, listener=logged)
-        self._take(with_n_components(model, self._count_in(model, n)), opened.collection.raw.n_features, n)
+        opened = self._open(self._opened(X), sample_weight=sample_weight)
+        n = opened.collection.n_samples  # that are left
+        self._check_count(n, opened.collection.n_features)
+        model = self._carry_out(replace(opened, request=self._within(opened.request, n)))
+        self._take(model, opened.collection.raw.n_features, n)
         return self
 
     @available_if(lambda estimator: _adds_batches(estimator.method, estimator.missing))  # type: ignore[untyped-decorator]
@@ -168,8 +108,8 @@ class StreamingPCA(ModelEstimator):
         """Add a batch of samples to those that were learned from before, by `fit` or by this.
 
         Whatever the batches, the components are those of one fit of all samples by method "covariance": of whole
-        numbers whose products are exact to the last bit, else to rounding. Where p x p exceeds `memory`, samples are
-        sketched instead, see Notes. Components are solved for when they are asked for, not here.
+        numbers whose products are exact to the last bit, else to rounding. Where p x p exceeds the memory of
+        `run`, samples are sketched instead, see Notes. Components are solved for when they are asked for, not here.
 
         Parameters
         ----------
@@ -191,14 +131,15 @@ class StreamingPCA(ModelEstimator):
         DataError
             If a sample holds NaN or infinity, or values whose squares overflow.
         BudgetError
-            If not even a sketch fits `memory`.
+            If not even a sketch fits the budget.
 
         Notes
         -----
         A batch that is refused, or whose reading is broken off by Ctrl-C, leaves the estimator as it was; where that
         breaks off adding it, all further use is refused. ``n_components`` and ``whiten`` may be set anew at any time;
-        `memory` and `random_state` are taken as they are at the first batch, `checkpoint`, `tol` and `max_passes` are
-        of `fit`. Until there are enough samples for the components, asking for them is a NotFittedError.
+        the memory of `run` and `random_state` are taken as they are at the first batch. All else in `run`, `tol` and
+        `max_passes` are of `fit`. Until there are enough samples for the components, asking for them is a
+        NotFittedError.
 
         Beyond p x p, frequent directions keep a sketch of 4 rows a component (64 at least; 200 where the number
         depends on the data), and the sum of what it lost bounds every error: `error_bound_` is then certain, and the
@@ -223,11 +164,11 @@ class StreamingPCA(ModelEstimator):
         **params
             Parameters of the estimator; by default those that the model was fitted with.
         """
-        asked = (model.provenance.get("plan") or {}).get("request") or {}
-        own = ("n_components", "precision", "tol", "max_passes", "half_life", "missing")
-        known = {name: asked[name] for name in own if name in asked}
+        request = (model.provenance.get("plan") or {}).get("request") or {"n_components": model.n_components}
+        fitted_with = {name: request[name] for name in fields_of(PCADescription) if name in request}
+        fitted_with.pop("method", None)  # by which the statistic was found, and batches are not added
         prepares = None if model.preparation.is_identity else model.preparation
-        given = {**known, "random_state": asked.get("seed", 0), "preparation": prepares, **params}
+        given = {**fitted_with, "preparation": prepares, **params}
         fitted = cls(**given)
         fitted._take(model, math.prod(model.raw_shape), model.n_samples)
         fitted._pickles_statistic = True  # it was loaded by request
@@ -237,7 +178,7 @@ class StreamingPCA(ModelEstimator):
         """Take a model as the one that was fitted."""
         self._pickles_statistic, self._pickled_var = False, None
         self._batches: IncrementalFit | None = None
-        self._model: PCAModel | None = model
+        self._model = model
         self._begun = self._settings()
         self.n_features_in_, self.n_samples_seen_ = n_features, n_samples
 
@@ -248,19 +189,21 @@ class StreamingPCA(ModelEstimator):
             state |= {"_model": model.without_statistic(), "_pickled_var": model.statistic.feature_variance}
         return state
 
+    def _arguments(self, **changes: Any) -> Arguments:
+        """Return what the parameters ask for; see `ModelEstimator`. A fit finds one component where 0 are wanted."""
+        return super()._arguments(**{"n_components": 1 if self._count == 0 else self.n_components, **changes})
+
     def _request(self, seed: int | None = None) -> Request:
-        """Return what the parameters ask; a seed is drawn from `random_state` unless it is known."""
-        return Request(
-            n_components=1 if self._count == 0 else self.n_components,
-            method=self.method,
-            memory=parse_bytes(self.memory),
-            precision=self.precision,
-            seed=seed_of(self.random_state) if seed is None else seed,
-            tol=self.tol,
-            max_passes=self.max_passes,
-            half_life=self.half_life,
-            missing=self.missing,
-        )
+        """Return the request of the parameters; a seed is drawn from `random_state` unless it is known."""
+        return self._arguments(**({} if seed is None else {"random_state": seed})).request()
+
+    def _within(self, request: Request, n_samples: int) -> Request:
+        """Ask for one component less than there are samples, which is what they span; the last is added later."""
+        return request.asking(n_components=n_samples - 1) if request.n_components == n_samples > 1 else request
+
+    def _finished(self, model: PCAModel, opened: Opened) -> PCAModel:
+        """Return the model with as many components as are asked for."""
+        return with_n_components(model, self._count_in(model, opened.collection.n_samples))
 
     @property
     def _count(self) -> int | None:
@@ -312,10 +255,15 @@ class StreamingPCA(ModelEstimator):
 
     def _fit_batches(self, batches: Iterator[Any], sample_weight: Any) -> None:
         """Fit batches that come one after another."""
-        if sample_weight is not None or self.checkpoint is not None:
+        run = run_of({"run": self.run})
+        again = [] if sample_weight is None else ["sample_weight"]
+        for name, item in fields_of(Run).items():
+            if name not in OF_BATCHES and getattr(run, name) != default_of(item):
+                again.append(name)
+        if again:
             raise RequestError(
-                "batches are there once, and sample_weight and checkpoint are of samples that can be read again; leave "
-                "them out, or give each batch with its weights to partial_fit, and pickle the estimator between them."
+                f"batches can be read only once, and {again[0]} needs samples that can be read again; leave it out, or "
+                "give each batch with its weights to partial_fit, and pickle the estimator between batches."
             )
         if self.method not in ("auto", "covariance"):
             raise RequestError(f"method={self.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
@@ -350,7 +298,7 @@ class StreamingPCA(ModelEstimator):
                 raise ModelError(
                     "the statistic that batches are added to is not pickled with a fit; give all batches to "
                     "partial_fit, whose pickles keep it, or store the model with model_.save(path) after the fit, and "
-                    "go on with StreamingPCA.from_model(load_model(path, statistic=True))."
+                    "go on with PCA.from_model(load_model(path, statistic=True))."
                 )
             else:
                 begun = IncrementalFit.going_on(model, self._request())
@@ -366,24 +314,24 @@ class StreamingPCA(ModelEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-likelihood of samples; see `PCAModel.score`."""
         check_is_fitted(self)
-        return mean_log_density(self._density(), self.model_, self._values(X), self.memory)
+        return mean_log_density(self._density(), self.model_, self._values(X), self._memory)
 
     def get_covariance(self) -> Array:
-        """Covariance of the features, shape (p, p); refused where that does not fit `memory`.
+        """Covariance of the features, shape (p, p); refused where that does not fit the budget.
 
         With ``whiten=True`` it is scikit-learn's, which multiplies the components by their standard deviations first;
         `PCAModel.get_covariance` of ``model_`` is that of the samples. So are likelihoods.
         """
         check_is_fitted(self)
         density = self._density()
-        check_matrix_fits(density, "covariance", self.memory)
+        check_matrix_fits(density, "covariance", self._memory)
         return density.covariance()
 
     def get_precision(self) -> Array:
         """Inverse of `get_covariance`, shape (p, p)."""
         check_is_fitted(self)
         density = self._density()
-        check_matrix_fits(density, "precision", self.memory)
+        check_matrix_fits(density, "precision", self._memory)
         return density.precision()
 
     def _density(self) -> GaussianDensity:
@@ -458,11 +406,6 @@ class StreamingPCA(ModelEstimator):
         """Number of samples fitted, without those of weight 0."""
         begun, _ = self._state
         return self._fitted("n_samples_").n_samples if begun is None else begun.statistic.n_samples
-
-
-def _spanned(request: Request, n_samples: int) -> Request:
-    """Ask for one component less than there are samples, which is what they span centred; the last is added later."""
-    return replace(request, n_components=n_samples - 1) if request.n_components == n_samples > 1 else request
 
 
 def _is_same(one: Any, other: Any) -> bool:

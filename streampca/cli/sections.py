@@ -1,0 +1,342 @@
+"""Sections of a run file beside the kind of model: plain dataclasses, as the kinds are.
+
+A field here is a key of run files and of their JSON schema, and an option of the commands that use it; its meaning is
+its entry in the docstring, whose first sentence is the help. The parameters of `streampca.open_collection`,
+`Preparation` and others are written out where they are used; ``tests/test_options.py`` proves names and defaults equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from ..errors import RequestError
+from ..kinds.options import MissingRule, Seed
+from ..kinds.run import Run
+from ..kinds.values import Check, Count, Range
+from ..units import parse_seconds
+
+Pixel = int | None
+Value = int | float | str
+Seconds = Annotated[float | str, Check(parse_seconds)]
+
+
+def _range(value: Any) -> Any:
+    """Return [start, stop] or [start, stop, step]."""
+    if value is not None and (not isinstance(value, (list, tuple)) or not 2 <= len(value) <= 3):
+        raise RequestError(f"samples = {value!r}: give [start, stop] or [start, stop, step].")
+    return value
+
+
+def _seconds(value: Any) -> Any:
+    """Return a time in seconds, or None."""
+    return None if value is None else parse_seconds(value)
+
+
+def _windows(value: Any) -> Any:
+    """Return the size of windows, and the step between them if one is given."""
+    if value is not None and "size" not in value:
+        raise RequestError(
+            f"patches = {value!r}: give {{size: [height, width]}}, and step: [rows, columns] if need be."
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CollectionSection:
+    """The samples, and numbers that belong to them; see `streampca.open_collection`.
+
+    Parameters
+    ----------
+    source : str or list of str
+        Path, glob, URL, @list.txt, table.csv:column, or list of paths.
+    key : str, optional
+        Name of the array, or of several variables of one field.
+    sample_axes : list of int or str, optional
+        Axes of one image, such as 1,2 or y,x. By default those that by attributes and names do not count samples.
+    select : mapping, optional
+        Entry or [start, stop] to take of other axes.
+    sel : mapping, optional
+        Value or [first, last] to take of other axes: numbers, texts or dates.
+    patches : mapping, optional
+        Windows of the image as samples.
+    samples : list of int, optional
+        Samples to take: [start, stop] or [start, stop, step].
+    labels : path, optional
+        Label of each sample: .npy, IDX, table.csv:column or folder. Used by where, anomaly (a model's, too) and
+        reports.
+    where : str, optional
+        Samples to take by label: label=3, label!=0,1 ... Several conditions: 'label>=1 and label<3'.
+    fill_value : int, float or str, optional
+        Stored number that stands for no value, or none. Needed where the file does not say so; none where every number
+        is a value.
+    on_bad_file : {"error", "skip"}, default="error"
+        Stop at a file that cannot be read, or leave it out.
+    keep_orientation : bool, default=False
+        Ignore the orientation tags of images.
+    coordinates : {"check", "ignore"}, default="check"
+        Compare latitudes and the like of files and models, or ignore them.
+    duplicates : {"error", "first", "all"}, default="error"
+        Stop at a file or date that comes twice, take the first, or all.
+    allow_remote : bool, default=False
+        Fetch URLs that lists, tables and models name.
+    sample_weight : path, optional
+        Weight of each sample: a column, as for labels.
+    target : path, optional
+        Label or number of each sample to learn from: a column.
+    """
+
+    source: str | list[str] = ""
+    key: str | None = None
+    sample_axes: list[int | str] | None = None
+    select: dict[int | str, int | tuple[int, int]] | None = None
+    sel: dict[str, Value | tuple[Value | None, Value | None]] | None = None
+    patches: Annotated[dict[Literal["size", "step"], tuple[Count, Count]] | None, Check(_windows)] = None
+    samples: Annotated[list[Pixel] | None, Check(_range)] = None
+    labels: str | None = None
+    where: str | None = None
+    fill_value: Value | None = None
+    on_bad_file: Literal["error", "skip"] = "error"
+    keep_orientation: bool = False
+    coordinates: Literal["check", "ignore"] = "check"
+    duplicates: Literal["error", "first", "all"] = "error"
+    allow_remote: bool = False
+    sample_weight: str | None = None
+    target: str | None = None
+
+
+COLUMNS = ("sample_weight", "target")  # of the section of the collection: no options of opening it
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrepareSection:
+    """Steps applied to every sample; see `streampca.Preparation`.
+
+    Parameters
+    ----------
+    crop : list of [start, stop], optional
+        Pixels to keep of each axis; negative ends count from its end.
+    grey : bool, default=False
+        Turn colours into grey.
+    resize : [height, width], optional
+        Size that every image is brought to.
+    bin : int, default=1
+        Average squares of Q x Q pixels.
+    mask : path or "valid", optional
+        Image or .npy of the pixels to keep, or valid.
+    anomaly : {"month", "dayofyear", "label"}, optional
+        Take off the mean of each month, day of the year or label. It is added again by reconstruct.
+    detrend : bool, default=False
+        Take off each pixel's line along the dates.
+    standardize : bool, default=False
+        Divide each pixel by its deviation: PCA of correlations.
+    scale : float, path or "area", optional
+        Multiply pixels: a number, .npy, or area (latitude). It is undone by reconstruct.
+    normalize : {"mean", "norm", "ratio"}, optional
+        Of each image, subtract its mean, or divide by norm or mean.
+    """
+
+    crop: list[tuple[Pixel, Pixel]] | None = None
+    grey: bool = False
+    resize: tuple[Count, Count] | None = None
+    bin: Count = 1
+    mask: str | None = None
+    anomaly: Literal["month", "dayofyear", "label"] | None = None
+    detrend: bool = False
+    standardize: bool = False
+    scale: float | str | None = None
+    normalize: Literal["mean", "norm", "ratio"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RunSection(Run):
+    """How a run is carried out; see `streampca.Run`.
+
+    Parameters
+    ----------
+    checkpoint : bool, default=True
+        Save progress beside the outputs, to resume from.
+    """
+
+    checkpoint: bool = True
+
+
+NOT_WRITTEN = ("output", "listener", "reuse")  # fields of `Run` that a run file says elsewhere, or cannot hold
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OutputSection:
+    """Outputs and where they go.
+
+    Parameters
+    ----------
+    directory : path, optional
+        Run directory: model, scores, configuration, log, report.
+    model : path, optional
+        Folder for the model, such as model.zarr. DIRECTORY/model.zarr in a run directory.
+    scores : path, optional
+        Scores: .zarr, .npy, .csv or .parquet.
+    images : path, optional
+        Reconstructed images: .zarr, .npy or .tif.
+    collection : path, optional
+        Copy of the prepared collection: .zarr.
+    graph : path, optional
+        Graph of nearest neighbours: .zarr. Of the scores written, or else of the collection.
+    transform : bool, default=False
+        Write DIRECTORY/scores.zarr.
+    report : bool, default=False
+        Write DIRECTORY/report.html and DIRECTORY/pictures.
+    whiten : bool, default=False
+        Divide scores by the deviation along each component.
+    n_components : int, optional
+        Number of components used in reconstruction; by default all.
+    missing : {"error", "drop-features", "drop-samples", "em"}, optional
+        Treatment of NaN in samples a model is applied to; by default as fitted. An error, scores of NaN
+        (drop-samples), or least squares over the others (em).
+    residual : bool, default=False
+        Write what reconstructions leave of images.
+    whole : bool, default=False
+        Put pictures together from their patches. With means where these overlap.
+    """
+
+    directory: str | None = None
+    model: str | None = None
+    scores: str | None = None
+    images: str | None = None
+    collection: str | None = None
+    graph: str | None = None
+    transform: bool = False
+    report: bool = False
+    whiten: bool = False
+    n_components: Count | None = None
+    missing: MissingRule | None = None
+    residual: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class UpdateSection:
+    """Adding samples to a model; see `streampca.update`.
+
+    Parameters
+    ----------
+    model : path, optional
+        Model to add the samples to. Only the new ones, where its own source has grown.
+    approximate : bool, default=False
+        Let components stand for a statistic that a model lacks.
+    """
+
+    model: str | None = None
+    approximate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FollowSection:
+    """Following a source that is being written; see `streampca.follow`.
+
+    Parameters
+    ----------
+    enabled : bool, default=False
+        Keep the model up to date while the source grows.
+    settle : float or str, default=5.0
+        Time that a followed sample must not change, such as 10s.
+    interval : float or str, default=30.0
+        Time from one replacement of a followed model to the next.
+    until : int, optional
+        Number of samples at which following ends.
+    idle : float or str, optional
+        Time without samples after which following ends.
+    """
+
+    enabled: bool = False
+    settle: Seconds = 5.0
+    interval: Seconds = 30.0
+    until: Annotated[int, Range(least=2)] | None = None
+    idle: Annotated[float | str | None, Check(_seconds)] = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NeighborsSection:
+    """A graph of nearest neighbours; see `streampca.neighbors`.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=15
+        Number of neighbours of each sample, itself not counted.
+    method : {"auto", "exact", "hnsw"}, default="auto"
+        Method of the search.
+    ef_search : int, default=64
+        Method hnsw: candidates kept during a search. More are slower, and find more neighbours.
+    random_state : int, default=0
+        Seed of the samples by which the recall of hnsw is estimated.
+    """
+
+    n_neighbors: Count = 15
+    method: Literal["auto", "exact", "hnsw"] = "auto"
+    ef_search: Count = 64
+    random_state: Seed = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HsicSection:
+    """Measure of dependence, which is an option of its command only; see `streampca.hsic`.
+
+    Parameters
+    ----------
+    target_type : {"auto", "classes", "numbers"}, default="auto"
+        Type of the target.
+    kernel : str, default="rbf"
+        Kernel of A.
+    gamma : float, "auto" or None, default="auto"
+        Gamma of that kernel, or auto.
+    y_kernel : str, optional
+        Kernel of B, or of a target of numbers; by default rbf.
+    y_gamma : float, "auto" or None, default="auto"
+        Gamma of the kernel of B, or auto.
+    method : {"auto", "exact", "landmarks", "fourier"}, default="auto"
+        Method.
+    estimator : {"biased", "unbiased"}, default="biased"
+        Estimate that is tested.
+    landmarks : int, optional
+        Number of landmarks; by default 200.
+    random_features : int, default=1024
+        Number of Fourier features.
+    permutations : int, default=200
+        Number of permutations; 0 for no test.
+    test_samples : int, default=10000
+        Largest number of samples in the test.
+    random_state : int, default=0
+        Seed of the samples drawn, features and permutations.
+    """
+
+    target_type: Literal["auto", "classes", "numbers"] = "auto"
+    kernel: str = "rbf"
+    gamma: float | Literal["auto"] | None = "auto"
+    y_kernel: str | None = None
+    y_gamma: float | Literal["auto"] | None = "auto"
+    method: Literal["auto", "exact", "landmarks", "fourier"] = "auto"
+    estimator: Literal["biased", "unbiased"] = "biased"
+    landmarks: Count | None = None
+    random_features: Count = 1024
+    permutations: Annotated[int, Range(least=0)] = 200
+    test_samples: Count = 10_000
+    random_state: Seed = 0
+
+
+SECTIONS: dict[str, type] = {
+    "collection": CollectionSection,
+    "prepare": PrepareSection,
+    "run": RunSection,
+    "output": OutputSection,
+    "update": UpdateSection,
+    "follow": FollowSection,
+    "neighbors": NeighborsSection,
+}
+# Keys that hold a path, and how help calls it. Of texts, only these may hold environment variables.
+PATHS = {
+    "collection.source": "SOURCE", "collection.labels": "COLUMN", "collection.sample_weight": "COLUMN",
+    "collection.target": "COLUMN", "prepare.mask": "FILE", "prepare.scale": "FACTOR", "model.graph": "GRAPH",
+    "run.scratch": "FOLDER", "output.directory": "FOLDER", "output.model": "MODEL", "output.scores": "SCORES",
+    "output.images": "IMAGES", "output.collection": "IMAGES", "output.graph": "GRAPH", "update.model": "MODEL",
+    "apply": "MODEL",
+}  # fmt: skip

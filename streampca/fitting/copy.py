@@ -1,0 +1,68 @@
+"""`copy`: a collection, prepared or not, as Zarr that is quick to read."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from ..errors import RequestError
+from ..events import check_listener, logged
+from ..execution.executor import cluster_of, executing
+from ..preprocessing import Preparation
+from ..preprocessing.copy import copy_collection, foresee_copy
+from ..preprocessing.run_options import FitOptions, run_and_opening
+from ..readers import open_collection
+from ..signals import stopping_on_signals
+from ..storage.disk import expanded
+from .prepare import prepare
+
+
+@stopping_on_signals()
+def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpack[FitOptions]) -> None:
+    """Copy a collection, prepared or not, to Zarr that is quick to read by samples.
+
+    Values and dtype stay as they are. Names of samples, coordinates and attributes come along; xarray opens the copy as
+    a Dataset, and `open_collection` as a collection equal to the first.
+
+    Parameters
+    ----------
+    source : path, glob, list of paths, array or Collection
+        See `open_collection`.
+    preparation : Preparation, optional
+        Steps applied to every sample, without a mask.
+    **options
+        ``output``, which is required: the folder to make, ending in ``.zarr``. ``memory``, ``overwrite``, ``workers``
+        ...: see `streampca.Run`. ``key``, ``sample_axes`` ...: how the source is opened, see `open_collection`.
+
+    Raises
+    ------
+    RequestError
+        If the output's name has another ending, a mask leaves pixels out, images differ in shape, or the output is
+        the source, holds it or lies in it.
+    OutputError
+        If the output exists (and ``overwrite`` is false) or cannot be written.
+    BudgetError
+        If not even the smallest tile fits; before any data is read.
+    SourceError
+        If the collection cannot be read; as a ChangedError, if it changed since it was opened.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> streampca.copy(load_digits().images, output="digits.zarr")
+    >>> streampca.open_collection("digits.zarr").shape
+    (1797, 8, 8)
+    """
+    run, opening = run_and_opening(copy, options)
+    listener = run.listener or logged
+    check_listener(listener)
+    if run.output is None:
+        raise RequestError("a copy needs its place; give output (-o), a folder ending in .zarr.")
+    path = expanded(run.output)
+    raw = open_collection(source, listener=listener, **opening)
+    foreseen = prepare(raw, preparation, memory=run.budget, foreseen=True)
+    foresee_copy(foreseen, path, memory=run.budget, overwrite=run.overwrite)
+    collection = prepare(raw, preparation, listener, memory=run.budget)
+    with executing(cluster_of(run), run.budget, listener=listener) as executor:
+        how: dict[str, Any] = {"memory": run.budget, "overwrite": run.overwrite, "executor": executor}
+        copy_collection(collection, path, **how, listener=listener)

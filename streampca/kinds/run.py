@@ -1,0 +1,166 @@
+"""`Run`: how and where something is carried out, which does not change its result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Self, TypedDict
+
+from ..errors import RequestError
+from ..units import parse_bytes, parse_seconds
+from .description import make
+from .part import part_of
+from .values import Check, Count, InPython, Range
+
+Path = str | Annotated[os.PathLike[str], InPython()]
+
+
+def _memory(value: Any) -> Any:
+    parse_bytes(value)
+    return value
+
+
+def _part(value: Any) -> Any:
+    part_of(value)
+    return value
+
+
+def _cluster(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        raise RequestError(f"cluster = {value!r} is a number of processes; give workers={value} in its place.")
+    return value
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Run:
+    """How something is carried out.
+
+    Parameters
+    ----------
+    memory : int or str, optional
+        Most bytes to use, such as 2GiB; by default half of what the machine allows. Of each worker, where several share
+        the work.
+    output : path, optional
+        Path to write the result to; by default it is returned only. Components larger than the budget are written there
+        as they are computed, and stay on disk; without an output they are refused.
+    overwrite : bool, default=False
+        Replace an output that exists.
+    reuse : bool, default=False
+        Return the model at the output if the same fit of the same data wrote it. Another one is refused; overwrite
+        replaces any.
+    scratch : path, optional
+        Folder for a scratch copy of the collection; by default beside the output. A copy in the order in which the
+        collection is analysed is made where the plan finds that faster than decoding it several times. It is removed
+        afterwards.
+    checkpoint : path or Checkpointing, optional
+        Folder to save progress in, from which the same call resumes; by default none is saved. It is removed when the
+        result is complete.
+    checkpoint_every : float, default=30.0
+        Shortest time between two saves, in seconds. Saving takes at most 3 % of the run. 0 saves after every block.
+    require_same_bits : bool, default=False
+        Refuse to resume with other threads or another kernel of BLAS. These may round otherwise than those that the run
+        began with; by default that is a warning.
+    workers : int, optional
+        Number of processes or workers that share the work; by default none. Of a scheduler that runs,
+        how many to plan for. (A script that asks for processes needs ``if __name__ == "__main__":``, as with
+        `multiprocessing`.)
+    cluster : str, distributed.Client or cluster of dask's, optional
+        Cluster that shares the work, by kind, such as slurm, or address; by default this machine. Kinds are local,
+        slurm, pbs, sge, lsf and kubernetes, which are started, and configured, for the scheduler that dask's
+        configuration names. Not in run files: a scheduler's address, such as tcp://10.0.0.1:8786.
+    cluster_options : mapping, optional
+        Options of the jobs of a cluster that is started, such as queue=long; by default none.
+    worker_memory : int or str, optional
+        Memory of each worker that is started; by default as the budget needs. Such as 4GiB.
+    cluster_timeout : float or str, default=600.0
+        Time to wait for the first worker, and when all are gone, such as 10min.
+    dashboard : bool, default=False
+        Serve dask's dashboard to everybody on this machine.
+    part : str or (int, int), optional
+        Part of the samples to fit, such as 3/16; by default all. The third of 16 nearly equal runs of samples.
+        The model stores the statistic that `merge` combines into the full model, as it would be without parts; only
+        method "covariance" can. Weights and preparation are those of the whole collection.
+    listener : callable, optional
+        Function that is called with each event (`streampca.events`); by default warnings are logged.
+    """
+
+    memory: Annotated[int | str | None, Check(_memory)] = None
+    output: Path | None = None
+    overwrite: bool = False
+    reuse: bool = False
+    scratch: Path | None = None
+    checkpoint: str | Annotated[Any, InPython()] | None = None
+    checkpoint_every: Annotated[float, Range(least=0)] = 30.0
+    require_same_bits: bool = False
+    workers: Count | None = None
+    cluster: Annotated[str | Annotated[Any, InPython()] | None, Check(_cluster)] = None
+    cluster_options: Mapping[str, Any] | None = None
+    worker_memory: Annotated[int | str | None, Check(_memory)] = None
+    cluster_timeout: Annotated[float | str, Check(parse_seconds)] = 600.0
+    dashboard: bool = False
+    part: Annotated[str | Annotated[Any, InPython()] | None, Check(_part)] = None
+    listener: Annotated[Callable[[Any], None], InPython()] | None = None
+
+    def __sklearn_clone__(self) -> Self:
+        """Return itself: clients and listeners are not copied with an estimator."""
+        return self
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{item.name}={getattr(self, item.name)!r}"
+            for item in fields(self)
+            if getattr(self, item.name) != item.default
+        )
+        return f"Run({', '.join(shown)})"
+
+    @property
+    def budget(self) -> int | None:
+        """Budget in bytes, if one is given."""
+        return parse_bytes(self.memory)
+
+    @property
+    def is_shared(self) -> bool:
+        """True where workers share the work."""
+        return self.cluster is not None or self.workers is not None
+
+
+class RunOptions(TypedDict, total=False):
+    """The fields of `Run` as keywords of functions, and a `Run` that holds others."""
+
+    run: Run | None
+    memory: int | str | None
+    output: str | os.PathLike[str] | None
+    overwrite: bool
+    reuse: bool
+    scratch: str | os.PathLike[str] | None
+    checkpoint: Any
+    checkpoint_every: float
+    require_same_bits: bool
+    workers: int | None
+    cluster: Any
+    cluster_options: Mapping[str, Any] | None
+    worker_memory: int | str | None
+    cluster_timeout: float | str
+    dashboard: bool
+    part: Any
+    listener: Callable[[Any], None] | None
+
+
+def run_of(options: Mapping[str, Any]) -> Run:
+    """Return the run that keywords ask for, each checked; `run` holds those that are not given.
+
+    Raises
+    ------
+    RequestError
+        If a value is wrong, or is given twice.
+    """
+    given = {name: value for name, value in options.items() if name != "run"}
+    run = options.get("run") or Run()
+    if not isinstance(run, Run):
+        raise RequestError(f"run = {run!r}: give a Run, such as Run(memory='2 GiB') (how the fit is carried out).")
+    held = {item.name: getattr(run, item.name) for item in fields(run) if getattr(run, item.name) is not item.default}
+    for name in given:
+        if name in held:
+            raise RequestError(f"{name} is given, and so is run={run!r}, which has it too; give one of them.")
+    return make(Run, {**held, **given})

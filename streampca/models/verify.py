@@ -1,0 +1,40 @@
+"""`verify`: read all of a stored model or graph, and compare it with its checksums."""
+
+from __future__ import annotations
+
+import os
+
+from ..manifold.stored_graph import is_graph, verify_graph
+from ..storage.disk import expanded
+from .store import Verified, verify_model
+
+
+def verify(path: str | os.PathLike[str]) -> Verified:
+    """Read all of a stored model or graph, a file at a time, and compare it with its checksums.
+
+    Parameters
+    ----------
+    path : path
+        Folder of a model, or of a graph of neighbours.
+
+    Returns
+    -------
+    Verified
+        Number of ``arrays``, their ``nbytes`` as decoded, and whether checksums vouch for them (``sealed``).
+
+    Raises
+    ------
+    ModelError
+        If there is none, or the first array that is damaged.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> model = streampca.fit(load_digits().images, n_components=10, output="model.zarr")
+    >>> streampca.verify("model.zarr").sealed
+    True
+    """
+    if is_graph(path):
+        return Verified(*verify_graph(path), True)
+    return verify_model(expanded(path))

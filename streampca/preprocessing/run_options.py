@@ -1,0 +1,75 @@
+"""Options of a run and of opening, as keywords of functions that open a source and work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from inspect import signature
+from typing import Any, cast
+
+from ..errors import RequestError, nearest
+from ..kinds.description import default_of, fields_of
+from ..kinds.pca import PCADescription
+from ..kinds.registry import kind_class, kinds_with
+from ..kinds.run import Run, RunOptions, run_of
+from ..readers import Opening
+from .preparation import Preparation
+
+SHARING = ("workers", "cluster")  # options of a run whose work is shared
+
+
+class FitOptions(RunOptions, Opening, total=False):
+    """Options of `Run` and of `open_collection`, as keywords of functions that open a source and work on it."""
+
+
+def run_and_opening(
+    function: Callable[..., Any], options: Mapping[str, Any], *, unused: Collection[str] = ()
+) -> tuple[Run, Opening]:
+    """Return the run and the options of opening that the keywords of a function hold; raises as `arguments_of`.
+
+    Options of a run that the function has no use for are refused by name.
+    """
+    check_options(function, options)
+    opening = {name: value for name, value in options.items() if name in Opening.__annotations__}
+    run = run_of({name: value for name, value in options.items() if name in RunOptions.__annotations__})
+    refuse_unused(function, run, unused)
+    return run, cast("Opening", opening)
+
+
+def refuse_unused(function: Callable[..., Any], run: Run, names: Collection[str]) -> None:
+    """Refuse options of a run that a function has no use for.
+
+    Raises
+    ------
+    RequestError
+    """
+    for name in names:
+        if getattr(run, name) != default_of(fields_of(Run)[name]):
+            raise RequestError(f"{function.__name__} has no use for {name}={getattr(run, name)!r}; leave it out.")
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse keywords that are no options of a run or of opening, naming where they belong.
+
+    Raises
+    ------
+    TypeError
+    """
+    known = {*Opening.__annotations__, *RunOptions.__annotations__}
+    for name in options:
+        if name in known:
+            continue
+        if name in {field.name for field in fields(Preparation)}:
+            raise TypeError(f"{name!r} is a step of preparation; give preparation=Preparation({name}=...).")
+        if kinds := kinds_with(name):
+            cls = "PCA" if name in fields_of(PCADescription) else estimator_name(kinds[0])
+            raise TypeError(
+                f"{name!r} is an option of kinds of model; give it to one, such as streampca.{cls}({name}=...)."
+            )
+        parameters = [each for each in signature(function).parameters if each != "options"]
+        raise TypeError(f"{name!r} is not an option.{nearest(name, [*parameters, *known])}")
+
+
+def estimator_name(kind: str) -> str:
+    """Return the name of the estimator's class of a kind of model."""
+    return kind_class(kind).__name__.removesuffix("Description")
