@@ -97,13 +97,13 @@ def decoding(path: Path, rows: int, readers: int) -> float:
     return measured(work)[1]
 
 
-def fitting(path: Path, options: dict[str, Any]) -> float:
-    """Seconds to fit a file, or an array that was loaded before the clock started."""
+def fitting(path: Path, components: int, method: str) -> float:
+    """Return the seconds to fit a file, or an array that was loaded before the clock started."""
     import streampca
 
     ready(path)
     source = np.load(path) if path.suffix == ".npy" else path
-    return measured(partial(streampca.fit, source, **options))[1]
+    return measured(partial(streampca.fit, source, streampca.PCA(components, method=method)))[1]
 
 
 def ready(path: Path) -> None:
@@ -120,15 +120,14 @@ def jobs_of(source: Source, components: int, cores: int) -> tuple[Any, dict[str,
 
     collection = streampca.open_collection(source.encoded)
     plan = streampca.plan(collection, n_components=components)
-    options = {"n_components": components, "method": plan.method}
     # Blocks as the fit reads them, but enough for every core.
     rows = min(plan.block_rows, max(CHUNK, collection.n_samples // (4 * cores) // CHUNK * CHUNK))
     jobs: dict[str, Callable[[], float]] = {
         f"decoding, {readers} at a time": partial(in_fresh_process, decoding, source.encoded, rows, readers)
         for readers in sorted({1, cores})
     }
-    jobs["computing"] = partial(in_fresh_process, fitting, source.plain, options)
-    jobs["fit"] = partial(in_fresh_process, fitting, source.encoded, options)
+    jobs["computing"] = partial(in_fresh_process, fitting, source.plain, components, plan.method)
+    jobs["fit"] = partial(in_fresh_process, fitting, source.encoded, components, plan.method)
     return plan, jobs
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fresh import alternating, machine, print_table
 from synthetic import strokes
 
-from streampca import StreamingPCA
+from streampca import PCA
 from streampca.accumulators import FrequentDirections
 
 Array = npt.NDArray[Any]
@@ -32,9 +32,9 @@ MOST, MOST_SINGLE = 1.3, 3.0  # times one fit, by batches and by single samples
 LEAST_KEPT = 0.98  # of the exact variance, by 4 rows a component
 
 
-def in_batches(x: Array, rows: int, k: int) -> StreamingPCA:
+def in_batches(x: Array, rows: int, k: int) -> PCA:
     """Fit batches of so many rows, and solve."""
-    estimator = StreamingPCA(k)
+    estimator = PCA(k)
     for start in range(0, len(x), rows):
         estimator.partial_fit(x[start : start + rows])
     estimator.model_  # noqa: B018 - solves
@@ -50,9 +50,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 def ratios(x: Array, batches: tuple[int, ...], k: int, rounds: int) -> list[tuple[str, float, float, bool]]:
     """Name, median time, least ratio to one fit in a round, and whether the bits are those of one fit."""
-    whole = StreamingPCA(k, method="covariance").fit(x)
+    whole = PCA(k, method="covariance").fit(x)
     jobs: dict[str, Callable[[], float]] = {
-        f"{len(x)} samples, one fit": partial(seconds, lambda: StreamingPCA(k, method="covariance").fit(x))
+        f"{len(x)} samples, one fit": partial(seconds, lambda: PCA(k, method="covariance").fit(x))
     }
     jobs |= {f"  by {rows}": partial(seconds, partial(in_batches, x, rows, k)) for rows in batches}
     times = list(alternating(rounds, jobs).items())

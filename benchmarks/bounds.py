@@ -87,7 +87,7 @@ def unsampled(rng: np.random.Generator) -> Floats:
     """The largest component lies in samples only that a start from a sample does not see."""
     rows = random_rows(rng, 1 / np.arange(1, SIDE**2 + 1) ** 0.5)
     seen = np.zeros(SAMPLES, bool)
-    width = streampca.plan(rows, n_components=COMPONENTS, method="randomized").width
+    width = streampca.plan(rows, streampca.PCA(COMPONENTS, method="randomized")).width
     for run in sample_runs(SAMPLES, sample_rows(SAMPLES, width), 1):
         seen[run.start : run.stop] = True
     hidden = np.flatnonzero(~seen)
@@ -122,7 +122,7 @@ def problems(seeds: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
 
 def outcome(rows: npt.NDArray[np.float32], method: str) -> Outcome:
     """Fit, and compare with float64."""
-    model = streampca.fit(rows, n_components=COMPONENTS, method=method, precision="single")
+    model = streampca.fit(rows, streampca.PCA(COMPONENTS, method=method, precision="single"))
     centred = rows.reshape(len(rows), -1).astype(np.float64)
     centred -= centred.mean(axis=0)
     scatter = centred.T @ centred / (len(rows) - 1)

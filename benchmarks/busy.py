@@ -48,11 +48,11 @@ class Took(NamedTuple):
 
 def fitted(path: Path, method: str, memory: str, k: int) -> Took:
     """Fit in this process, after everything is imported."""
-    options = {"n_components": k, "method": method, "memory": memory}
-    threads = streampca.plan(path, **options).threads
-    streampca.fit(path, **{**options, "n_components": 2}, samples=slice(0, TINY))
+    pca = streampca.PCA(k, method=method)
+    threads = streampca.plan(path, pca, memory=memory).threads
+    streampca.fit(path, streampca.PCA(2, method=method), memory=memory, samples=slice(0, TINY))
     began, used = time.perf_counter(), time.process_time()
-    streampca.fit(path, **options)
+    streampca.fit(path, pca, memory=memory)
     return Took(time.perf_counter() - began, time.process_time() - used, threads if threads > 1 else cores())
 
 

@@ -87,7 +87,7 @@ def pass_seconds(file: Path, thread_features: int) -> float:
     """Seconds of the pass of one fit where samples of up to so many features are analysed in threads."""
     events: list[Event] = []
     with patch.object(planning, "THREAD_FEATURES", thread_features):
-        streampca.fit(file, n_components=10, method="covariance", precision="single", listener=events.append)
+        streampca.fit(file, streampca.PCA(10, method="covariance", precision="single"), listener=events.append)
     return next(event.seconds for event in events if isinstance(event, PassFinished))
 
 

@@ -52,7 +52,8 @@ def fitted(path: Path, memory: str, client: Client | None) -> Took:
             found.append(event.seconds)
 
     before = client and client.run(held, True)
-    model = streampca.fit(path, n_components=20, method="covariance", memory=memory, cluster=client, listener=listener)
+    pca = streampca.PCA(20, method="covariance")
+    model = streampca.fit(path, pca, memory=memory, cluster=client, listener=listener)
     after = client and client.run(held, False)
     peak = max(after[worker] - before[worker] for worker in before) if client else None
     return Took(sum(found), model.provenance["plan"]["bill_total"], peak)
@@ -123,7 +124,7 @@ def main() -> None:
             }
             found = alternating(given.rounds, jobs)
             model = directory / "model.zarr"
-            streampca.fit(path, n_components=20, memory=given.memory).save(model, overwrite=True)
+            streampca.fit(path, n_components=20, memory=given.memory, output=model, overwrite=True)
             applying: dict[str, Callable[[], float]] = {
                 f"{given.workers} workers": partial(transformed, path, model, given.memory, client),
                 "by hand": partial(transformed_by_hand, path, model, given.memory, pool, given.workers),

@@ -83,8 +83,8 @@ def fit(path: Path, k: int, memory: str) -> Fitted:
         if isinstance(event, Planned):
             estimates.append(event.plan.memory_estimate.total)
 
-    how = {"kind": "classical-mds", "metric": "precomputed", "n_components": k, "tol": TOL, "memory": memory}
-    model, seconds, peak = measured(lambda: streampca.fitting.fit.fit(str(path), listener=listen, **how))
+    kind = streampca.ClassicalMDS(k, metric="precomputed", tol=TOL)
+    model, seconds, peak = measured(lambda: streampca.fit(str(path), kind, memory=memory, listener=listen))
     about, found = model.provenance, model.mds_eigenvalues
     residual = about["matrix"]["residual"]
     return Fitted(seconds, peak, *estimates, about["passes"], residual, found.tolist(), model.negative_share.tolist())

@@ -33,10 +33,11 @@ MEMORY, MOST_CPU = "1GiB", 180.0
 NEIGHBORS, JUDGED, SAMPLE, SAMPLES = 15, 12, 5000, 3
 LESS = 0.02  # trustworthiness that the whole collection may lose to scikit-learn's embedding of a sample
 BETTER = 0.2  # adjusted Rand index above that of k-means
-KINDS: dict[str, dict[str, Any]] = {
-    "isomap": {"landmarks": 300},
-    "spectral-embedding": {},
-    "locally-linear-embedding": {"landmarks": 8000, "reg": 0.1},
+LARGEST: dict[str, Any] = {"n_neighbors": NEIGHBORS, "largest_component": True}
+KINDS = {
+    "isomap": streampca.Isomap(landmarks=300, **LARGEST),
+    "spectral-embedding": streampca.SpectralEmbedding(**LARGEST),
+    "locally-linear-embedding": streampca.LocallyLinearEmbedding(landmarks=8000, reg=0.1, **LARGEST),
 }
 THEIRS = {
     "isomap": lambda: Isomap(n_neighbors=NEIGHBORS),
@@ -47,12 +48,10 @@ THEIRS = {
 }
 
 
-def embedded(source: str, kind: str, output: Path, options: dict[str, Any]) -> tuple[float, int | None]:
+def embedded(source: str, kind: Any, output: Path) -> tuple[float, int | None]:
     """Embed a collection; return the CPU seconds that it took, and its peak."""
-    how: dict[str, Any] = {"kind": kind, "n_neighbors": NEIGHBORS, "largest_component": True, "memory": MEMORY}
     began = time.process_time()
-    work = partial(streampca.embed, source, output=output, overwrite=True, **how, **options)
-    _, _, peak = measured(work)
+    _, _, peak = measured(partial(streampca.fit, source, kind, memory=MEMORY, output=output, overwrite=True))
     return time.process_time() - began, peak
 
 
@@ -72,8 +71,8 @@ def main() -> int:
     missed, rows = False, []
     with folder(asked.directory) as place:
         scores = None
-        for kind, options in KINDS.items():
-            cpu, peak = in_fresh_process(embedded, asked.source, kind, place / f"{kind}.zarr", options)
+        for kind, described in KINDS.items():
+            cpu, peak = in_fresh_process(embedded, asked.source, described, place / f"{kind}.zarr")
             model: Any = streampca.load_model(place / f"{kind}.zarr")
             if scores is None:
                 scores = np.asarray(model.pca.transform(asked.source))
@@ -93,8 +92,8 @@ def main() -> int:
         if asked.labels is not None and scores is not None:
             labels, rows = np.asarray(streampca.open_collection(asked.source, labels=asked.labels).labels), []
             for seed in range(SAMPLES):
-                how = {"n_clusters": 10, "seed": seed}
-                cpu, _ = in_fresh_process(embedded, asked.source, "spectral-clustering", place / "c.zarr", how)
+                clustering = streampca.SpectralClustering(10, random_state=seed, **LARGEST)
+                cpu, _ = in_fresh_process(embedded, asked.source, clustering, place / "c.zarr")
                 clustered: Any = streampca.load_model(place / "c.zarr")
                 own = labels[clustered.embedded_samples]
                 ours = adjusted_rand_score(own, clustered.labels)

@@ -49,7 +49,7 @@ def rejected(count: int, n: int) -> int:
         tell(f"independent pair {seed + 1} of {count}")
         random = np.random.default_rng(seed)
         x, y = random.normal(size=(n, 2)), random.exponential(size=(n, 3))
-        found += hsic(x, y, seed=seed).p_value <= 0.05  # type: ignore[operator]
+        found += hsic(x, y, random_state=seed).p_value <= 0.05  # type: ignore[operator]
     tell("")
     return found
 
@@ -62,7 +62,8 @@ def power(count: int, n: int) -> tuple[float, float]:
         random = np.random.default_rng(seed)
         angle = random.uniform(0, 2 * np.pi, (n, 1))
         x, y = np.cos(angle), np.sin(angle) + 0.1 * random.normal(size=(n, 1))
-        tests = (hsic(x, y, seed=seed), hsic(x, y, kernel="linear", y_kernel="linear", seed=seed))
+        linear = hsic(x, y, kernel="linear", y_kernel="linear", random_state=seed)
+        tests = (hsic(x, y, random_state=seed), linear)
         found[seed] = [each.p_value <= 0.05 for each in tests]  # type: ignore[operator]
     tell("")
     by_rbf, by_line = found.mean(axis=0)
@@ -142,9 +143,9 @@ def main() -> None:
     errors = {}
     for name, options, limit in (
         ("200 landmarks", {"method": "landmarks"}, 0.02),
-        (f"{asked.features} random features", {"method": "fourier", "features": asked.features}, 0.05),
+        (f"{asked.features} random features", {"method": "fourier", "random_features": asked.features}, 0.05),
     ):
-        found = [hsic(x, y, seed=seed, **given, **options) for seed in range(asked.draws)]
+        found = [hsic(x, y, random_state=seed, **given, **options) for seed in range(asked.draws)]
         errors[name] = [100 * (each.biased / exact.biased - 1) for each in found]
         apart = [100 * (each.unbiased / exact.unbiased - 1) for each in found]
         errors[f"{name}, unbiased"] = apart
@@ -166,7 +167,7 @@ def main() -> None:
         paths = written(where, asked.many)
         for name, options in (
             ("200 landmarks", {"method": "landmarks"}),
-            ("512 random features", {"method": "fourier", "features": 512}),
+            ("512 random features", {"method": "fourier", "random_features": 512}),
             ("200 landmarks, tested", {"method": "landmarks", "permutations": 200}),
         ):
             told, seconds, peak, estimate = in_fresh_process(of_many, paths, given | options)

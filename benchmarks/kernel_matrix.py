@@ -65,10 +65,10 @@ def fit(path: Path, output: Path, kernel: str, memory: str) -> Done:
         if isinstance(event, Planned):
             estimates.append(event.plan.memory_estimate.total)
 
-    how = {"kind": "kernel-pca", "kernel": kernel, "method": "kernel-matrix", "n_components": 10, "memory": memory}
-    given = {"output": str(output), "overwrite": True, "listener": listen}
+    kind = streampca.KernelPCA(10, kernel=kernel, gamma="auto", method="kernel-matrix")
+    run = streampca.Run(memory=memory, output=str(output), overwrite=True, listener=listen)
     cpu = time.process_time()
-    model, _, peak = measured(lambda: streampca.fitting.fit.fit(str(path), **how, **given))
+    model, _, peak = measured(lambda: streampca.fit(str(path), kind, run=run))
     return Done(time.process_time() - cpu, peak, *estimates, float(model.residual_estimate.max()))
 
 

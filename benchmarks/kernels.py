@@ -40,7 +40,7 @@ def linear(n: int, p: int, k: int) -> tuple[float, int | None]:
     values = np.random.default_rng(0).integers(0, 255, (4096, p), np.uint8)
     samples = np.resize(values, (n, p))
     began = time.process_time()
-    _, _, peak = measured(partial(streampca.fit, samples, n_components=k, method="covariance", memory=MEMORY))
+    _, _, peak = measured(partial(streampca.fit, samples, streampca.PCA(k, method="covariance"), memory=MEMORY))
     return time.process_time() - began, peak
 
 
@@ -62,14 +62,14 @@ def kernel(source: str, m: int, k: int) -> tuple[float, int | None]:
     """Return CPU seconds and peak of kernel PCA by landmarks."""
     streampca.KernelPCA(1, kernel="rbf").fit(np.eye(4))  # imports on first use
     began = time.process_time()
-    how: dict[str, Any] = {"kind": "kernel-pca", "landmarks": m, "memory": MEMORY}
-    _, _, peak = measured(partial(streampca.fit, source, n_components=k, **how))
+    kind = streampca.KernelPCA(k, kernel="rbf", gamma="auto", landmarks=m)
+    _, _, peak = measured(partial(streampca.fit, source, kind, memory=MEMORY))
     return time.process_time() - began, peak
 
 
 def residuals(samples: Array, m: int, k: int) -> Array:
     """Return the ratio of each reported residual to that of the whole kernel matrix."""
-    model: Any = streampca.fit(samples, n_components=k, kind="kernel-pca", landmarks=m)
+    model: Any = streampca.fit(samples, streampca.KernelPCA(k, kernel="rbf", gamma="auto", landmarks=m))
     rows = samples.reshape(len(samples), -1)
     scores = np.asarray(model.transform(samples), np.float64)
     made = model.kernel.matrix(rows, rows) @ scores

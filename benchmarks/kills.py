@@ -247,8 +247,8 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, wanted: Sequen
     narrow, pictures = npy_of(directory, strokes, samples, 28), npy_of(directory, textures, wide, side)
     model, config = directory / f"model-{samples}.zarr", directory / f"run-{samples}.yaml"
     config.write_text(
-        f"collection: {{source: {json.dumps(str(narrow))}}}\nfit: {{n_components: 20, memory: 128 MiB}}\n"
-        "output: {directory: run, transform: true}\n"
+        f"collection: {{source: {json.dumps(str(narrow))}}}\nmodel: {{kind: pca, n_components: 20}}\n"
+        "run: {memory: 128 MiB}\noutput: {directory: run, transform: true}\n"
     )
     parts = [directory / f"part-{number}-of-{samples}.zarr" for number in (1, 2)]
     fit = ["fit", str(narrow), "-k", "20", "--memory", "128MiB", "--method", "covariance", "-o", "model.zarr"]
@@ -277,7 +277,7 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, wanted: Sequen
         Case("copy", ["copy", str(narrow), "-o", "copy.zarr"], ("copy.zarr",)),
         Case("report", ["report", str(model), "-o", "report.html"], ("report.html",)),
         Case("neighbors", ["neighbors", *some, "--method", "exact", "-o", "graph.zarr"], ("graph.zarr",)),
-        Case("embed", ["embed", *some, "-o", "places.zarr"], ("places.zarr",)),
+        Case("isomap", ["fit", *some, "--kind", "isomap", "-o", "places.zarr"], ("places.zarr",)),
         run,
         *(on_workers(case, samples) for case in (covariance, randomized, em, *scores, run)),
         on_workers(sweep._replace(name="dual", schedule=""), wide),
@@ -301,7 +301,7 @@ def on_workers(case: Case, samples: int) -> Case:
     """A case whose samples are shared by workers; they hold spans that no checkpoint has."""
     words = ["--workers", f"{WORKERS}"]
     if case.words[0] == "run":
-        words = ["--set", "execution.kind=dask", "--set", f"execution.workers={WORKERS}"]
+        words = ["--set", f"run.workers={WORKERS}"]
     span = -(-samples // (WORKERS * SPANS_A_WORKER))
     name = f"{case.name}, {WORKERS} workers"
     return case._replace(name=name, words=[*case.words, *words], held=WORKERS * HELD_SPANS * span)
@@ -316,7 +316,7 @@ def saving(case: Case, every: float) -> list[str]:
     """The options that make a case save every so many seconds; none of commands that begin anew."""
     if case.words[0] in ("copy", "merge", "report"):
         return []
-    return ["--set", f"checkpoint.every={every}"] if case.words[0] == "run" else ["--checkpoint-every", f"{every}"]
+    return ["--set", f"run.checkpoint_every={every}"] if case.words[0] == "run" else ["--checkpoint-every", f"{every}"]
 
 
 # -- tables

@@ -113,9 +113,9 @@ def fit(path: Path, n: int, memory: str, cached: bool) -> Fit:
             if not cached:
                 drop(path)
 
-    how = {"n_components": COMPONENTS, "method": "randomized", "memory": memory}
-    streampca.fit(path, samples=slice(0, 128), **{**how, "n_components": 2})
-    work = partial(streampca.fit, path, samples=slice(0, n), listener=listen, **how)
+    streampca.fit(path, streampca.PCA(2, method="randomized"), memory=memory, samples=slice(0, 128))
+    pca = streampca.PCA(COMPONENTS, method="randomized")
+    work = partial(streampca.fit, path, pca, memory=memory, samples=slice(0, n), listener=listen)
     model, seconds, peak = measured(work)
     truth = deviations() ** 2 + NOISE**2 + 1 / 12
     found = np.asarray(model.explained_variance)

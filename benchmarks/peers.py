@@ -88,7 +88,7 @@ class Peer(NamedTuple):
 def ours(path: Path, k: int, memory: str | None = None, **options: Any) -> Floats:
     import streampca
 
-    return streampca.fit(path, n_components=k, memory=memory, **options).explained_variance
+    return streampca.fit(path, streampca.PCA(k, **options), memory=memory).explained_variance
 
 
 def pca(data: Floats, k: int, solver: str) -> Floats:

@@ -59,7 +59,7 @@ def accuracy(found: Array, y: Array) -> float:
 
 def on_components(x: Array, y: Array, other: Array, count: int) -> Array:
     """Predict by regression on principal components of all features."""
-    model = streampca.StreamingPCA(count).fit(x)
+    model = streampca.PCA(count).fit(x)
     found: Array = LinearRegression().fit(model.transform(x), y).predict(model.transform(other))
     return found
 

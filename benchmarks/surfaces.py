@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,10 +82,14 @@ def misplaced(model: Any, surface: Surface, new: Surface) -> float:
     return float(np.sqrt(np.square(off).sum(axis=1).mean()) / model.embedding.std())
 
 
-def timed(work: Callable[..., Any], source: Path, output: Path, options: dict[str, Any]) -> tuple[float, int | None]:
-    """Write the result of some work; return its CPU seconds, and its peak."""
+def timed(source: Path, kind: Any, output: Path) -> tuple[float, int | None]:
+    """Write an embedding, or the graph of neighbours where no kind is given; return its CPU seconds, and its peak."""
+    run = streampca.Run(memory=BUDGET, output=output)
     began = time.process_time()
-    _, _, peak = measured(lambda: work(str(source), output=output, n_neighbors=NEIGHBORS, memory=BUDGET, **options))
+    if kind is None:
+        _, _, peak = measured(lambda: streampca.neighbors(str(source), n_neighbors=NEIGHBORS, run=run))
+    else:
+        _, _, peak = measured(lambda: streampca.fit(str(source), kind, run=run))
     return time.process_time() - began, peak
 
 
@@ -94,20 +97,18 @@ def judged(name: str, surface: Surface, new: Surface, place: Path) -> tuple[list
     """Return rows of the table for one surface, and whether it keeps what is promised."""
     source, graph = place / f"{name}.npy", place / f"{name}-graph.zarr"
     np.save(source, surface.samples)
-    work: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
+    kinds: dict[str, Any] = {"isomap": streampca.Isomap(n_neighbors=NEIGHBORS)}
     if name == "roll":
-        work["neighbours"] = streampca.neighbors, {}
-        work["spectral-embedding"] = streampca.embed, {"kind": "spectral-embedding", "graph": graph}
-        work["isomap"] = (
-            streampca.embed,
-            {"kind": "isomap", "landmarks": min(300, len(surface.samples)), "graph": graph},
-        )
-    else:
-        work["isomap"] = streampca.embed, {"kind": "isomap"}
+        of_graph: dict[str, Any] = {"n_neighbors": NEIGHBORS, "graph": str(graph)}
+        kinds = {
+            "neighbours": None,
+            "spectral-embedding": streampca.SpectralEmbedding(**of_graph),
+            "isomap": streampca.Isomap(landmarks=min(300, len(surface.samples)), **of_graph),
+        }
     rows, total, good = [], 0.0, True
-    for step, (function, options) in work.items():
-        output = graph if step == "neighbours" else place / f"{name}-{step}.zarr"
-        cpu, peak = in_fresh_process(timed, function, source, output, options)
+    for step, kind in kinds.items():
+        output = graph if kind is None else place / f"{name}-{step}.zarr"
+        cpu, peak = in_fresh_process(timed, source, kind, output)
         total, cells = total + cpu, ["", "", ""]
         if step == "isomap":
             model = streampca.load_model(output)

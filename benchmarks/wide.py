@@ -43,7 +43,7 @@ def our_fit(path: Path, k: int, memory: str, output: Path | None = None) -> Fit:
     import streampca
     from streampca.events import Planned
 
-    streampca.fit(np.random.default_rng(0).random((20, 30, 30), dtype=np.float32), n_components=3, method="dual")
+    streampca.fit(np.random.default_rng(0).random((20, 30, 30), dtype=np.float32), streampca.PCA(3, method="dual"))
     plans: list[Any] = []
 
     def listen(event: object) -> None:
@@ -95,7 +95,8 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     import streampca
     from streampca.execution import LocalExecutor
     from streampca.fitting.methods import METHODS, Job
-    from streampca.fitting.open_fit import prepare
+    from streampca.fitting.prepare import prepare
+    from streampca.kinds.pca import PCADescription
     from streampca.planning.dual import dual_plan
     from streampca.planning.randomized import along_features_plan, along_samples_plan
     from streampca.planning.request import Request
@@ -104,7 +105,8 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
 
     collection, budget = prepare(streampca.open_collection(path), None), parse_bytes(memory)
     method, scratch = "randomized" if way in SIDES else "dual", str(path.parent / "copy.scratch")
-    request, problem = Request(k, method, budget, scratch=str(path.parent)), problem_of(collection)
+    model, problem = PCADescription(k, method=method), problem_of(collection)
+    request = Request(model, memory=budget, scratch=str(path.parent))
     if way == "along features":
         plan = along_features_plan(problem, request)
     elif way == "along samples":

@@ -1,19 +1,17 @@
-"""A Sphinx extension: the directive ``run-keys``, a table of all keys of a run file, made of their declarations."""
+"""A Sphinx extension: the directive ``run-keys``, tables of all keys of a run file, made of their JSON schema."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from types import NoneType
-from typing import Any, get_args
+from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
-from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
 
-from streampca.cli.options import Run, section_in
+from streampca.cli.schema import json_schema
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -22,30 +20,30 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def keys(section: type = Run, place: tuple[str, ...] = ()) -> Iterator[tuple[str, str, str, str]]:
-    """Yield section, key, default and meaning of every key, sections in the order of their declarations."""
-    fields = section.model_fields.items()
-    for name, field in sorted(fields, key=lambda item: section_in(item[1].annotation) is not None):
-        inside = section_in(field.annotation)
-        if inside is None or NoneType in get_args(field.annotation):
-            default = "required" if field.default is PydanticUndefined else json.dumps(field.default)
-            yield ".".join(place), name, default, field.description or ""
-        if inside is not None:
-            yield from keys(inside, (*place, name))
+def tables() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Yield the title and the rows (key, default, meaning) of each section, of the model one for each kind."""
+    schema = json_schema()["properties"]
+    plain = {name: section for name, section in schema.items() if not {"properties", "anyOf"} & section.keys()}
+    yield "at the top", [_entry(name, section, plain) for name, section in plain.items()]
+    for name, section in schema.items():
+        for one in section.get("anyOf", [section]):
+            if "properties" in one:
+                title = f"{name}, kind {one['title']}" if "title" in one else name
+                yield title, [_entry(key, about, one) for key, about in one["properties"].items() if key != "kind"]
+
+
+def _entry(key: str, about: dict[str, Any], section: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the row of a key."""
+    is_required = key in section.get("required", [])
+    return key, "required" if is_required else json.dumps(about.get("default")), about.get("description", "")
 
 
 class RunKeys(Directive):
-    """A table a section: key, default, meaning."""
+    """A table for each section: key, default, meaning."""
 
     def run(self) -> list[nodes.Node]:
         """Make the tables."""
-        made: dict[str, list[tuple[str, str, str]]] = {}
-        for section, *row in keys():
-            made.setdefault(section, []).append(tuple(row))
-        found: list[nodes.Node] = []
-        for section, rows in made.items():
-            found += [nodes.rubric(text=section or "at the top"), _table(rows)]
-        return found
+        return [node for title, rows in tables() for node in (nodes.rubric(text=title), _table(rows))]
 
 
 def _table(rows: list[tuple[str, str, str]]) -> nodes.table:

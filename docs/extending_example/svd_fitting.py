@@ -1,67 +1,73 @@
-"""Method 'svd': the singular value decomposition of the centred samples, all of them in memory.
+"""Method 'svd': the singular value decomposition of the centred samples, all of them in memory."""
 
-Inside the package it is streampca/fitting/methods/svd.py, with the row ``"svd": fit_svd`` in `fitting.methods.METHODS`.
-"""
+from __future__ import annotations
+
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from streampca.accumulators import Accumulator, not_finite
-from streampca.accumulators.probes import probe_directions
-from streampca.eigensolvers import Solution, certify, count_components
-from streampca.eigensolvers.signs import fix_signs
-from streampca.events import PassStarted
-from streampca.fitting.methods.data_checks import check_variance
-from streampca.fitting.methods.job import Decomposition, stored_dtype
-from streampca.fitting.methods.leading_pairs import chosen_of, next_value, wanted_of
-from streampca.fitting.methods.samples_task import SamplesTask
+from ...accumulators import Accumulator, not_finite
+from ...accumulators.probes import probe_directions
+from ...eigensolvers import Solution, certify, count_components
+from ...eigensolvers.signs import fix_signs
+from ...events import PassStarted
+from ...planning import Plan
+from .data_checks import check_variance
+from .job import Decomposition, Job, stored_dtype
+from .leading_pairs import chosen_of, next_value, wanted_of
+from .samples_task import SamplesTask
+
+Float64 = npt.NDArray[np.float64]
 
 
 class Rows(Accumulator):
     """The samples themselves, in blocks by the position of their first."""
 
-    def __init__(self):
-        self.blocks = {}
+    def __init__(self) -> None:
+        self.blocks: dict[int, Float64] = {}
 
-    def update(self, block, *, at=0, weights=None):
+    def update(self, block: npt.NDArray[Any], *, at: int = 0, weights: Any = None) -> None:
         """Absorb samples; one that is not finite is refused by its position."""
         if not np.isfinite(block).all():
             raise not_finite(block, at, "double")
         self.blocks[at] = block.astype(np.float64)
 
-    def absorb(self, other):
+    def absorb(self, other: Self) -> None:
         """Take over the samples of another span."""
         self.blocks.update(other.blocks)
 
-    def state(self, *, copy=True):
+    def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
         """Return the blocks as plain arrays: checkpoints and workers know nothing else."""
         return {str(at): block for at, block in self.blocks.items()}
 
     @classmethod
-    def from_state(cls, state):
-        """Exact inverse of `state`."""
+    def from_state(cls, state: dict[str, npt.NDArray[Any]]) -> Self:
+        """Return the accumulator whose `state` this is."""
         new = cls()
         new.blocks = {int(at): block for at, block in state.items()}
         return new
 
 
-def fit_svd(job):
+def fit_svd(job: Job) -> Decomposition:
     """Carry out a plan of method 'svd'."""
     plan, weights = job.plan, job.weights
     with job.reporting_pass(PassStarted("samples", 1, 1, plan.problem.n_samples, plan.bytes_read)):
-        # Read ahead, in workers, and resumed, as every task is.
-        kept = SamplesTask.of(job, Rows, Rows.from_state).fold(job, job.checkpoint("rows"))
-    rows = np.concatenate([block for _, block in sorted(kept.blocks.items())])
-    del kept
+        # A task is read ahead, shared among workers, and resumed.
+        samples = SamplesTask.of(job, Rows, Rows.from_state).fold(job, job.checkpoint("rows"))
+    rows = np.concatenate([block for _, block in sorted(samples.blocks.items())])
+    del samples
     mean = np.average(rows, axis=0, weights=weights)
     rows -= mean
     if weights is not None:
         rows *= np.sqrt(weights)[:, None]
-    check_variance(float(np.sum(rows**2)), job.collection.source, plan)
+    scatter_trace = float(np.sum(rows**2))
+    check_variance(scatter_trace, job.collection.source, plan)
 
     solution = leading(rows, plan, job)
     divisor = (job.total_weight or len(rows)) - 1
     components = np.ascontiguousarray(solution.vectors.T, stored_dtype(solution.values, plan))
-    # Bounds hold whatever went wrong above: they compare with products of their own, with random directions.
+    # The bounds compare with products of their own, with random directions, and so hold whatever went wrong above.
     directions = probe_directions(rows.shape[1], plan.request.seed)
     certificate = certify(
         solution.values,
@@ -77,7 +83,7 @@ def fit_svd(job):
         error_bound=certificate.relative,
         angle_bound=certificate.angle,
         eigenvalues=solution.spectrum / divisor,
-        total_variance=float(np.sum(rows**2)) / divisor,
+        total_variance=scatter_trace / divisor,
         n_samples=len(rows) if weights is None else int(np.count_nonzero(weights)),
         total_weight=job.total_weight or len(rows),
         exact=False,
@@ -85,12 +91,12 @@ def fit_svd(job):
     )
 
 
-def leading(rows, plan, job):
-    """Return the leading pairs that the plan's request asks for, of X^T X."""
+def leading(rows: Float64, plan: Plan, job: Job) -> Solution:
+    """Return the leading eigenpairs of X^T X that the plan's request asks for."""
     _, singular, vectors = np.linalg.svd(rows, full_matrices=False)
     spectrum = singular[: plan.problem.most_components] ** 2
-    wanted = wanted_of(plan, job.total_weight)
-    k = count_components(spectrum, float(spectrum.sum()), wanted, complete=True) or len(spectrum)
+    total = float(spectrum.sum())
+    k = count_components(spectrum, total, wanted_of(plan, job.total_weight), complete=True) or len(spectrum)
     rounding = np.full(k, np.finfo(np.float64).eps * spectrum[0])
-    found = Solution(spectrum[:k], fix_signs(vectors[:k].T), rounding, spectrum)
-    return chosen_of(found, float(spectrum.sum()), plan, job.listener, total_weight=job.total_weight)
+    solution = Solution(spectrum[:k], fix_signs(vectors[:k].T), rounding, spectrum)
+    return chosen_of(solution, total, plan, job.listener, total_weight=job.total_weight)

@@ -1,36 +1,36 @@
-"""Plans of method 'svd': all samples in memory at once, and their singular value decomposition.
+"""Plans of method 'svd': all samples in memory at once, and their singular value decomposition."""
 
-Inside the package it is streampca/planning/svd.py, with the row ``"svd": ".svd"`` in `planning.registry.METHODS`.
-"""
+from __future__ import annotations
 
-from streampca.planning.blocks import Span, block_rows
-from streampca.planning.decoding import read_boxes
-from streampca.planning.memory import RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes, smallest_of
-from streampca.planning.plan import Candidate, Plan
-from streampca.planning.rates import Work
+from .blocks import Span, block_rows
+from .decoding import read_boxes
+from .memory import RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes, smallest_of
+from .plan import Candidate, Plan
+from .rates import Work
+from .request import Problem, Request
 
 KINDS = ("pca",)
 APPROXIMATE = False  # it finds every component, exactly
 BLOCK_SHARE = 16  # of the budget for a block
 
 
-def reason_against(problem):
+def reason_against(problem: Problem) -> str:
     """Return why "auto" leaves the method out: never, it is compared with the others by memory and time."""
     return ""
 
 
-def candidates(problem, request):
+def candidates(problem: Problem, request: Request) -> list[Candidate]:
     """Return the plan if it fits the budget, else why not."""
     plan = plan_svd(problem, request)
     return [Candidate("svd", plan) if plan.fits else Candidate("svd", None, str(plan.memory_estimate))]
 
 
-def least(problem, request):
+def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     """Return the smallest budget that would do, in bytes, and a memory estimate to quote."""
     return smallest_of([estimate(problem, 1)])
 
 
-def estimate(problem, rows):
+def estimate(problem: Problem, rows: int) -> MemoryEstimate:
     """Return what is in memory while samples are read in blocks of so many rows, and while they are decomposed."""
     n, p = problem.n_samples, problem.n_features
     smaller, runtime = min(n, p), ("BLAS and Python", RUNTIME_BYTES)
@@ -42,7 +42,7 @@ def estimate(problem, rows):
     return MemoryEstimate((reading, Phase("decomposition", (samples, vectors, lapack, runtime))))
 
 
-def plan_svd(problem, request):
+def plan_svd(problem: Problem, request: Request) -> Plan:
     """Return the plan, whether it fits the budget or not."""
     n, p = problem.n_samples, problem.n_features
     memory, _ = problem.machine.budget(request.memory)

@@ -24,7 +24,7 @@ fitted, others, kinds, true = train_test_split(digits.data, digits.target, rando
 
 def classifier(share):
     """Return a classifier by Gaussians of the scores of components that hold a share of the variance."""
-    return make_pipeline(streampca.StreamingPCA(share), QuadraticDiscriminantAnalysis(reg_param=0.05))
+    return make_pipeline(streampca.PCA(share), QuadraticDiscriminantAnalysis(reg_param=0.05))
 
 
 shares = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)

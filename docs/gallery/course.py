@@ -18,7 +18,7 @@ import streampca
 
 random = np.random.default_rng(0)
 points = random.normal(size=(150, 2)) @ [[2, 1], [0, 0.6]]
-axis = streampca.StreamingPCA(1).fit(points)
+axis = streampca.PCA(1).fit(points)
 near = axis.inverse_transform(axis.transform(points))
 angles = np.radians(np.arange(181))
 along = points @ [np.cos(angles), np.sin(angles)]
@@ -52,9 +52,8 @@ streampca.plot.mean_and_components(model, count=9, figure=plt.figure(figsize=(8,
 few = digits[:20]
 figure, ax = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
 for method, mark in (("covariance", "o"), ("dual", "x")):
-    ax.semilogy(
-        np.arange(1, 20), streampca.fit(few, n_components=19, method=method).explained_variance, mark, label=method
-    )
+    variances = streampca.fit(few, streampca.PCA(19, method=method)).explained_variance
+    ax.semilogy(np.arange(1, 20), variances, mark, label=method)
 ax.set(xlabel="component", ylabel="variance", xticks=range(1, 20, 3))
 ax.legend()
 
@@ -65,7 +64,7 @@ two = np.isin(labels, (3, 8))
 rows, classes = digits[two].reshape(two.sum(), -1), labels[two]
 figure, panels = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 axes = {
-    "principal component": streampca.StreamingPCA(1),
+    "principal component": streampca.PCA(1),
     "discriminant": streampca.FisherDiscriminant(1, shrinkage=0.1),
 }
 for panel, (name, estimator) in zip(panels, axes.items(), strict=True):
@@ -133,7 +132,7 @@ actions = np.repeat(["right", "left"], [24, 12])
 places = 200 + np.append(0, np.cumsum(np.where(actions == "right", 1, -1)))
 photograph = load_sample_image("flower.jpg").mean(axis=2)
 views = np.stack([photograph[150:214, place : place + 64] for place in places])
-moved = streampca.embed(views, kind="action-respecting-embedding", n_components=1, actions=actions)
+moved = streampca.fit(views, streampca.ActionRespectingEmbedding(1), target=actions)
 found = {
     "one principal component": streampca.fit(views, n_components=1).transform(views),
     "with actions": moved.embedding,

@@ -17,9 +17,7 @@ import streampca
 digits = load_digits()
 pixels, labels = digits.data[:600], digits.target[:600]
 models = {
-    metric: streampca.fit(
-        pairwise_distances(pixels, metric=metric), kind="classical-mds", metric="precomputed", n_components=4
-    )
+    metric: streampca.fit(pairwise_distances(pixels, metric=metric), streampca.ClassicalMDS(4, metric="precomputed"))
     for metric in ("euclidean", "manhattan")
 }
 

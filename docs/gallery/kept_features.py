@@ -20,7 +20,7 @@ import streampca
 digits = load_digits()
 some = np.isin(digits.target, (2, 3))
 images, numbers = digits.images[some], digits.target[some]
-model = streampca.fit(images[::2], kind="supervised-components", target=numbers[::2], n_components=2)
+model = streampca.fit(images[::2], streampca.SupervisedPrincipalComponents(2), target=numbers[::2])
 print(model.about_axes)
 
 # %%

@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import streampca
 
 points, inside = make_circles(400, factor=0.3, noise=0.05, random_state=0)
-linear = streampca.StreamingPCA(2).fit_transform(points)
+linear = streampca.PCA(2).fit_transform(points)
 curved = streampca.KernelPCA(2, kernel="rbf", gamma=2.0).fit_transform(points)
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.4), layout="constrained")
 for ax, values, title in zip(axes, (points, linear, curved), ("points", "PCA", "kernel PCA"), strict=True):
@@ -46,7 +46,7 @@ median = streampca.KernelPCA(2, kernel="rbf", gamma="auto").fit(rows[known]).gam
 figure, axes = plt.subplots(1, 2, figsize=(6, 2.8), layout="constrained")
 for ax, estimator, title in zip(
     axes,
-    (streampca.StreamingPCA(2), streampca.KernelPCA(2, kernel="rbf", gamma=16 * median)),
+    (streampca.PCA(2), streampca.KernelPCA(2, kernel="rbf", gamma=16 * median)),
     ("PCA", "kernel PCA"),
     strict=True,
 ):
@@ -67,7 +67,7 @@ digits = digits[np.random.default_rng(0).permutation(len(digits))]
 fitted, clean = digits[:1300], digits[1300:]
 noisy = clean + np.random.default_rng(1).normal(0, 4, clean.shape).astype(np.float32)
 linear = streampca.fit(fitted, n_components=40)
-kernel = streampca.fit(fitted, n_components=40, kind="kernel-pca", landmarks=600)
+kernel = streampca.fit(fitted, streampca.KernelPCA(40, kernel="rbf", gamma="auto", landmarks=600))
 
 
 def error(images):

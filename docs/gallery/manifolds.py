@@ -17,7 +17,7 @@ import streampca
 roll, along = make_swiss_roll(1200, random_state=0)
 isomap = streampca.Isomap(n_neighbors=10).fit(roll)
 models = {
-    "principal components": streampca.StreamingPCA(2).fit_transform(roll),
+    "principal components": streampca.PCA(2).fit_transform(roll),
     "Isomap": isomap.embedding_,
     "Laplacian eigenmaps": streampca.SpectralEmbedding(n_neighbors=10).fit_transform(roll),
     "locally linear": streampca.LocallyLinearEmbedding(n_neighbors=12).fit_transform(roll),

@@ -27,7 +27,7 @@ seen = np.where(hidden, np.nan, true + random.normal(0, 0.3, true.shape)).astype
 # Scores are those that fit the pixels seen best. To fill the holes with each pixel's mean first, and fit that, takes
 # the filling for values.
 
-model = streampca.fit(seen, n_components=5, missing="em")
+model = streampca.fit(seen, streampca.PCA(5, missing="em"))
 filled = model.reconstruct(seen)
 first = np.where(hidden, np.nanmean(seen, axis=0), seen).astype(np.float32)
 guessed = streampca.fit(first, n_components=5).reconstruct(first)

@@ -28,7 +28,7 @@ for number, path in enumerate(parts, 1):
 # %%
 # The whole from its parts has the bits of a single fit: sums of whole numbers are exact, in whatever order.
 
-merged = streampca.merge(parts, os.path.join(folder, "whole.zarr"))
+merged = streampca.merge(parts, output=os.path.join(folder, "whole.zarr"))
 single = streampca.fit(source, n_components=8)
 assert np.array_equal(merged.components, single.components)
 print(merged)

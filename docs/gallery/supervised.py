@@ -25,7 +25,7 @@ train, test, train_labels, test_labels = train_test_split(rows, labels, test_siz
 # The discriminants need some shrinkage, as a few pixels are black in every digit.
 
 axes = {
-    "principal components": streampca.StreamingPCA(2).fit(train),
+    "principal components": streampca.PCA(2).fit(train),
     "supervised components": streampca.SupervisedPCA(2).fit(train, train_labels),
     "discriminants": streampca.FisherDiscriminant(2, shrinkage=0.01).fit(train, train_labels),
 }

@@ -1,26 +1,17 @@
-"""One row in each registry of methods, and method 'svd' is planned, fitted, certified and known to the command line."""
+"""A row in each registry of methods, and method 'svd' is planned, fitted, certified and known to the command line."""
 
 import json
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from svd_fitting import fit_svd
 
 import streampca
 from streampca.cli.commands import cli
 from streampca.errors import DataError
-from streampca.fitting.methods import METHODS as FITTED
-from streampca.planning.registry import METHODS as PLANNED
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (60, 9, 7), dtype=np.uint8)
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch):
-    """Add the rows, as editing the registries would."""
-    monkeypatch.setitem(PLANNED, "svd", "svd_planning")
-    monkeypatch.setitem(FITTED, "svd", fit_svd)
+SVD = streampca.PCA(3, method="svd")
 
 
 def commanded(*words):
@@ -30,32 +21,32 @@ def commanded(*words):
     return done.output
 
 
-@pytest.mark.parametrize("wanted", [5, 0.9, "elbow", None])
-def test_it_finds_what_the_exact_methods_find(wanted):
+@pytest.mark.parametrize("n_components", [5, 0.9, "elbow", None])
+def test_it_finds_what_the_exact_methods_find(n_components):
     """Components, variances and the number of them, within the bounds that it gives."""
-    found, exact = (streampca.fit(IMAGES, n_components=wanted, method=name) for name in ("svd", "covariance"))
-    assert found.n_components == exact.n_components
-    apart = np.abs(found.explained_variance / exact.explained_variance - 1)
-    assert np.all(apart <= found.error_bound + exact.error_bound)
-    assert np.abs(found.components[0] - exact.components[0]).max() < 1e-6
-    assert np.all(found.error_bound < 1e-4)
+    svd, exact = (streampca.fit(IMAGES, streampca.PCA(n_components, method=name)) for name in ("svd", "covariance"))
+    assert svd.n_components == exact.n_components
+    difference = np.abs(svd.explained_variance / exact.explained_variance - 1)
+    assert np.all(difference <= svd.error_bound + exact.error_bound)
+    assert np.abs(svd.components[0] - exact.components[0]).max() < 1e-6
+    assert np.all(svd.error_bound < 1e-4)
 
 
 def test_weights_count_samples_as_often_as_they_say():
     """A sample of weight 2 is the sample twice."""
     weights = np.arange(60) % 3
-    weighed = streampca.fit(IMAGES, n_components=3, method="svd", sample_weight=weights)
-    repeated = streampca.fit(np.repeat(IMAGES, weights, axis=0), n_components=3, method="svd")
-    np.testing.assert_allclose(weighed.explained_variance, repeated.explained_variance)
-    assert weighed.n_samples == np.count_nonzero(weights)
+    weighted = streampca.fit(IMAGES, SVD, sample_weight=weights)
+    repeated = streampca.fit(np.repeat(IMAGES, weights, axis=0), SVD)
+    np.testing.assert_allclose(weighted.explained_variance, repeated.explained_variance)
+    assert weighted.n_samples == np.count_nonzero(weights)
 
 
 def test_plans_compare_it():
     """It stands among the methods of every plan, and is refused where it does not fit."""
     assert "svd: would take about" in str(streampca.plan(IMAGES, n_components=3))
-    assert streampca.plan(IMAGES, n_components=3, method="svd").passes == 1
+    assert streampca.plan(IMAGES, SVD).passes == 1
     with pytest.raises(streampca.errors.BudgetError, match=r"method 'svd' needs .* Set memory to at least"):
-        streampca.plan(shape="1000000x64x64", method="svd", memory="1 GiB")
+        streampca.plan(None, SVD, shape="1000000x64x64", memory="1 GiB")
 
 
 def test_the_command_line_knows_it(tmp_path, monkeypatch):
@@ -70,9 +61,9 @@ def test_the_command_line_knows_it(tmp_path, monkeypatch):
     assert np.load("scores.npy").shape == (60, 3)
 
 
-def test_what_holds_no_number_is_named():
+def test_a_sample_that_is_not_finite_is_named():
     """By the sample, as in every method."""
     images = IMAGES.astype(np.float32)
     images[17, 2, 3] = np.nan
     with pytest.raises(DataError, match="sample 17 "):
-        streampca.fit(images, n_components=3, method="svd")
+        streampca.fit(images, SVD)
