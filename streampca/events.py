@@ -196,6 +196,11 @@ def describe(event: Event) -> str:
     return ""
 
 
+def or_logged(listener: Listener | None) -> Listener:
+    """Return a listener, or where there is none, that which logs warnings."""
+    return logged if listener is None else listener
+
+
 def check_listener(listener: Any) -> None:
     """Refuse a listener that cannot be called, before anything is read.
 

@@ -248,7 +248,7 @@ NUMBERS = "give a whole number of at least 1, a number above 0 and below 1, elbo
     (["--bin", "9"], "smaller bin"),
     (["--grey"], "Leave it out"),
     (["--key", "images"], "leave key out"),
-    (["--random-state", "-1"], "random_state = -1: give a whole number of at least 0"),
+    (["--random-state", "-1"], "--random-state -1: give a whole number of at least 0"),
     (["--dtype", "u1"], "No such option"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(source, options, says):

@@ -117,7 +117,8 @@ OPTIONS = {
     "pca_components": 30, "reg": 0.1, "laplacian": "unnormalized", "n_clusters": 4, "largest_component": True,
 }  # fmt: skip
 OF_KERNELS = {"kernel": "rbf"}
-TOGETHER = {"rank": {"landmarks": 9}, "gamma": OF_KERNELS, "landmarks": OF_KERNELS, "random_features": OF_KERNELS}
+OF_A_KERNEL = ("gamma", "degree", "coef0", "landmarks", "random_features", "landmark_choice")
+TOGETHER = {"rank": {"landmarks": 9}} | dict.fromkeys(OF_A_KERNEL, OF_KERNELS)
 
 
 def data_of(key, kind="pca"):

@@ -13,8 +13,9 @@ import zarr
 from shell import diagonal, typed
 
 import streampca
-from streampca.errors import OutputError, StreampcaError
+from streampca.errors import OutputError, RequestError, StreampcaError
 from streampca.events import Warned
+from streampca.kinds.registry import KINDS as KIND_NAMES
 from streampca.kinds.registry import kind_class
 
 N, SHAPE = 90, (6, 5)
@@ -238,7 +239,7 @@ def test_the_model_of_an_earlier_run_is_used_again(name, folder, tmp_path, monke
     with pytest.raises(OutputError, match=r"m\.zarr was fitted with random_state 0 and this run has 5"):
         streampca.fit("x.npy", kind.described(random_state=5), **how)
     np.save(tmp_path / "y.npy", np.load("x.npy")[::-1])
-    with pytest.raises(OutputError, match=r"m\.zarr was fitted with (source|another (target|landmarks))"):
+    with pytest.raises(OutputError, match=r"m\.zarr was fitted with (source|another (target|feature map))"):
         streampca.fit(tmp_path / "y.npy", kind.described(), **how)
     again = streampca.fit("x.npy", kind.described(random_state=5), **{**how, "overwrite": True})
     assert again.provenance["created"] >= created[0]
@@ -257,3 +258,41 @@ def test_scores_of_a_run_are_those_of_python(folder, tmp_path, monkeypatch):
     scores = [zarr.open_group(path)["scores"][...] for path in (tmp_path / "out" / "scores.zarr", tmp_path / "s.zarr")]
     np.testing.assert_array_equal(*scores)
     assert np.isnan(scores[0]).all(axis=1).nonzero()[0].tolist() == [HOLE[0]]
+
+
+# -- one answer for what only one door, or no door, has a use for
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (streampca.PCA(2, whiten=True), "whiten"),
+        (streampca.SpectralClustering(2, affinity="precomputed"), "affinity"),
+        (streampca.SpectralEmbedding(2, affinity="rbf"), "affinity"),
+        (streampca.ClassicalMDS(2, metric_params={"p": 3}), "metric_params"),
+        (streampca.KernelPCA(2, fit_inverse_transform=True), "fit_inverse_transform"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_parameters_of_the_estimator_alone_are_not_dropped(folder, kind, name):
+    for function in (streampca.fit, streampca.plan):
+        with pytest.raises(RequestError, match=f"{name}=.* is a parameter of the estimator alone"):
+            function(folder / "x.npy", kind)
+
+
+@pytest.mark.parametrize("name", [name for name in KIND_NAMES if not kind_class(name).target_rule])
+def test_every_kind_is_planned_for_data_that_are_not_here(name):
+    """Kinds with a target need it: their plans depend on its values."""
+    assert streampca.plan(shape=(1000, 8, 8), kind=kind_class(name)()).memory_estimate.total > 0
+
+
+def test_a_run_that_is_shared_makes_its_graph_too(folder, tmp_path):
+    data = {
+        "collection": {"source": str(folder / "x.npy")}, "model": {"n_components": 3},
+        "run": {"workers": 2, "scratch": str(tmp_path), "memory": "64MiB"},
+        "output": {"directory": str(tmp_path / "out"), "transform": True, "graph": str(tmp_path / "graph.zarr")},
+    }  # fmt: skip
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(data))
+    assert typed("run", tmp_path / "run.yaml", "-q").code == 0
+    scores, graph = tmp_path / "out" / "scores.zarr", streampca.load_graph(tmp_path / "graph.zarr")
+    np.testing.assert_array_equal(graph.indices, streampca.neighbors(scores).indices)

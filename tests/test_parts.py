@@ -389,6 +389,12 @@ def test_parts_that_were_asked_for_something_else(parts, options, says):
         streampca.merge([*parts[:2], other])
 
 
+@pytest.mark.parametrize("count", ["foo", 0, -1, 2.5, 1.0, True])
+def test_a_number_of_components_is_checked(parts, count):
+    with pytest.raises(RequestError, match="n_components="):
+        streampca.merge(parts, n_components=count)
+
+
 def test_parts_of_other_data(parts):
     def third(source):
         return streampca.fit(source, n_components=5, part="3/3")

@@ -42,6 +42,8 @@ NOTHING_SHARED: dict[str, Any] = {
     "dashboard": False,
 }  # fmt: skip - of a run on an executor that is there
 
+NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False}  # of a run that fits nothing
+
 
 @dataclass
 class Result:
@@ -175,7 +177,7 @@ def check_together(run: RunFile) -> None:
     sections = {"model": run.given.get("model", frozenset()), "prepare": run.given.get("prepare", frozenset())}
     if subject == "update.model":
         sections["model"] -= {"n_components", "half_life"}
-        sections["run"] = frozenset({"part"} if run.run.part is not None else ())
+        sections["run"] = frozenset(name for name in ("part", "scratch") if getattr(run.run, name) is not None)
     elif run.update.model is not None:
         sections["update"] = frozenset({"model"})
     given = [f"{name}.{key}" for name, keys in sections.items() for key in sorted(keys)]
@@ -342,7 +344,7 @@ class _Job:
 
     @property
     def applied_outputs(self) -> AppliedOutputs:
-        """What the model is applied for."""
+        """Outputs that the model is applied for."""
         outputs, output = self.outputs, self.run.output
         return AppliedOutputs(
             outputs.scores,
@@ -375,7 +377,7 @@ class _Job:
     def applying(self, output: str) -> dict[str, Any]:
         """Return the options of a model's methods that write an output."""
         own = {name: getattr(self.run.output, name) for name in ("whiten", "missing")}
-        return {**own, "run": replace(self.how(output), output=None)}
+        return {**own, "run": replace(self.how(output), output=None, **NOT_FITTED)}
 
 
 def _open(run: RunFile, outputs: OutputPaths, listener: Listener) -> _Job:
@@ -435,7 +437,8 @@ def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
     """Write the copy of the run's collection, and scores, images, graph and report of it."""
     run, outputs = job.run, job.outputs
     if outputs.collection:
-        streampca.copy(job.raw, preparation=job.preparation, run=replace(job.how(outputs.collection), checkpoint=None))
+        how = replace(job.how(outputs.collection), checkpoint=None, **NOT_FITTED)
+        streampca.copy(job.raw, preparation=job.preparation, run=how)
         note(outputs.collection)
     if result.model is not None:
         _apply(job, result, result.model, note)
@@ -443,7 +446,10 @@ def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
         scores = OutputPaths.of(run).scores  # also where they are used again
         source = job.raw if scores is None else scores
         preparation = job.preparation if scores is None else None
-        how = run.how(output=outputs.graph, checkpoint=checkpoint_beside(run, outputs.graph), listener=job.listener)
+        # Graphs are made in this process, whoever fits the model.
+        unused = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
+        checkpoint = checkpoint_beside(run, outputs.graph)
+        how = run.how(**unused, output=outputs.graph, checkpoint=checkpoint, listener=job.listener)
         result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=how)
         note(outputs.graph)
 

@@ -180,13 +180,14 @@ def _kind_asked(model: Any, subject: str) -> type[Description]:
 def _mapping(values: Any, section: str, cls: type, subject: str) -> dict[Any, Any]:
     """Return the keys of a section, none of which is unknown."""
     known = [name for name in fields_of(cls) if section != "run" or name not in NOT_WRITTEN]
+    known = (["kind"] if section == "model" else []) + known
     if values is None:
         return {}
     if not isinstance(values, Mapping):
         remedy = f"give keys under it ({', '.join(known)}), or leave it out"
         raise ConfigError(f"{subject}: {section} = {reprlib.repr(values)} is not a section; {remedy}.")
     for name in values:
-        if name not in known and not (section == "model" and name == "kind"):
+        if name not in known:
             raise ConfigError(f"{subject}: {_unknown(str(name), section, cls, known)}")
     return dict(values)
 

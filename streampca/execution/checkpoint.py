@@ -67,13 +67,7 @@ class Checkpointing:
 
 
 def checkpointing_of(run: Run) -> Checkpointing | None:
-    """Return the folder and interval of a run's checkpoints; None for none.
-
-    Raises
-    ------
-    RequestError
-        If checkpoints are to lie beside an output, and there is none.
-    """
+    """Return the folder and interval of a run's checkpoints; None for none."""
     if run.checkpoint is None or isinstance(run.checkpoint, Checkpointing):
         return run.checkpoint
     return Checkpointing(os.fspath(run.checkpoint), run.checkpoint_every, run.require_same_bits)

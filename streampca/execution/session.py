@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
-from ..events import Finished, Listener, check_listener, logged, one_at_a_time
+from ..events import Finished, Listener, check_listener, logged, one_at_a_time, or_logged
 from ..kinds.run import Run
 from ..machine import PeakMeter
 from ..signals import stopping_on_signals
@@ -108,7 +108,7 @@ def session(
 @contextmanager
 def run_session(name: str, run: Run, output: str | None = None) -> Iterator[Session]:
     """Carry out the work inside as a run asks for: on its cluster, with its checkpoints and listener; see `session`."""
-    listener = run.listener or logged
+    listener = or_logged(run.listener)
     check_listener(listener)
     with executing(cluster_of(run), run.budget, listener=listener) as executor:
         how: dict[str, Any] = {"executor": executor, "checkpointing": checkpointing_of(run), "listener": listener}

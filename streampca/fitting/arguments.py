@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import RequestError
-from ..events import Listener, logged
-from ..kinds.description import Description, checked, make
+from ..events import Listener, or_logged
+from ..kinds.description import Description, checked, default_of, description_class, fields_of, make
 from ..kinds.pca import PCADescription
 from ..kinds.run import Run
 from ..planning.request import Request
@@ -23,7 +23,7 @@ DEFAULT: Any = PCADescription.n_components
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """What a function that fits or plans was given, with checked values.
+    """Arguments of a function that fits or plans, with checked values.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Arguments:
     @property
     def listener(self) -> Listener:
         """Function that is told what happens."""
-        return self.run.listener or logged
+        return or_logged(self.run.listener)
 
     def request(self, *, workers: int = 1) -> Request:
         """Return the request that the kind of model and the run make."""
@@ -84,9 +84,23 @@ def arguments_of(
             f"{estimator_name(kind.kind)}(n_components={n_components!r})."
         )
     else:
+        _check_own_parameters(kind)
         model = checked(kind)
     held = getattr(kind, "preparation", None)
     if held is not None and preparation is not None:
         raise RequestError("preparation is given, and so is one with the kind; give one of them.")
     run, opening = run_and_opening(function, {"run": getattr(kind, "run", None), **options})
+    if run.part is not None and model.uses_graph:
+        raise RequestError(f"part is of sums, and kind {model.kind!r} has none; leave it out.")
     return Arguments(model, with_features(held if preparation is None else preparation, model), run, opening)
+
+
+def _check_own_parameters(kind: Description) -> None:
+    """Refuse parameters of an estimator that its kind does not have: they are of scikit-learn's methods alone."""
+    described = {*fields_of(description_class(type(kind))), "preparation", "run"}
+    for name, field in fields_of(type(kind)).items():
+        if name not in described and getattr(kind, name) != default_of(field):
+            raise RequestError(
+                f"{name}={getattr(kind, name)!r} is a parameter of the estimator alone, for its own methods; call its "
+                "own fit, or leave it out."
+            )

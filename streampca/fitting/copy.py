@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from ..errors import RequestError
-from ..events import check_listener, logged
+from ..events import check_listener, or_logged
 from ..execution.executor import cluster_of, executing
 from ..preprocessing import Preparation
 from ..preprocessing.copy import copy_collection, foresee_copy
-from ..preprocessing.run_options import FitOptions, run_and_opening
+from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..readers import open_collection
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
@@ -53,8 +53,8 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     >>> streampca.open_collection("digits.zarr").shape
     (1797, 8, 8)
     """
-    run, opening = run_and_opening(copy, options)
-    listener = run.listener or logged
+    run, opening = run_and_opening(copy, options, unused=(*OF_FITS, "checkpoint"))
+    listener = or_logged(run.listener)
     check_listener(listener)
     if run.output is None:
         raise RequestError("a copy needs its place; give output (-o), a folder ending in .zarr.")

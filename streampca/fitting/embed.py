@@ -124,7 +124,7 @@ class EmbeddingRun:
 
     @property
     def request(self) -> Request:
-        """What is asked for."""
+        """Kind of embedding and budget."""
         return self.opened.request
 
     @property

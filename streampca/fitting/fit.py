@@ -12,8 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RequestError
-from ..events import Listener, Planned, Warned, check_listener, logged, silent
+from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
 from ..execution.checkpoint import Checkpointing, clear_finished
 from ..execution.executor import as_of
@@ -125,8 +124,6 @@ def fit(
     run, opening, listener = given.run, given.opening, given.listener
     check_listener(listener)
     check_target(target, given.model)
-    if getattr(kind, "whiten", False):
-        raise RequestError("whiten=True is an option of applying a model; give it to transform.")
     place = output_of(run, source, opening.get("labels"), sample_weight, target)
     opened = open_fit(
         open_collection(source, listener=listener, **opening),
@@ -158,7 +155,7 @@ def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> PCAModel:
     if place is not None and place.may_be_reused:
         if (earlier := load_earlier(place.path, opened, part)) is not None:
             warning = f"{place.path} was fitted by an earlier run with the same options; it is used again."
-            (run.listener or logged)(Warned(warning))
+            or_logged(run.listener)(Warned(warning))
             return earlier
         check_model_output(place.path, overwrite=False)
     with run_session(name_of(opened), run, None if place is None else place.path) as current:
@@ -220,8 +217,6 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> PCA
     if opened.request.model.uses_graph:
         from .embed import EmbeddingRun  # loads the manifolds, which other kinds do without
 
-        if part is not None:
-            raise RequestError(f"part is of sums, and kind {opened.request.kind!r} has none; leave it out.")
         return EmbeddingRun(opened, current).carried_out()
     collection, request, weights, target = opened.collection, opened.request, opened.weights, opened.target
     states, runner, listener = collection.states(), current.executor, current.listener

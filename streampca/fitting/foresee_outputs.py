@@ -1,4 +1,4 @@
-"""What a run of several outputs refuses before the first is made: scores, images and graphs that do not fit.
+"""Refuse scores, images and graphs that do not fit before a run of several outputs makes the first of them.
 
 A run fits a model and writes scores, images, a graph and a report of it. Each of these refuses by itself what memory or
 disk do not allow, but only when the outputs before it have been written.

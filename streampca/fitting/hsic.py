@@ -22,7 +22,7 @@ from .. import __version__
 from ..accumulators import CrossMoments, KernelSums
 from ..accumulators.kernel_sums import Estimates
 from ..errors import DataError, RequestError
-from ..events import Listener, PassStarted, Solving, check_listener, logged, reported
+from ..events import Listener, PassStarted, Solving, check_listener, or_logged, reported
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
 from ..execution.executor import as_of
@@ -33,7 +33,7 @@ from ..planning.blocks import Span, blocks_of
 from ..planning.hsic import DELTA, FEATURES, HsicPlan, HsicRequest, plan_hsic
 from ..preprocessing import Preparation
 from ..preprocessing.kernels import AUTO, Kernel
-from ..preprocessing.run_options import FitOptions, run_and_opening
+from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..readers import Collection, open_collection
 from ..readers.collection import states_by_name, unchanged
 from ..signals import stopping_on_signals
@@ -230,8 +230,8 @@ def hsic(
     >>> found.p_value < 0.05
     True
     """
-    run, opening = run_and_opening(hsic, options, unused=("output", "overwrite", "part", "scratch"))
-    listener = run.listener or logged
+    run, opening = run_and_opening(hsic, options, unused=(*OF_FITS, "output", "overwrite"))
+    listener = or_logged(run.listener)
     check_listener(listener)
     request = HsicRequest(
         method,

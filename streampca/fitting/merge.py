@@ -23,6 +23,7 @@ from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, OutputError, RequestError
 from ..events import BlockDone, Listener, PassStarted, Planned, Warned, reported
 from ..execution.session import run_session
+from ..kinds.options import components
 from ..kinds.part import Part
 from ..kinds.run import RunOptions
 from ..machine import PeakMeter, hand_back
@@ -31,7 +32,7 @@ from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.incremental import SKETCH, checked_plan, sketch_plan, sketch_rows
 from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
-from ..preprocessing.run_options import SHARING, run_and_opening
+from ..preprocessing.run_options import OF_FITS, SHARING, run_and_opening
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading
 from ..readers.collection import digest
@@ -109,8 +110,8 @@ def merge(
     >>> streampca.merge(["part1.zarr", "part2.zarr"])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    run, _ = run_and_opening(merge, options, unused=(*SHARING, "checkpoint", "part", "scratch"))
-    checked = is_checked(coordinates)
+    run, _ = run_and_opening(merge, options, unused=(*SHARING, *OF_FITS, "checkpoint"))
+    checked, count = is_checked(coordinates), None if n_components == "all" else components(n_components)
     path, given = None if run.output is None else expanded(run.output), _given(parts)
     with run_session("merge", run, path) as current:
         if path is not None:
@@ -126,7 +127,7 @@ def merge(
         along = _common_coordinates(pieces, checked=checked)
         _check_apart(pieces, current.listener)
         data, problem, request = _whole(pieces)
-        count = request.n_components if n_components is None else None if n_components == "all" else n_components
+        count = request.n_components if n_components is None else count
         how: dict[str, Any] = {"memory": run.budget, "output": path is not None, "scratch": None}
         plan = _planned(pieces, problem, replace(request.asking(n_components=count, method="auto"), **how))
         current.listener(Planned(plan))

@@ -26,7 +26,7 @@ from ..events import (
     Planned,
     Solving,
     check_listener,
-    logged,
+    or_logged,
     reported,
     silent,
 )
@@ -53,7 +53,7 @@ from ..planning.neighbors import (
 )
 from ..planning.neighbors import plan_neighbors as make_neighbors_plan
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.run_options import SHARING, FitOptions, run_and_opening
+from ..preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import check_apart, open_collection, paths_of
 from ..readers.collection import State, states_by_name, unchanged
@@ -141,8 +141,8 @@ def neighbors(
            [0],
            [1]], dtype=int32)
     """
-    run, opening = run_and_opening(neighbors, options, unused=(*SHARING, "part", "scratch"))
-    listener = run.listener or logged
+    run, opening = run_and_opening(neighbors, options, unused=(*SHARING, *OF_FITS))
+    listener = or_logged(run.listener)
     check_listener(listener)
     request = NeighborsRequest(n_neighbors, method, ef_search, seed_of(random_state), run.budget)
     path = None if run.output is None else expanded(run.output)

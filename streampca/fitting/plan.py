@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..errors import RequestError, SourceError
 from ..events import Listener
+from ..execution.executor import cluster_of
 from ..kinds.description import Description
 from ..kinds.part import Part, part_of
 from ..models.pca import STATE_LIMIT
@@ -91,6 +92,9 @@ def plan(
     """
     shape, dtype, measure = options.pop("shape", None), options.pop("dtype", "uint8"), options.pop("measure", False)
     given = arguments_of(plan, kind, n_components, preparation, options)
+    cluster_of(given.run)  # refuses options that do not go together
+    if source is not None and shape is not None:
+        raise RequestError(f"source and shape={shape!r} are given, and one of them is planned for; leave one out.")
     check_target(target, given.model)
     request = given.request(workers=given.run.workers or 1)
     how: dict[str, Any] = {"target": target, "foreseen": True, "listener": given.listener}
@@ -99,7 +103,10 @@ def plan(
         opened = open_fit(raw, request, given.preparation, **how)
         if sample_weight is not None and opened.weights is None:  # each sample counts once
             opened = replace(opened, declared_weight=float(raw.n_samples))
-        return replace(opened.plan(), assumed="")  # a declared shape begins with the samples
+        if given.model.uses_graph:
+            return opened.plan_stages()
+        made = opened.plan(part=part_of(given.run.part))
+        return replace(made, assumed="")  # a declared shape begins with the samples
     raw = open_collection(source, **given.opening)
     opened = open_fit(raw, request, given.preparation, sample_weight=sample_weight, **how)
     if given.model.uses_graph:

@@ -123,7 +123,7 @@ def measured_errors(
 
 
 class _Sums:
-    """What is summed over the features of rows and errors, sample by sample."""
+    """Sums over the features of rows and errors, sample by sample."""
 
     def __init__(self, count: int, centre: Float64, eps: float, subspace: Subspace | None) -> None:
         self._centre, self._eps, self._subspace = centre, eps, subspace

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError
-from ..events import Planned, Warned, check_listener, logged
+from ..events import Planned, Warned, check_listener, or_logged
 from ..execution.checkpoint import CheckpointFolder
 from ..execution.session import Session, run_session
 from ..kinds.description import make
@@ -26,7 +26,7 @@ from ..models.pca import PCAModel, load_but_components
 from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
-from ..preprocessing.run_options import FitOptions, run_and_opening
+from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..readers import Collection, check_apart, column_paths, open_collection, paths_of
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
@@ -110,8 +110,8 @@ def update(
     >>> streampca.update("model.zarr", digits[1000:])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    run, opening = run_and_opening(update, options, unused=("part", "scratch"))
-    listener = run.listener or logged
+    run, opening = run_and_opening(update, options, unused=OF_FITS)
+    listener = or_logged(run.listener)
     check_listener(listener)
     earlier = load_to_update(model, run.memory)
     path = None if run.output is None else expanded(run.output)

@@ -55,13 +55,23 @@ class ClassicalMDSDescription(DropOptions, SpectrumOptions):
                 f"landmarks={self.landmarks!r} are of metric 'euclidean', and metric is {self.metric!r}; leave them "
                 "out."
             )
-        if self.n_components in ("mp", "mle"):
-            raise RequestError(
-                f"n_components={self.n_components!r} is a rule for samples of features; ask for a number such as 10 of "
-                "a matrix of pairs of samples, or a fraction such as 0.9."
-            )
-        if self.missing != "error":
-            raise RequestError(
-                f"missing={self.missing!r} is for samples of features, and a matrix of pairs of samples must have "
-                f"every entry; leave missing out with metric={self.metric!r}."
-            )
+        check_pairs(self.n_components, self.missing, f"metric={self.metric!r}")
+
+
+def check_pairs(n_components: object, missing: str, given_by: str) -> None:
+    """Refuse rules for samples of features beside a matrix of pairs of samples, which an option gives.
+
+    Raises
+    ------
+    RequestError
+    """
+    if n_components in ("mp", "mle"):
+        raise RequestError(
+            f"n_components={n_components!r} is a rule for samples of features; ask for a number such as 10 of "
+            "a matrix of pairs of samples, or a fraction such as 0.9."
+        )
+    if missing != "error":
+        raise RequestError(
+            f"missing={missing!r} is for samples of features, and a matrix of pairs of samples must have "
+            f"every entry; leave missing out with {given_by}."
+        )

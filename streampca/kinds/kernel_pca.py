@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from ..errors import RequestError
-from .classical_mds import INNER_PRODUCTS, ClassicalMDSDescription
+from .classical_mds import INNER_PRODUCTS, ClassicalMDSDescription, check_pairs
 from .description import Description, fields_of
 from .options import DropOptions, Function, KernelOptions, NComponents, SpectrumOptions
 
@@ -42,6 +42,7 @@ class KernelPCADescription(KernelOptions, DropOptions, SpectrumOptions):
         for name in ("landmarks", "random_features"):
             if getattr(self, name) is not None:
                 raise RequestError(f"a precomputed kernel matrix is solved as it is; leave {name} out.")
+        check_pairs(self.n_components, self.missing, f"kernel={self.kernel!r}")
 
     def solved_as(self) -> Description:
         """Return the description of scaling where the kernel is a matrix, whose inner products are scaled."""

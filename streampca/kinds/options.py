@@ -20,7 +20,7 @@ Precision = Literal["auto", "single", "double"]
 LandmarkChoice = Literal["uniform", "k-means++", "leverage"]
 TargetType = Literal["auto", "classes", "numbers"]  # what the values of a target are taken for
 TARGET_TYPES: tuple[TargetType, ...] = get_args(TargetType)
-Seed = Annotated[int | Annotated[Any, InPython()], Check(seed_of)]
+Seed = Annotated[Annotated[int, Range(least=0)] | Annotated[Any, InPython()], Check(seed_of)]
 
 
 def components(value: Any) -> int | float | str | None:

@@ -155,12 +155,13 @@ def run_of(options: Mapping[str, Any]) -> Run:
     RequestError
         If a value is wrong, or is given twice.
     """
+    defaults = {item.name: item.default for item in fields(Run)}
     given = {name: value for name, value in options.items() if name != "run"}
-    run = options.get("run") or Run()
+    run = Run() if options.get("run") is None else options["run"]
     if not isinstance(run, Run):
         raise RequestError(f"run = {run!r}: give a Run, such as Run(memory='2 GiB') (how the fit is carried out).")
     held = {item.name: getattr(run, item.name) for item in fields(run) if getattr(run, item.name) is not item.default}
     for name in given:
-        if name in held:
+        if name in held and given[name] is not defaults[name]:
             raise RequestError(f"{name} is given, and so is run={run!r}, which has it too; give one of them.")
-    return make(Run, {**held, **given})
+    return make(Run, {**given, **held})

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, Literal
 
 from ..errors import RequestError
-from .description import TargetRule
+from .description import TargetRule, fields_of
 from .options import DropOptions, Function, KernelOptions, NComponents, Precision, SeededOptions, TargetType
 from .values import Range
 
@@ -61,8 +61,8 @@ class SupervisedPCADescription(KernelOptions, SupervisedDescription):
         super().check()
         if self.kernel is not None:
             return
-        for name in ("gamma", "landmarks", "random_features"):
-            if getattr(self, name) is not None:
+        for name, field in fields_of(KernelOptions).items():
+            if getattr(self, name) != field.default:
                 raise RequestError(
                     f"{name} is of a kernel, and kind {self.kind!r} has none unless it is named; leave it out, or give "
                     "--kernel rbf (kernel='rbf')."

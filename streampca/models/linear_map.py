@@ -20,6 +20,7 @@ from ..kinds.run import RunOptions, run_of
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import check_axes, check_guess, raw_orders
 from ..preprocessing.learned import SampleKeys
+from ..preprocessing.run_options import OF_FITS, refuse_unused
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
@@ -460,6 +461,7 @@ class LinearMap(ABC):
             If not even pieces of the components and one sample fit the budget.
         """
         output, run = self._output(path, source), run_of(options)
+        refuse_unused(self.write_scores, run, (*OF_FITS, "output"))
         collection = self.prepared(source, coordinates=coordinates)
         write_projection(
             Projection(self._first(None, missing), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
@@ -534,6 +536,7 @@ class LinearMap(ABC):
             together with `from_patches`, which takes and fills arrays on disk.
         """
         run = run_of(options)
+        refuse_unused(self.write_reconstruction, run, (*OF_FITS, "output"))
         output, subspace = self._output(path, source), self._first(n_components, missing)
         raw = open_collection(source, coordinates=coordinates, like=self)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)

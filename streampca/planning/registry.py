@@ -6,8 +6,6 @@ model that its method makes in ``KINDS``.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 # name -> module with the functions of `choose_method.Method`, imported on first use
 METHODS: dict[str, str] = {
     "covariance": ".covariance",
@@ -23,8 +21,3 @@ METHODS: dict[str, str] = {
 OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where others take samples of features
 
 OF_KERNEL = "kernel-matrix"  # the method that compares all samples without having them in memory
-
-
-def methods_of(kind: str) -> list[str]:
-    """Return the methods that make a kind of model."""
-    return [name for name, module in METHODS.items() if kind in import_module(module, __package__).KINDS]

@@ -15,7 +15,8 @@ from ..kinds.run import Run, RunOptions, run_of
 from ..readers import Opening
 from .preparation import Preparation
 
-SHARING = ("workers", "cluster")  # options of a run whose work is shared
+SHARING = ("workers", "cluster")  # options of a run whose work is shared ...
+OF_FITS = ("part", "scratch", "reuse")  # ... and of one that fits a model
 
 
 class FitOptions(RunOptions, Opening, total=False):

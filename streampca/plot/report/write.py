@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ...errors import OutputError, SourceError, StreampcaError, first_line
-from ...events import Listener, logged
+from ...events import Listener, or_logged
 from ...execution.session import session
 from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
 from ...planning.budget import block_limit
 from ...preprocessing import complete_samples
-from ...preprocessing.run_options import SHARING, FitOptions, run_and_opening
+from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
 from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import (
     Opening,
@@ -101,8 +101,8 @@ def write_report(
     >>> streampca.write_report(model, "report.html", collection=digits[:50])
     ['report.html']
     """
-    run, opening = run_and_opening(write_report, options, unused=(*SHARING, "output", "scratch", "checkpoint", "part"))
-    memory, listener = run.memory, run.listener or logged
+    run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output", "checkpoint"))
+    memory, listener = run.memory, or_logged(run.listener)
     check_kind(picture_format)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
