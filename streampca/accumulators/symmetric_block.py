@@ -236,7 +236,7 @@ class SymmetricBlock(Accumulator):
         mine, theirs = self._measured, other._measured
         if mine is None or theirs is None:
             return
-        # Both hold zeros in each other's rows.
+        # Each one holds zeros in the other's rows.
         mine.products += theirs.products
         mine.means += theirs.means
         mine.skew += theirs.skew

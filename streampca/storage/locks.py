@@ -257,7 +257,7 @@ def _created(path: str) -> int | None:
         state, signed = os.fstat(file.fileno()), file.read(LONGEST + 1)
         _check_signature(signed, path)
         with tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
-            # Both times are by the file system's clock, as the clocks of two hosts can differ.
+            # The file system's clock gives both times, as the clocks of two hosts can differ.
             age = os.fstat(probe.fileno()).st_mtime - state.st_mtime
         if age < STALE:
             raise _HeldError(signed)
