@@ -341,7 +341,8 @@ def test_files_in_another_order_are_read_within_what_is_planned(tmp_path):
     part = found.part(1)
     assert isinstance(part, Reordered)
     assert found.fingerprint() != open_collection(source, **IGNORE).fingerprint()
-    assert part.base.decode_bytes + 2 * part.base.nbytes <= part.decode_bytes <= found.decode_bytes
+    base, reordered = part.base.storage.decode_bytes, part.storage.decode_bytes
+    assert base + 2 * part.base.nbytes <= reordered <= found.storage.decode_bytes
 
 
 def fitted(x, folder, name):

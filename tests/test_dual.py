@@ -20,7 +20,7 @@ from streampca.planning import make_plan
 from streampca.planning.blocks import Span, blocks_of
 from streampca.preprocessing import Preparation, Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
-from streampca.readers.collection import Chunks, Collection
+from streampca.readers import Chunks, Collection, Storage
 from streampca.units import MIB
 
 SCHEDULES = ("sweep", "scratch")
@@ -32,17 +32,13 @@ class Counted(Collection):
     def __init__(self, array, chunk_samples=1, chunk_features=None):
         self.source, self.shape, self.dtype = "counted", array.shape, array.dtype
         self._rows = array.reshape(len(array), -1)
-        self._chunks = Chunks(chunk_samples, chunk_features or self._rows.shape[1])
+        self.storage = Storage(Chunks(chunk_samples, chunk_features or self._rows.shape[1]))
         self.decoded = 0
-
-    @property
-    def chunks(self):
-        return self._chunks
 
     def read(self, rows, features=None):
         features = features or slice(0, self.n_features)
         touched = 1
-        for part, cut, length in zip((rows, features), self._chunks, self._rows.shape, strict=True):
+        for part, cut, length in zip((rows, features), self.chunks, self._rows.shape, strict=True):
             if part.stop > part.start:
                 touched *= min(-(-part.stop // cut) * cut, length) - part.start // cut * cut
         self.decoded += touched * self.dtype.itemsize

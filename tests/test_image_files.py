@@ -294,7 +294,7 @@ def test_all_headers_are_read_where_sizes_differ(tmp_path):
     save(tmp_path / "in" / "1.pgm", np.zeros((40, 50), "u1"))
     collection = open_images(str(tmp_path / "in"))
     assert collection.shape == (200, 40, 50)
-    assert collection.decode_bytes >= 40 * 50
+    assert collection.storage.decode_bytes >= 40 * 50
     save(tmp_path / "in" / "2.pgm", np.zeros((400, 50), "u1"))
     with pytest.raises(SourceError, match=r"2\.pgm is 400 x 50 uint8, more than the largest image looked at"):
         collection.each(slice(0, 5), lambda at, image: None)

@@ -14,8 +14,7 @@ from PIL import Image
 import streampca
 from streampca import machine
 from streampca.errors import BudgetError, IndexingError, RequestError
-from streampca.readers import open_collection
-from streampca.readers.collection import Chunks, Collection
+from streampca.readers import Chunks, Collection, Storage, open_collection
 from streampca.units import MIB
 
 X = np.random.default_rng(7).integers(0, 256, (23, 6, 5), np.uint8)
@@ -31,10 +30,7 @@ class Recorded(Collection):
 
     def __init__(self, x):
         self.source, self.shape, self.dtype, self.x, self.reads = "recorded", x.shape, x.dtype, x, []
-
-    @property
-    def chunks(self):
-        return Chunks(8, self.n_features)
+        self.storage = Storage(Chunks(8, self.n_features))
 
     def read(self, rows, features=None):
         self.reads.append((rows.start, rows.stop, *(() if features is None else (features.start, features.stop))))

@@ -112,7 +112,7 @@ KINDS = [*HDF5, "compressed", "not compressed", "gzip", "sharded", "transposed",
 def test_blocks_smaller_than_a_chunk_decode_it_once(tmp_path, chunks_decoded, kind):
     """Whatever the blocks: smaller, across the edges of chunks, or larger than one."""
     found = opened(tmp_path, kind, (30, 9, 10))
-    assert found.keeps
+    assert found.storage.keeps
     for rows, several in ((1, [0, 30]), (7, [0, 30]), (40, [30])):  # a chunk of one block is read where it is wanted
         chunks_decoded.clear()
         with keeping():

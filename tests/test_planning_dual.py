@@ -27,6 +27,7 @@ from streampca.planning.dual import dual_plan
 from streampca.planning.rates import RATES, Rates
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
+from streampca.readers import Chunks, Storage
 from streampca.units import GIB, MIB, format_seconds
 
 
@@ -239,7 +240,7 @@ def test_a_slow_source_is_predicted_to_be_slow(monkeypatch):
     now = 0.0
 
     class Slow(streampca.Collection):
-        source, shape, dtype, encoded = "slow", (200, 16, 16), np.dtype("f4"), True
+        source, shape, dtype, storage = "slow", (200, 16, 16), np.dtype("f4"), Storage(Chunks(1, 256), encoded=True)
 
         def read(self, rows, features=None):
             nonlocal now

@@ -395,7 +395,7 @@ for _ in range(2):
     block = collection.read(slice(0, collection.n_samples))
     size = block.nbytes
     del block
-print(json.dumps({"peak": meter.peak(), "block": size, "promised": collection.decode_bytes}))
+print(json.dumps({"peak": meter.peak(), "block": size, "promised": collection.storage.decode_bytes}))
 """
 
 

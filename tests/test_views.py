@@ -19,8 +19,7 @@ from PIL import Image
 from sources import SOURCES
 
 from streampca.errors import RequestError, SourceError
-from streampca.readers import open_collection
-from streampca.readers.collection import Chunks, Collection
+from streampca.readers import Chunks, Collection, Storage, open_collection
 from streampca.readers.views.chosen import Chosen
 from streampca.readers.views.joined import Joined
 from streampca.readers.views.patches import Patches
@@ -38,11 +37,7 @@ class Recorded(Collection):
 
     def __init__(self, x, samples=1):
         self.source, self.shape, self.dtype, self.x = "recorded", x.shape, x.dtype, x
-        self.samples, self.reads = samples, []
-
-    @property
-    def chunks(self):
-        return Chunks(self.samples, self.n_features)
+        self.storage, self.reads = Storage(Chunks(samples, self.n_features)), []
 
     def read(self, rows, features=None):
         self.reads.append((rows.start, rows.stop))
@@ -85,7 +80,7 @@ def test_what_parts_kept_open_hold_is_counted(tmp_path):
     found = open_collection(tmp_path)
     for at in range(24):
         found.read(slice(at, at + 1))
-    assert sum(part.decode_bytes for part in found._open.values()) <= found.decode_bytes
+    assert sum(part.storage.decode_bytes for part in found._open.values()) <= found.storage.decode_bytes
 
 
 def test_tables_name_images_too(tmp_path):
@@ -174,7 +169,7 @@ def test_chosen_decodes_each_chunk_once(monkeypatch):
     base.reads.clear()
     Chosen(base, range(5, 25)).read(slice(0, 20))
     assert base.reads == [(5, 25)]
-    assert Chosen(base, range(5, 25)).decode_bytes == 0
+    assert Chosen(base, range(5, 25)).storage.decode_bytes == 0
 
 
 def test_chosen_holds_a_bounded_piece(monkeypatch):
@@ -183,7 +178,7 @@ def test_chosen_holds_a_bounded_piece(monkeypatch):
     chosen = Chosen(base, np.sort(np.random.default_rng(0).permutation(400)[:200]).astype("i4"))
     chosen.read(slice(0, 200))
     assert max(stop - start for start, stop in base.reads) <= 10
-    assert chosen.decode_bytes == 30
+    assert chosen.storage.decode_bytes == 30
 
 
 def test_chosen_compactly():
@@ -249,7 +244,7 @@ def test_patches_read_bands_only(monkeypatch):
     found = Patches(Watched(image), {"size": 4, "step": 2})
     found.read(slice(9, 13))  # four windows to a row of them: of the third and fourth
     assert read == [(4, 8), (6, 10)]
-    assert found.decode_bytes == 40
+    assert found.storage.decode_bytes == 40
     assert found.chunks == (4, 16)
 
 
@@ -257,7 +252,7 @@ def test_patches_of_a_large_image_take_little_memory():
     """A band of an image of 400 MB that exists only where it is read."""
     found = open_collection(np.broadcast_to(np.uint8(1), (20000, 20000)), patches=16)
     assert found.shape == (1250 * 1250, 16, 16)
-    assert found.decode_bytes <= 8 * 2**20
+    assert found.storage.decode_bytes <= 8 * 2**20
     assert found.read(slice(1_000_000, 1_000_010)).sum() == 2560
 
 
@@ -358,7 +353,7 @@ def test_dask_is_computed_in_pieces(monkeypatch):
     found = open_collection(Watched())
     np.testing.assert_array_equal(found.read(slice(0, 40)), x.reshape(40, -1))
     assert max(sizes) <= 60
-    assert found.decode_bytes >= 120
+    assert found.storage.decode_bytes >= 120
 
 
 def holders(tmp_path):

@@ -251,7 +251,7 @@ def _places(collection: Prepared) -> npt.NDArray[np.intp]:
     n, at_once = collection.n_samples, collection.measured_at_once
     count = min(n, measured_rows(collection.n_features))
     places = -(-count // at_once)
-    if collection.encoded:
+    if collection.storage.encoded:
         count = min(count, max(2, n // SHARE))
         places = max(1, min(places, n // (SHARE * collection.chunks.samples)))
     run = -(-count // places)

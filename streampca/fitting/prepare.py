@@ -216,7 +216,7 @@ def _before_map(
     raw, preparation = (raw.raw, raw.preparation) if isinstance(raw, Prepared) else (raw, preparation)
     preparation, drops = preparation or Preparation(), missing == "drop-features" and raw.dtype.kind == "f"
     _check_missing(preparation, missing)
-    limit = block_limit(this_machine(raw.converted_bytes), memory)
+    limit = block_limit(this_machine(raw.storage.converted_bytes), memory)
     if not preparation.is_resolved or missing != "error":
         raw.states()  # before anything is read
         preparation = resolved(preparation, raw, listener, block_bytes=limit, drops_features=drops)

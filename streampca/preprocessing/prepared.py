@@ -12,7 +12,8 @@ import numpy as np
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
 from ..planning.sizes import MEASURED_AT_ONCE, MEASURED_PIECE, measuring_bytes
-from ..readers.collection import Array, Chunks, Collection, Skipped, State, digest, with_ends, with_nan
+from ..readers.collection import Array, Collection, Skipped, State, digest, with_ends, with_nan
+from ..readers.storage_record import Chunks
 from ..readers.views.items import sample_of
 from ..readers.views.view import View
 from ..signals import safe_point
@@ -95,6 +96,14 @@ class Prepared(View):
         self.axes = raw.axes[:sides] if raw.axes is not None and len(raw.axes) >= sides else None
         if self.unmapped is not None:
             self.axes = MAPPED
+        # A sample that any step changes is read whole. Images resized as they are decoded count as `scratch_bytes`.
+        identity, stored = preparation.is_identity, raw.storage
+        self.storage = replace(
+            stored,
+            chunks=stored.chunks if identity else Chunks(stored.chunks.samples, self.n_features),
+            decode_bytes=0 if self._by_image else stored.decode_bytes,
+            fills=identity and stored.fills,
+        )
 
     def awaiting(self, wanted: KernelFeatures) -> Prepared:
         """Return the collection as a fit takes it that makes a feature map itself: not mapped yet."""
@@ -133,11 +142,6 @@ class Prepared(View):
         return 0 if self._by_image or self.preparation.is_identity else self.n_features * self.dtype.itemsize
 
     @property
-    def decode_bytes(self) -> int:
-        """Chunks or files being decoded; images being resized as they are decoded are `scratch_bytes`."""
-        return 0 if self._by_image else self.raw.decode_bytes
-
-    @property
     def scratch_bytes(self) -> int:
         """Most bytes held beside any block to prepare it, with decoded images where they come one by one."""
         if self.unmapped is not None:
@@ -146,7 +150,7 @@ class Prepared(View):
         if not self._by_image:
             return scratch
         larger = raw.row_bytes / (raw.n_features * raw.dtype.itemsize)  # than the images known of, some may be
-        return raw.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
+        return raw.storage.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
 
     @property
     def measuring_bytes(self) -> int:
@@ -184,11 +188,6 @@ class Prepared(View):
         return self.frame.held_bytes
 
     @property
-    def chunks(self) -> Chunks:
-        """Storage chunks; a sample that any step changes is always read whole."""
-        return self.raw.chunks if self.preparation.is_identity else Chunks(self.raw.chunks.samples, self.n_features)
-
-    @property
     def attributes(self) -> Mapping[str, Any]:
         """No attributes: those of the raw collection describe other values."""
         return {}
@@ -212,11 +211,6 @@ class Prepared(View):
         except SampleError as error:
             raise error.of(self.named, rows.start) from None
         return prepared if identity else np.ascontiguousarray(prepared if features is None else prepared[:, features])
-
-    @property
-    def fills(self) -> bool:
-        """True where the raw collection does, and no step changes it."""
-        return self.preparation.is_identity and self.raw.fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read by the raw collection where no step changes it."""

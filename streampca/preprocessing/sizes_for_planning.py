@@ -19,7 +19,7 @@ def this_machine(held: int = 0) -> Machine:
 
 def problem_of(collection: Collection) -> Problem:
     """Return the sizes of a collection and of this machine for planning."""
-    of_preparation: dict[str, Any] = {}
+    stored, of_preparation = collection.storage, dict[str, Any]()
     if isinstance(collection, Prepared):
         names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops", "landmark_bytes")
         of_preparation = {name: getattr(collection, name) for name in (*names, "measuring_bytes")}
@@ -31,13 +31,13 @@ def problem_of(collection: Collection) -> Problem:
         row_bytes=collection.row_bytes,
         itemsize=collection.dtype.itemsize,
         kind=collection.dtype.kind,
-        chunk_samples=collection.chunks.samples,
-        chunk_features=collection.chunks.features,
-        encoded=collection.encoded,
-        keeps=collection.keeps,
-        fills=collection.fills,
-        decode_bytes=collection.decode_bytes,
-        machine=this_machine(collection.converted_bytes),
+        chunk_samples=stored.chunks.samples,
+        chunk_features=stored.chunks.features,
+        encoded=stored.encoded,
+        keeps=stored.keeps,
+        fills=stored.fills,
+        decode_bytes=stored.decode_bytes,
+        machine=this_machine(stored.converted_bytes),
         **of_preparation,
     )
 

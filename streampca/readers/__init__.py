@@ -25,13 +25,14 @@ from ..events import Listener, check_listener, silent
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from .array_objects import refuse_several
-from .collection import Chunks, Collection, file_state
+from .collection import Collection, file_state
 from .coordinates import CHECK, is_checked
 from .detect import is_dataset
 from .duplicates import ERROR, check_duplicates, log_repeats, times_of
 from .opening_record import OpeningRecord, given_of, record_of
 from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, paths_of, resolve_source
 from .registry import READERS, Format, readers
+from .storage_record import Chunks, Storage
 from .stored.array import ArrayCollection
 from .stored.cf import with_fill_value
 from .tags import TagRules, check_reading, fitted_reading
@@ -46,6 +47,7 @@ __all__ = [
     "Format",
     "Opening",
     "OpeningRecord",
+    "Storage",
     "check_apart",
     "check_not_remote",
     "check_reading",

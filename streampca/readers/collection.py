@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -22,18 +23,12 @@ from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
 from ..units import counted, format_bytes, format_shape
 from .opening_record import GuessedAxes
+from .storage_record import Chunks, Storage
 
 Array = npt.NDArray[Any]
 
 COLOURS = (3, 4)  # lengths of a last axis without a name that count as colours
 MOST_STATES = 256  # groups of samples that have a state of their own: some 6 kB of text in a model
-
-
-class Chunks(NamedTuple):
-    """Samples and features of a storage chunk. A read that touches a chunk decodes all of it."""
-
-    samples: int
-    features: int
 
 
 class State(NamedTuple):
@@ -69,7 +64,7 @@ class Collection(abc.ABC):
 
     A collection holds a path, not a handle: it pickles small, and works in any process and thread. Handles and
     caches are opened on first use and dropped by pickling. Subclasses set `source`, `shape` and `dtype`, define `read`,
-    and override `axes` and `chunks` where the format has them.
+    and set `axes` and `storage` where the format has them.
 
     Attributes
     ----------
@@ -81,6 +76,12 @@ class Collection(abc.ABC):
         Dtype as stored, which `read` returns: bool, integer, or real floating.
     axes : tuple of str or None
         Names of the sample's axes where the format has them.
+    sample_axis : str or None
+        Name of the one axis that counts samples (time ...), where the source has one with a name.
+    samples_along : tuple of str
+        Names of the axes that are flattened into samples, where the source has names.
+    guessed_axes : GuessedAxes or None
+        Axes assigned to a sample by their positions alone; None if the source or the caller determines them.
     mixed : bool
         Whether images differ in shape: `shape` is then that of the largest image, only `each` yields the images, and
         only a preparation that resizes makes rows of them.
@@ -108,6 +109,9 @@ class Collection(abc.ABC):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     axes: tuple[str, ...] | None = None
+    sample_axis: str | None = None
+    samples_along: tuple[str, ...] = ()
+    guessed_axes: GuessedAxes | None = None
     mixed: bool = False
     one_size: bool = False
     skipped: tuple[Skipped, ...] = ()
@@ -233,30 +237,15 @@ class Collection(abc.ABC):
         """Bytes of all samples as stored, decoded."""
         return self.n_samples * self.row_bytes
 
+    @cached_property
+    def storage(self) -> Storage:
+        """Record of the storage; by default single samples, read without further memory. Readers and views set it."""
+        return Storage(Chunks(1, self.n_features))
+
     @property
     def chunks(self) -> Chunks:
-        """Storage chunks; one sample and all features unless the format says otherwise."""
-        return Chunks(1, self.n_features)
-
-    @property
-    def decode_bytes(self) -> int:
-        """Largest number of bytes that `read` holds besides its result: chunks being decoded, scratch buffers."""
-        return 0
-
-    @property
-    def converted_bytes(self) -> int:
-        """Bytes of memory held from the first `read` on, besides the source and the memory of a single read."""
-        return 0
-
-    @property
-    def encoded(self) -> bool:
-        """True if `read` decodes, as with compressed chunks and picture files, rather than copies bytes."""
-        return False
-
-    @property
-    def keeps(self) -> bool:
-        """True if a chunk decoded for some of its samples is cached for reads of the samples after them."""
-        return False
+        """Storage chunks, those of `storage`."""
+        return self.storage.chunks
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -269,24 +258,9 @@ class Collection(abc.ABC):
         return {}
 
     @property
-    def sample_axis(self) -> str | None:
-        """Name of the one axis that counts samples (time ...), where the source has one with a name."""
-        return None
-
-    @property
     def series(self) -> Mapping[str, Any]:
         """Names and values that identify the series of all samples (member, model ...), where the source has them."""
         return {}
-
-    @property
-    def samples_along(self) -> tuple[str, ...]:
-        """Names of the axes that are flattened into samples, where the source has names."""
-        return () if self.sample_axis is None else (self.sample_axis,)
-
-    @property
-    def guessed_axes(self) -> GuessedAxes | None:
-        """Axes assigned to a sample by their positions alone; None if the source or the caller determines them."""
-        return None
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the samples (time ...), n values each, by name, where the source has them."""
@@ -320,11 +294,6 @@ class Collection(abc.ABC):
         SourceError
             If the samples cannot be read; the message names the file.
         """
-
-    @property
-    def fills(self) -> bool:
-        """True if `read_into` fills its target directly, except parts of lines, which are read whole first."""
-        return False
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read as `read` does, into `out`, (rows, features), C-contiguous and of dtype `dtype`."""
@@ -434,12 +403,7 @@ class Collection(abc.ABC):
 
 
 class Filled(Collection):
-    """A collection whose reads fill arrays: `read` calls `read_into` with a new array."""
-
-    @property
-    def fills(self) -> bool:
-        """True: `read_into` fills its target directly."""
-        return True
+    """A collection whose reads fill arrays: `read` calls `read_into` with a new array, and `storage.fills` is True."""
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read into a new array; see `Collection.read`."""

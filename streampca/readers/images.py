@@ -36,6 +36,7 @@ from .image_files.find import find_images
 from .image_files.listing import Listing, listing_in, read_table, write_table
 from .remote import is_url
 from .silence_decoders import quiet
+from .storage_record import Chunks, Storage
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
 from .stored.axis_roles import page_axes
@@ -196,12 +197,8 @@ class ImageFiles(StoredArray):
         self.image_bytes = kind_bytes(kind)
         # Every thread holds the picture (Pillow keeps 4 bytes per colour pixel), its values, and the file's buffers.
         self.decode_bytes = machine.cores() * (3 * self.image_bytes + MIB)
-
-    @property
-    def encoded(self) -> bool:  # type: ignore[override]
-        """True if files are compressed, by the first one: a file at least as large as its values is not."""
-        path = self.listing.path(0)
-        return is_url(path) or file_state(path)[0] < self.image_bytes
+        first = listing.path(0)  # a file at least as large as its values is not compressed
+        self.encoded = is_url(first) or file_state(first)[0] < self.image_bytes
 
     def picture(self, index: int) -> Array:
         """Decode a file, shape (height, width[, channels])."""
@@ -272,6 +269,9 @@ class MixedImages(Collection):
         self._places = places.astype(np.int32 if len(self.files) < 2**31 else np.int64)
         self.shape = (len(places), *largest[0][:2], *channels)
         self.axes = ("y", "x", "channel")[: len(self.shape) - 1]
+        # `each` holds one image per thread, in Pillow's form and as values, and its file's buffers.
+        decode = machine.cores() * (3 * self._most + MIB)
+        self.storage = Storage(Chunks(1, self.n_features), decode, encoded=True)
 
     def _selected(self, shape: tuple[int, ...], axes: SampleAxes) -> slice:
         dims = ("sample", "y", "x", "channel")[: len(shape)]
@@ -293,16 +293,6 @@ class MixedImages(Collection):
     def row_bytes(self) -> int:
         """Most bytes of a decoded image."""
         return self._most
-
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes that `each` holds: one image per thread, in Pillow's form and as values, and its file's buffers."""
-        return machine.cores() * (3 * self._most + MIB)
-
-    @property
-    def encoded(self) -> bool:
-        """True, as image files are compressed."""
-        return True
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Refuse: images of several sizes make no rows; see `each`."""

@@ -53,7 +53,7 @@ class FeatureRanges:
         n, whole = self.collection.n_samples, features.size == self.collection.n_features
         columns = None if whole else slice(*features)
         # One read of the reader's own array needs no copy into the buffer.
-        if self._block_rows >= n and (whole or not self.collection.fills):
+        if self._block_rows >= n and (whole or not self.collection.storage.fills):
             return self.collection.read(slice(0, n), columns)
         if self._buffer is None:  # allocated once: fresh pages of the system are no faster than reading
             self._buffer = np.empty(n * self.width, self.collection.dtype)

@@ -55,7 +55,7 @@ class SamplesTask(AccumulatorTask[A]):
         Memory that a reading thread allocates and frees stays in a pool of that thread (`machine.share_pools`).
         """
         count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
-        while self.collection.fills and len(self._buffers) < self.buffers:
+        while self.collection.storage.fills and len(self._buffers) < self.buffers:
             self._buffers.append(np.empty(count, self.collection.dtype))
 
     def _release_buffers(self) -> None:

@@ -21,7 +21,8 @@ from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
-from ...readers.collection import Array, Chunks, Collection, Filled
+from ...readers.collection import Array, Collection, Filled
+from ...readers.storage_record import Chunks, Storage
 from ...storage.disk import bytes_on_disk, open_own
 from ...storage.free_space import check_free_space, writing
 from .job import Job, one_span
@@ -46,11 +47,8 @@ class ScratchCopy(Filled):
         self.source, self.dtype, self.copied = copied.source, copied.dtype, copied
         self.shape = (copied.n_samples, copied.n_features)
         self._file, self._width = file, width
-
-    @property
-    def chunks(self) -> Chunks:
-        """Smallest piece that can be read: a range of features of one sample."""
-        return Chunks(1, self._width)
+        # The smallest piece that can be read is a range of features of one sample.
+        self.storage = Storage(Chunks(1, width), fills=True)
 
     def where(self, index: int) -> str:
         """Return the place of a sample in the copied collection."""

@@ -15,7 +15,8 @@ from ...models.pca import PCAModel
 from ...planning.blocks import Span, blocks_of
 from ...preprocessing import Preparation, unflatten
 from ...preprocessing.learned import Learned
-from ...readers.collection import Array, Chunks, Collection, State
+from ...readers.collection import Array, Collection, State
+from ...readers.storage_record import Chunks, Storage
 from ...readers.views.blocks import piece_bytes, piece_rows
 from ...readers.views.view import View
 from ...storage.coordinate import Coordinate
@@ -31,19 +32,16 @@ class Departures(View):
         steps = replace(model.preparation, standardize=False, scale=None, normalize=None, learned=level)
         self._prepared = model.prepared(raw, steps)
         super().__init__(self._prepared)
+        self.storage = self._storage()
 
-    @property
-    def chunks(self) -> Chunks:
-        """Storage chunks of the samples, and all features."""
-        return Chunks(self._prepared.chunks.samples, self.n_features)
-
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes held by the base, and by a piece of it as read and as prepared."""
+    def _storage(self) -> Storage:
+        """Return the storage of the prepared samples, with the bytes of a piece as read and as prepared."""
         prepared = self._prepared
         rows = piece_rows(prepared, None)
-        held = prepared.decode_bytes + prepared.scratch_bytes + prepared.held_bytes
-        return held + max(piece_bytes(prepared), rows * (prepared.row_bytes + prepared.prepared_bytes))
+        held = prepared.storage.decode_bytes + prepared.scratch_bytes + prepared.held_bytes
+        decode = held + max(piece_bytes(prepared), rows * (prepared.row_bytes + prepared.prepared_bytes))
+        chunks = Chunks(prepared.chunks.samples, self.n_features)
+        return replace(prepared.storage, chunks=chunks, decode_bytes=decode, fills=False)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:

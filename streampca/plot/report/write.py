@@ -140,7 +140,7 @@ def _complete(model: PCAModel, raw: Collection, *, memory: int | None, listener:
     """Leave out samples with missing values where the fit did: they have no scores, and cannot be drawn."""
     if model.rule_for(None) != "drop-samples":
         return raw
-    limit = block_limit(this_machine(raw.converted_bytes), memory)
+    limit = block_limit(this_machine(raw.storage.converted_bytes), memory)
     return complete_samples(model.prepared(raw), listener, block_bytes=limit).raw
 
 

@@ -22,7 +22,6 @@ from ...storage.coordinate import Coordinate, Described
 from ...storage.georeference import SIDES, SPATIAL_REF, moved
 from ..collection import (
     Array,
-    Chunks,
     Collection,
     State,
     check_dtype,
@@ -42,6 +41,7 @@ from ..coordinates import (
     tells_series,
 )
 from ..opening_record import GuessedAxes
+from ..storage_record import Chunks, Storage
 from .array_boxes import Box, boxes_of, covering_box, lengths
 from .axis_roles import DefaultAxes, default_axes, roles_of
 from .files import FileStates
@@ -79,7 +79,7 @@ class StoredArray(abc.ABC):
     encoded : bool
         Whether `read_into` decodes, rather than copies bytes.
     keeps : bool
-        See `Collection`.
+        See `Storage`.
     attributes : mapping
         Plain data that the format stores with the array.
     dims : tuple of str or None
@@ -282,7 +282,21 @@ class ArrayCollection(Collection):
     def _lay_out(self, layout: Layout) -> None:
         self.layout = layout
         self.shape = check_shape((math.prod(layout.outer_shape), *layout.inner_shape), self.source)
-        self.axes = tuple(self.dims[axis] for axis in layout.inner) if self.dims else None
+        names: Sequence[Any] = self.dims or range(len(layout.index))
+        inner, outer = (tuple(names[axis] for axis in axes) for axes in (layout.inner, layout.outer))
+        self.guessed_axes = GuessedAxes(inner, outer) if layout.by_position else None
+        self.axes, self.samples_along = (inner, outer) if self.dims else (None, ())
+        is_named = len(self.samples_along) == 1 and self.samples_along[0] != f"axis_{layout.outer[0]}"
+        self.sample_axis = self.samples_along[0] if is_named else None
+        array = self.array
+        self.storage = Storage(
+            self._chunks(),
+            array.decode_bytes,
+            array.converted_bytes,
+            array.encoded,
+            array.keeps,
+            fills=type(array) is not ObjectArray,  # an object in memory returns arrays of its own
+        )
 
     def selected(self, sel: Mapping[str, Any]) -> Self:
         """Return the same array with a further selection by values; see `places_of_values`."""
@@ -299,7 +313,7 @@ class ArrayCollection(Collection):
         """Return the same samples of another array with the same shape and axes."""
         collection = copy.copy(self)
         collection.array, collection.dtype = array, check_dtype(np.dtype(array.dtype), self.source)
-        return collection
+        return collection.laid_out(self.layout)
 
     def laid_out(self, layout: Layout) -> Self:
         """Return the same array with another layout of its axes."""
@@ -307,9 +321,8 @@ class ArrayCollection(Collection):
         collection._lay_out(layout)
         return collection
 
-    @property
-    def chunks(self) -> Chunks:
-        """Storage chunks in samples and features; without chunks, pages of a numpy array, else single samples."""
+    def _chunks(self) -> Chunks:
+        """Return chunks in samples and features: without any, pages of a numpy array, else single samples."""
         if self.array.chunk_shape:
             return self.layout.chunks(self.array.chunk_shape)
         in_memory = isinstance(self.array, ObjectArray) and isinstance(self.array.array, np.ndarray)
@@ -349,27 +362,6 @@ class ArrayCollection(Collection):
         return coordinates
 
     @property
-    def samples_along(self) -> tuple[str, ...]:
-        """Names of the axes flattened into samples, if the array has names."""
-        return tuple(self.dims[axis] for axis in self.layout.outer) if self.dims else ()
-
-    @property
-    def guessed_axes(self) -> GuessedAxes | None:
-        """Axes of a sample and of samples, if they were chosen by position alone."""
-        if not self.layout.by_position:
-            return None
-        names = self.dims or range(len(self.layout.index))
-        inner, outer = (tuple(names[axis] for axis in axes) for axes in (self.layout.inner, self.layout.outer))
-        return GuessedAxes(inner, outer)
-
-    @property
-    def sample_axis(self) -> str | None:
-        """Name of the one axis that counts samples, if the format gives it a name."""
-        outer = self.layout.outer
-        name = self.dims[outer[0]] if len(outer) == 1 and self.dims else None
-        return None if name == f"axis_{outer[0] if outer else 0}" else name
-
-    @property
     def series(self) -> Mapping[str, Any]:
         """Names and values that identify the series of the array, as the format stores them."""
         return self.array.series
@@ -397,31 +389,6 @@ class ArrayCollection(Collection):
         names, entries = self.array.names(self.dims[axis]), self.layout.taken(axis)
         return names if names is None or entries == slice(0, len(names)) else names[entries]
 
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes held besides the block while it is read."""
-        return self.array.decode_bytes
-
-    @property
-    def converted_bytes(self) -> int:
-        """Bytes of an object's values in the converted form that reads use."""
-        return self.array.converted_bytes
-
-    @property
-    def encoded(self) -> bool:
-        """True if reads decode, as assumed for an object with chunks."""
-        return self.array.encoded
-
-    @property
-    def keeps(self) -> bool:
-        """True if the array keeps the chunk that it decoded last."""
-        return self.array.keeps
-
-    @property
-    def fills(self) -> bool:
-        """True if the array is read into buffers; an object in memory returns arrays of its own."""
-        return type(self.array) is not ObjectArray
-
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples as boxes of the array, axes transposed to the sample's order; see `Collection.read`."""
         features = features or slice(0, self.n_features)
@@ -429,7 +396,7 @@ class ArrayCollection(Collection):
         if 0 in shape:
             return np.empty(shape, self.dtype)
         boxes, width, cut = self._boxes(rows, features)
-        if len(boxes) == 1 and isinstance(self.array, ObjectArray) and not self.fills:  # one slice can be a view
+        if len(boxes) == 1 and type(self.array) is ObjectArray:  # one slice can be a view
             piece = self.array.read(self.layout.key(boxes[0])).transpose(self.layout.order)
             return np.ascontiguousarray(piece.reshape(shape[0], width)[:, cut])
         out = np.empty((shape[0], width), self.dtype)
@@ -441,7 +408,7 @@ class ArrayCollection(Collection):
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill whole lines of samples directly; see `Collection.read_into`."""
         boxes, width, _ = self._boxes(rows, features or slice(0, self.n_features))
-        if not self.fills or width != out.shape[1] or out.size == 0:
+        if not self.storage.fills or width != out.shape[1] or out.size == 0:
             super().read_into(rows, features, out)
         else:
             self._fill(boxes, out)

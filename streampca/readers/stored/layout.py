@@ -10,7 +10,8 @@ from typing import TypedDict
 
 from ...errors import RequestError, nearest
 from ...storage.pixel_sizes import is_colour
-from ..collection import COLOURS, Chunks
+from ..collection import COLOURS
+from ..storage_record import Chunks
 from .array_boxes import Box
 from .axis_roles import DefaultAxes
 

@@ -18,17 +18,12 @@ class Beginning(View):
 
     def __init__(self, base: Collection, n: int) -> None:
         super().__init__(base)
-        self.opened, self.shape = base.opened, (n, *base.sample_shape)
+        self.opened, self.shape, self.storage = base.opened, (n, *base.sample_shape), base.storage
         self.labels = None if base.labels is None else base.labels[:n]
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read from the base."""
         return self.base.read(rows, features)
-
-    @property
-    def fills(self) -> bool:
-        """Delegate to the base."""
-        return self.base.fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read from the base."""

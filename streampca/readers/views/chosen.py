@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from ...errors import RequestError
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Chunks, Collection, State, digest, with_ends
+from ..collection import Array, Collection, State, digest, with_ends
 from ..image_files.names import FileNames
+from ..storage_record import Chunks, Storage
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
 from .blocks import piece_bytes, piece_rows
@@ -35,6 +36,21 @@ class Chosen(View):
         self.labels, self.kept = None if base.labels is None else base.labels[_key(places)], None
         self.mixed, self.shape = base.mixed, (len(places), *base.sample_shape)
         self._ascends = isinstance(self.places, range) or bool((np.diff(self.places) > 0).all())
+        self.storage = self._storage()
+
+    def _storage(self) -> Storage:
+        """Return the storage of the base, with the mean number of chosen samples in a chunk."""
+        stored, (samples, features) = self.base.storage, self.base.chunks
+        # A read that skips samples holds a piece of the base; one that reorders samples holds two.
+        apart = len(self.places) > 1 and self.places[-1] - self.places[0] >= len(self.places)
+        pieces = (1 if apart else 0) if self._ascends else 2
+        return Storage(
+            Chunks(max(1, min(self.n_samples, samples * self.n_samples // self.base.n_samples)), features),
+            stored.decode_bytes + pieces * piece_bytes(self.base),
+            stored.converted_bytes,
+            stored.encoded,
+            keeps=self._ascends and stored.keeps,
+        )
 
     @property
     def n_features(self) -> int:
@@ -44,24 +60,6 @@ class Chosen(View):
     def as_images(self, rows: Array) -> Array:
         """Reshape rows to samples, as the base does."""
         return self.base.as_images(rows)
-
-    @property
-    def chunks(self) -> Chunks:
-        """Chunks of the base, with the mean number of chosen samples in a chunk."""
-        samples, features = self.base.chunks
-        return Chunks(max(1, min(self.n_samples, samples * self.n_samples // self.base.n_samples)), features)
-
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes that the base holds, and a piece of it if samples in between are skipped; two pieces to reorder."""
-        apart = len(self.places) > 1 and self.places[-1] - self.places[0] >= len(self.places)
-        pieces = (1 if apart else 0) if self._ascends else 2
-        return self.base.decode_bytes + pieces * piece_bytes(self.base)
-
-    @property
-    def keeps(self) -> bool:
-        """True if the base keeps chunks, and is read in order."""
-        return self._ascends and self.base.keeps
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the chosen samples."""

@@ -49,7 +49,7 @@ def sample_of(collection: Collection, number: int) -> Array:
 def values_of(collection: Collection, rows: slice) -> Array:
     """Return samples as a new array (rows, *sample_shape), read a piece at a time."""
     values = np.empty((rows.stop - rows.start, collection.n_features), collection.dtype)
-    if collection.fills:
+    if collection.storage.fills:
         collection.read_into(rows, None, values)
     else:
         fill(collection, rows, None, values)
@@ -228,7 +228,8 @@ def _check_fits(collection: Collection, samples: int, itemsize: int, features: i
     """Refuse an array of samples that would exceed the memory limit."""
     budget, source = Machine(machine.cores(), *machine.memory_limit()).budget(None)
     row = (collection.n_features if features is None else features) * itemsize
-    beside = collection.decode_bytes + (0 if collection.fills and features is None else piece_bytes(collection))
+    stored = collection.storage
+    beside = stored.decode_bytes + (0 if stored.fills and features is None else piece_bytes(collection))
     needed = samples * row + beside
     if needed <= budget:
         return

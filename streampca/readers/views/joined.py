@@ -10,6 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar, Unpack
@@ -25,7 +26,6 @@ from ...storage.coordinate import Coordinate
 from ...units import MIB, counted, format_shape
 from ..collection import (
     Array,
-    Chunks,
     Collection,
     Filled,
     Skipped,
@@ -51,6 +51,7 @@ from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
 from ..opening_record import GuessedAxes
 from ..remote import is_url
+from ..storage_record import Chunks, Storage
 from ..stored.files import Reopening, state_of
 from ..stored.layout import SampleAxes
 from ..tags import TagRules
@@ -122,7 +123,8 @@ class _Part(NamedTuple):
 
     n_samples: int
     kind: _Kind
-    sizes: tuple[int, ...]  # samples and features of a chunk, bytes of decoding, bytes of a piece
+    storage: Storage
+    piece: int  # bytes of a piece, see `piece_bytes`
     state: int
     several: bool
     reading: Mapping[str, str] | None
@@ -143,7 +145,7 @@ class _Group:
     """
 
     def __init__(self, part: _Part, checked: bool) -> None:
-        self.kind, self.sample_axis, self.sizes = part.kind, part.sample_axis, np.ones(4, np.int64)
+        self.kind, self.sample_axis, self.storage, self.piece = part.kind, part.sample_axis, part.storage, 1
         self.samples_along, self.guessed_axes = part.samples_along, part.guessed_axes
         self.grid = CommonGrid(SourceError, checked=checked)
         self.error: SourceError | None = None
@@ -153,8 +155,13 @@ class _Group:
         orders = self.grid.add(Grid(part.kind[2] or (), part.coordinates), path)
         if part.sample_axis != self.sample_axis:
             self.sample_axis = None
-        samples, features, decode, piece = part.sizes
-        self.sizes = np.maximum(self.sizes, (samples, features, decode + (2 * piece if orders else 0), piece))
+        decode = part.storage.decode_bytes + (2 * part.piece if orders else 0)
+        self.piece = max(self.piece, part.piece)
+        self.storage = replace(
+            self.storage,
+            chunks=Chunks(*map(max, self.storage.chunks, part.storage.chunks)),
+            decode_bytes=max(1, decode, self.storage.decode_bytes),
+        )
         return orders
 
 
@@ -256,8 +263,8 @@ class Joined(Reopening, Filled):
         self._ends = np.concatenate([[0], np.cumsum(counts[kept])])
         shape, self.dtype, self.axes = common.kind
         self.shape = (int(self._ends[-1]), *shape)
-        self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
-        self._samples_along, self._guessed_axes = common.samples_along, common.guessed_axes
+        self._coordinates, self.sample_axis = common.grid.coordinates, common.sample_axis
+        self.samples_along, self.guessed_axes = common.samples_along, common.guessed_axes
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): order for at, order in orders.items() if kept[at]}
         self._chosen_places = {
@@ -267,27 +274,16 @@ class Joined(Reopening, Filled):
         }
         for number in self._orders.keys() | self._chosen_places.keys():
             self._states[number] = self._as_read(number, int(self._states[number]))
-        samples, features, decode, piece = map(int, common.sizes)
-        decode += piece if self._chosen_places else 0
-        self._chunks = Chunks(samples, features)
+        decode = common.storage.decode_bytes + (common.piece if self._chosen_places else 0)
         self._most_open = max(1, min(_OPEN, _HELD // decode, len(self.files)))
-        self._decode_bytes = self._most_open * decode + (piece if len(self.files) > 1 else 0)
+        # All open parts hold chunks. A part that does not fill is read by pieces.
+        self.storage = Storage(
+            common.storage.chunks,
+            self._most_open * decode + (common.piece if len(self.files) > 1 else 0),
+            encoded=common.storage.encoded,
+            fills=common.storage.fills and 0 not in self._chosen_places,
+        )
         self._forget()
-
-    @property
-    def chunks(self) -> Chunks:
-        """Largest chunk of the parts."""
-        return self._chunks
-
-    @property
-    def decode_bytes(self) -> int:
-        """Most bytes that the open parts hold, and a piece of one."""
-        return self._decode_bytes
-
-    @property
-    def encoded(self) -> bool:
-        """True if reading the first part decodes."""
-        return self.part(0).encoded
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -298,21 +294,6 @@ class Joined(Reopening, Filled):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates of the first part that all parts share."""
         return self._coordinates
-
-    @property
-    def sample_axis(self) -> str | None:
-        """Name of the axis that counts samples, if it is the same in all parts."""
-        return self._sample_axis
-
-    @property
-    def samples_along(self) -> tuple[str, ...]:
-        """Names of the axes in the first part."""
-        return self._samples_along
-
-    @property
-    def guessed_axes(self) -> GuessedAxes | None:
-        """Guess for the first part."""
-        return self._guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates that all parts have, concatenated, in the units of the first part."""
@@ -343,17 +324,12 @@ class Joined(Reopening, Filled):
             return self.part(number).read(within, features)
         return super().read(rows, features)
 
-    @property
-    def fills(self) -> bool:
-        """True if the first part fills; a part that does not is read piece by piece, which `decode_bytes` covers."""
-        return self.part(0).fills
-
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill part by part; see `Collection.read_into`."""
         done = 0
         for number, within in self._pieces(rows):
             part, count = self.part(number), within.stop - within.start
-            into = part.read_into if part.fills else partial(fill, part)
+            into = part.read_into if part.storage.fills else partial(fill, part)
             into(within, features, out[done : done + count])
             done += count
 
@@ -482,10 +458,21 @@ def _described(
         return error
     several = before is None or len(states) > 1
     kind = part.sample_shape, part.dtype, part.axes
-    sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
     state = _number(encoded_states(states) if several else before)
-    axes = part.sample_axis, part.samples_along, part.guessed_axes
-    return _Part(part.n_samples, kind, sizes, state, several, part.reading, *axes, part.coordinates, times)
+    return _Part(
+        part.n_samples,
+        kind,
+        part.storage,
+        piece_bytes(part),
+        state,
+        several,
+        part.reading,
+        part.sample_axis,
+        part.samples_along,
+        part.guessed_axes,
+        part.coordinates,
+        times,
+    )
 
 
 def _of_first_files(

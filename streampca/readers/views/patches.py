@@ -16,8 +16,9 @@ from ...planning.blocks import Span, block_rows, blocks_of
 from ...storage.coordinate import Coordinate
 from ...storage.pixel_sizes import holds_channels
 from ...units import MIB, format_shape
-from ..collection import Array, Chunks, Collection, State, digest
+from ..collection import Array, Collection, State, digest
 from ..coordinates import MOST_VALUES
+from ..storage_record import Chunks, Storage
 from ..stored.array_boxes import boxes_of, lengths
 from ..windows import Windows, size_and_step
 
@@ -51,23 +52,12 @@ class Patches(Collection):
         self.skipped, self.reading = base.skipped, base.reading
         self.shape = (base.n_samples * self.per_image, *self.windows.shape)
         self.labels = None if base.labels is None else np.repeat(base.labels, self.per_image)
-
-    @property
-    def chunks(self) -> Chunks:
-        """Number of windows cut from one read of the base, with all features."""
-        images, bands = self._at_once()
-        return Chunks(images * bands * math.prod(self.grid[1:]), self.n_features)
-
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes that the base holds, and a band of its rows."""
-        images, bands = self._at_once()
-        return self.base.decode_bytes + images * self._band_rows(bands) * self._line_bytes()
-
-    @property
-    def encoded(self) -> bool:
-        """True where reading the base decodes."""
-        return self.base.encoded
+        images, bands = self._at_once()  # windows cut from one read of the base, with all features
+        self.storage = Storage(
+            Chunks(images * bands * math.prod(self.grid[1:]), self.n_features),
+            base.storage.decode_bytes + images * self._band_rows(bands) * self._line_bytes(),
+            encoded=base.storage.encoded,
+        )
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read the bands that contain these windows and cut the windows out; see `Collection.read`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +24,9 @@ class Reordered(Filled, View):
     def __init__(self, base: Collection, orders: Mapping[int, npt.NDArray[np.intp]]) -> None:
         super().__init__(base)
         self.orders = dict(orders)
-
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes that the base holds, a piece of it, and the reordered piece."""
-        return self.base.decode_bytes + 2 * piece_bytes(self.base)
+        # A read holds a piece of the base, and the reordered piece.
+        decode = base.storage.decode_bytes + 2 * piece_bytes(base)
+        self.storage = replace(base.storage, decode_bytes=decode, fills=True)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:

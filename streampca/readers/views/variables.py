@@ -16,8 +16,9 @@ from ...errors import SourceError
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ...units import format_shape
-from ..collection import Array, Chunks, Collection, Filled, State, digest, file_and_key, sample_dims
+from ..collection import Array, Collection, Filled, State, digest, file_and_key, sample_dims
 from ..coordinates import CommonGrid, Grid
+from ..storage_record import Chunks, Storage
 from ..stored import cf
 from .blocks import piece_bytes, piece_rows
 from .reordered import Reordered
@@ -92,32 +93,16 @@ class Variables(Filled, View):
         self.shape = (*first.shape, len(parts))
         self.axes = (*sample_dims(first), VARIABLE)
         self.dtype = np.result_type(*(part.dtype for part in parts))
-
-    @property
-    def chunks(self) -> Chunks:
-        """Largest chunk of the parts, with as many features of every part."""
-        samples, features = (max(sizes) for sizes in zip(*(part.chunks for part in self.parts), strict=True))
-        return Chunks(samples, features * len(self.parts))
-
-    @property
-    def keeps(self) -> bool:
-        """True if all parts keep chunks."""
-        return all(part.keeps for part in self.parts)
-
-    @property
-    def decode_bytes(self) -> int:
-        """Bytes that the parts hold while reading, and a piece of one."""
-        return sum(part.decode_bytes for part in self.parts) + max(map(piece_bytes, self.parts))
-
-    @property
-    def converted_bytes(self) -> int:
-        """Bytes of all parts."""
-        return sum(part.converted_bytes for part in self.parts)
-
-    @property
-    def encoded(self) -> bool:
-        """True if reading any part decodes."""
-        return any(part.encoded for part in self.parts)
+        stored = [part.storage for part in self.parts]
+        samples, features = (max(sizes) for sizes in zip(*(part.chunks for part in stored), strict=True))
+        self.storage = Storage(
+            Chunks(samples, features * len(parts)),
+            sum(part.decode_bytes for part in stored) + max(map(piece_bytes, self.parts)),
+            sum(part.converted_bytes for part in stored),
+            encoded=any(part.encoded for part in stored),
+            keeps=all(part.keeps for part in stored),
+            fills=True,
+        )
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...storage.coordinate import Coordinate
-from ..collection import Chunks, Collection
-from ..opening_record import GuessedAxes
+from ..collection import Collection
 
 
 class View(Collection):
@@ -20,32 +20,9 @@ class View(Collection):
         self.base = base
         self.source, self.shape, self.dtype, self.axes = base.source, base.shape, base.dtype, base.axes
         self.skipped, self.kept, self.labels, self.reading = base.skipped, base.kept, base.labels, base.reading
-        self.compares_coordinates = base.compares_coordinates
-
-    @property
-    def chunks(self) -> Chunks:
-        """Delegate to the base."""
-        return self.base.chunks
-
-    @property
-    def decode_bytes(self) -> int:
-        """Delegate to the base."""
-        return self.base.decode_bytes
-
-    @property
-    def converted_bytes(self) -> int:
-        """Delegate to the base."""
-        return self.base.converted_bytes
-
-    @property
-    def encoded(self) -> bool:
-        """Delegate to the base."""
-        return self.base.encoded
-
-    @property
-    def keeps(self) -> bool:
-        """Delegate to the base."""
-        return self.base.keeps
+        self.sample_axis, self.samples_along = base.sample_axis, base.samples_along
+        self.guessed_axes, self.compares_coordinates = base.guessed_axes, base.compares_coordinates
+        self.storage = replace(base.storage, fills=False)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -58,24 +35,9 @@ class View(Collection):
         return self.base.coordinates
 
     @property
-    def sample_axis(self) -> str | None:
-        """Delegate to the base."""
-        return self.base.sample_axis
-
-    @property
     def series(self) -> Mapping[str, Any]:
         """Delegate to the base."""
         return self.base.series
-
-    @property
-    def samples_along(self) -> tuple[str, ...]:
-        """Delegate to the base."""
-        return self.base.samples_along
-
-    @property
-    def guessed_axes(self) -> GuessedAxes | None:
-        """Delegate to the base."""
-        return self.base.guessed_axes
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Delegate to the base."""
