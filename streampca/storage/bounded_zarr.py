@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import bz2
-import copy
 import errno
 import lzma
 import math
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import cache, partial
-from typing import Any, Self, cast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
 
 import imagecodecs
 import numcodecs
@@ -129,7 +128,7 @@ def bounded(array: Any) -> Any:
             filters=metadata.filters and tuple(_bounded_by_numcodecs(codec, most, array) for codec in metadata.filters),
         )
     else:
-        changed = replace(metadata, codecs=tuple(_bounded_codec(codec) for codec in metadata.codecs))
+        changed = replace(metadata, codecs=tuple(_bounded_codecs(metadata.codecs)))
     if isinstance(place.store, LimitedStore):
         shard = _values_bytes(array.shards or array.chunks, array.dtype)
         # Zarr reads the index of a shard as a part of the file too.
@@ -189,35 +188,50 @@ def _bounded_by_numcodecs(codec: Any, most: int, array: Any) -> Any:
     return _Bounded(codec, most, array) if is_limited else codec
 
 
-def _bounded_codec(codec: Any) -> Any:
-    """Return a limited codec of format 3; the codecs inside a shard are limited as well."""
-    if isinstance(codec, ShardingCodec):
-        return replace(codec, codecs=tuple(_bounded_codec(inner) for inner in codec.codecs))
-    if not isinstance(codec, (BytesBytesCodec, VLenUTF8Codec, VLenBytesCodec)):
-        return codec
-    limited = copy.copy(codec)
-    # Zarr's codecs are frozen dataclasses; a copy with a limited class keeps all their fields.
-    object.__setattr__(limited, "__class__", _bounded_kind(cast("Any", type(codec))))
-    return limited
+def _bounded_codecs(codecs: Iterable[Any]) -> Iterator[Any]:
+    """Yield codecs of format 3, limited; the codecs inside a shard are limited as well."""
+    for codec in codecs:
+        if isinstance(codec, ShardingCodec):
+            yield replace(codec, codecs=tuple(_bounded_codecs(codec.codecs)))
+        elif isinstance(codec, BytesBytesCodec):
+            yield _BoundedBytes(codec)
+        else:
+            yield codec
+        if isinstance(codec, VLenUTF8Codec | VLenBytesCodec):
+            yield _CountedTexts()  # bytes pass it last before they are decoded to texts
 
 
-@cache
-def _bounded_kind(kind: Any) -> Any:
-    """Return a limited subclass of a codec's class; Zarr copies codecs, and copies keep their class."""
+@dataclass(frozen=True)
+class _BoundedBytes(BytesBytesCodec):
+    """Codec of format 3, for reading only, that decodes to a limited number of bytes by the wrapped codec."""
 
-    async def _decode_single(self: Any, chunk_bytes: Any, chunk_spec: Any) -> Any:
-        stored = chunk_bytes.as_numpy_array()
-        # Codecs of texts state a number of texts, not of bytes.
-        if not issubclass(kind, BytesBytesCodec):
-            _check_texts(stored, math.prod(chunk_spec.shape))
-            return await kind._decode_single(self, chunk_bytes, chunk_spec)
+    codec: Any
+
+    def to_dict(self) -> Any:
+        return self.codec.to_dict()
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        return int(self.codec.compute_encoded_size(input_byte_length, chunk_spec))
+
+    async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
         chunk = _values_bytes(chunk_spec.shape, chunk_spec.dtype.to_native_dtype())
-        values = await asyncio.to_thread(decoded, self, memoryview(stored), chunk + SLACK, chunk)
+        stored = memoryview(chunk_data.as_numpy_array())
+        values = await asyncio.to_thread(decoded, self.codec, stored, chunk + SLACK, chunk)
         if values is None:
-            return await kind._decode_single(self, chunk_bytes, chunk_spec)
+            [by_codec] = await self.codec.decode([(chunk_data, chunk_spec)])
+            return by_codec
         return chunk_spec.prototype.buffer.from_bytes(values)
 
-    return type(kind.__name__, (kind,), {"_decode_single": _decode_single})
+
+class _CountedTexts(BytesBytesCodec):
+    """Step of decoding that refuses bytes which announce more texts than a chunk has, and passes on all others."""
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        return input_byte_length
+
+    async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
+        _check_texts(chunk_data.as_numpy_array(), math.prod(chunk_spec.shape))
+        return chunk_data
 
 
 def decoded(codec: Any, stored: memoryview, most: int, chunk: int) -> bytes | memoryview | None:
