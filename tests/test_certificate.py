@@ -17,6 +17,7 @@ from scipy.linalg import subspace_angles
 import streampca
 from streampca.cli.commands import cli
 from streampca.eigensolvers import (
+    KrylovBasis,
     certify,
     clusters,
     outside_bound,
@@ -346,9 +347,8 @@ def test_a_basis_bounds_what_its_leading_pairs_leave(problem, seed, wrong):
     block = block[:, : p - m]  # of what is left there is no more
     coupling = coupling[: p - m]
     claimed = basis @ np.linalg.eigh(projected)[1][:, ::-1][:, :k]
-    bound = outside_bound_of_basis(
-        basis, projected, block, coupling, k, **probes(matrix, seed), total=float(np.trace(matrix))
-    )
+    krylov = KrylovBasis(basis, projected, block, coupling)
+    bound = outside_bound_of_basis(krylov, k, **probes(matrix, seed), total=float(np.trace(matrix)))
     assert largest_left(matrix, claimed) <= bound * (1 + 1e-9) + 1e-12
 
 
@@ -360,7 +360,7 @@ def lanczos_basis(matrix, k, *, width, limit, passes, start=None):
     for _ in range(passes):
         state = state.step(np.asfortranarray(matrix @ state.wants))
     basis, block = state.basis, state.wants
-    return basis, state.projected, block, block.T @ matrix @ basis
+    return KrylovBasis(basis, state.projected, block, block.T @ matrix @ basis)
 
 
 @pytest.mark.parametrize(("limit", "most"), [(600, 4), (90, 20)], ids=["a basis that grows", "restarted"])
@@ -369,12 +369,13 @@ def test_a_lanczos_basis_sharpens_the_bound(limit, most):
     spectrum = 1 / np.arange(1, 1001.0)
     matrix = np.diag(spectrum)
     k = 20
-    basis, projected, block, coupling = lanczos_basis(matrix, k, width=30, limit=limit, passes=8)
+    found = lanczos_basis(matrix, k, width=30, limit=limit, passes=8)
+    basis, projected, block, coupling = found
     np.testing.assert_allclose(matrix @ basis - basis @ projected, block @ coupling, atol=1e-12)
     given_probes = probes(matrix, 0)
     leading = basis @ np.linalg.eigh(projected)[1][:, ::-1][:, :k]
     alone = outside_bound(leading, **given_probes, residual=np.full(k, 1e-4))
-    bound = outside_bound_of_basis(basis, projected, block, coupling, k, **given_probes, total=float(spectrum.sum()))
+    bound = outside_bound_of_basis(found, k, **given_probes, total=float(spectrum.sum()))
     assert spectrum[k] * 0.999 <= bound <= most * spectrum[k]
     assert bound < alone
 
@@ -386,7 +387,7 @@ def test_what_a_start_without_chance_has_missed_is_told():
     start[2] = 0
     found = lanczos_basis(np.diag(spectrum), 5, width=12, limit=60, passes=4, start=start)
     assert np.linalg.norm(found[-1]) < 1e-3
-    bound = outside_bound_of_basis(*found, 5, **probes(np.diag(spectrum), 1), total=spectrum.sum())
+    bound = outside_bound_of_basis(found, 5, **probes(np.diag(spectrum), 1), total=spectrum.sum())
     assert bound >= spectrum[2]
     missed = model(np.delete(spectrum, 2)[:5], outside=bound, total_variance=spectrum.sum())
     assert trust_of(missed).leading <= 2

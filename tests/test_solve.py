@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 import streampca
-from streampca.eigensolvers import count_components, solve_dense, start_lanczos
+from streampca.eigensolvers import count_components, resume_lanczos, solve_dense, start_lanczos
 from streampca.eigensolvers.signs import fix_signs
 from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes, step_bytes
 
@@ -227,7 +227,7 @@ def test_a_state_that_was_kept_goes_on_to_the_same():
         state = state.step(product)
     assert len(kept) > 5
     for before in kept:
-        again = start_lanczos(120, state=before, **how)
+        again = resume_lanczos(before, **how)
         while again.solution is None:
             again = again.step(np.asfortranarray(matrix @ again.wants))
         assert again.passes == state.passes

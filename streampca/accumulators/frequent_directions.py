@@ -18,7 +18,7 @@ Golub and LeVeque, 1983) makes the sum exact, so centring loses nothing and B^T 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,30 @@ Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 THREADED_ROWS = 128  # order of matrices that LAPACK shares among threads; forbidding it costs a few ms
+
+
+class LeadingPairs(NamedTuple):
+    """Leading eigenpairs of S, which stand for samples that are no longer available.
+
+    Attributes
+    ----------
+    components : ndarray of shape (k, p)
+        Orthonormal eigenvectors.
+    values : ndarray of shape (k,)
+        Their eigenvalues.
+    trace : float
+        Trace of S. Its excess over the sum of the eigenvalues is spread evenly over the features.
+    outside : float
+        Largest eigenvalue outside the components.
+    slack : float
+        Bound on the error of the pairs.
+    """
+
+    components: Float64
+    values: Float64
+    trace: float
+    outside: float
+    slack: float
 
 
 class FrequentDirections(Accumulator):
@@ -82,38 +106,27 @@ class FrequentDirections(Accumulator):
     @classmethod
     def of_components(
         cls,
-        components: Float64,
-        values: Float64,
+        pairs: LeadingPairs,
         mean: Float64,
         *,
-        trace: float,
         n_samples: int,
         weight: float,
-        outside: float,
-        slack: float,
         rows: int,
     ) -> Self:
         """Return the sketch of samples, given only leading eigenpairs of S.
 
         Parameters
         ----------
-        components : ndarray of shape (k, p)
-            Orthonormal eigenvectors; k at most 2 `rows`.
-        values : ndarray of shape (k,)
-            Their eigenvalues.
+        pairs : LeadingPairs
+            Leading eigenpairs, at most 2 `rows`.
         mean : ndarray of shape (p,)
             Mean of the samples.
-        trace : float
-            Trace of S. Its excess over the sum of the eigenvalues is spread evenly over the features.
         n_samples, weight : int, float
             Number of samples, and sum of their weights.
-        outside : float
-            Largest eigenvalue outside the components.
-        slack : float
-            Bound on the error of the pairs, see `slack`.
         rows : int
             Rows of the sketch, see the class.
         """
+        components, values, trace, outside, slack = pairs
         new = cls(len(mean), rows=rows)
         new._append(components * np.sqrt(values)[:, None])
         new.n_samples, new.weight, new.mean = n_samples, weight, mean.copy()

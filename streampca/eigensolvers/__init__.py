@@ -9,9 +9,9 @@ components. Input and output are plain arrays: nothing here knows a reader, an e
 from .dense import solve_dense
 from .error_bounds import FAILURE, Certificate, Sketch, certificate_of, certify, product_bounds, value_bounds
 from .generalized import solve_generalized
-from .lanczos import Lanczos, ritz_pairs, start_lanczos
+from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
-from .omitted_variance import outside_bound, outside_bound_of_basis
+from .omitted_variance import KrylovBasis, outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
 from .signs import extremes, fix_signs, larger
 from .solution import Solution
@@ -20,6 +20,7 @@ __all__ = [
     "FAILURE",
     "Certificate",
     "Cluster",
+    "KrylovBasis",
     "Lanczos",
     "Rule",
     "Sketch",
@@ -37,6 +38,7 @@ __all__ = [
     "outside_bound",
     "outside_bound_of_basis",
     "product_bounds",
+    "resume_lanczos",
     "ritz_pairs",
     "solve_dense",
     "solve_generalized",

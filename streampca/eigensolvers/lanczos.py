@@ -240,9 +240,8 @@ def start_lanczos(
     limit: int | None = None,
     seed: int = 0,
     start: Float64 | None = None,
-    state: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Lanczos:
-    """Start from a Gaussian block or a given one, or resume another iteration.
+    """Start an iteration from a Gaussian block or a given one.
 
     Parameters
     ----------
@@ -262,26 +261,41 @@ def start_lanczos(
         Seed of the start block.
     start : ndarray of shape (p, width), optional
         Columns that span the start block. Some must be random: directions orthogonal to all are never found.
-    state : mapping, optional
-        `Lanczos.state` of an iteration with the same options, to be resumed. Its columns are taken over, and must not
-        be used again.
     """
+    width, limit = _sizes(n_features, wanted, width, limit)
+    if start is None:
+        start = np.random.default_rng([1, seed]).standard_normal((n_features, width))
+    columns: Float64 = np.empty((n_features, limit), order="F")
+    empty = Lanczos(wanted, total, tol, width, limit, columns, 0, 0, np.zeros((0, 0)))
+    return empty._asking(qr(start, mode="economic", overwrite_a=True, check_finite=False)[0])
+
+
+def resume_lanczos(
+    state: Mapping[str, npt.NDArray[Any]],
+    *,
+    wanted: Wanted,
+    total: float,
+    tol: float = 1e-10,
+    width: int | None = None,
+    limit: int | None = None,
+) -> Lanczos:
+    """Resume an iteration of the same options from its `Lanczos.state`, whose columns must not be used again."""
+    values = as_values(state)
+    rows = np.require(values.pop("columns"), np.float64, ("C", "O", "W"))
+    width, limit = _sizes(rows.shape[1], wanted, width, limit)
+    asked = len(rows) - values["known"]
+    rows.resize((limit, rows.shape[1]), refcheck=False)  # in place, as there is memory for one basis
+    arrays = {name: np.array(value) for name, value in values.items() if isinstance(value, np.ndarray)}
+    resumed = {**values, **arrays, "columns": rows.T, "asked": asked}
+    return replace(Lanczos(wanted, total, tol, width, limit, rows.T, 0, 0, np.zeros((0, 0))), **resumed)
+
+
+def _sizes(n_features: int, wanted: Wanted, width: int | None, limit: int | None) -> tuple[int, int]:
+    """Return the columns of a block, and the largest number of columns of basis and block."""
     width = min(width or block_width(wanted), n_features)
     # The number of components of a fraction or a rule is unknown beforehand.
     default = 4 * width if isinstance(wanted, int) else max(4 * width, n_features // FRACTION_SHARE)
-    limit = min(limit or default, n_features)
-    columns: Float64 = np.empty((n_features, limit), order="F")
-    empty = Lanczos(wanted, total, tol, width, limit, columns, 0, 0, np.zeros((0, 0)))
-    if state is None:
-        if start is None:
-            start = np.random.default_rng([1, seed]).standard_normal((n_features, width))
-        return empty._asking(qr(start, mode="economic", overwrite_a=True, check_finite=False)[0])
-    values = as_values(state)
-    rows = np.require(values.pop("columns"), np.float64, ("C", "O", "W"))
-    asked = len(rows) - values["known"]
-    rows.resize((limit, n_features), refcheck=False)  # in place, as there is memory for one basis
-    arrays = {name: np.array(value) for name, value in values.items() if isinstance(value, np.ndarray)}
-    return replace(empty, **{**values, **arrays, "columns": rows.T, "asked": asked})
+    return width, min(limit or default, n_features)
 
 
 def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:

@@ -20,7 +20,7 @@ single directions: for variances as 1/i and 8 probes the bound is 10 to 20 times
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,11 +98,29 @@ def outside_bound(
     return float(min(np.sqrt(mean / (2 * gammaincinv(q / 2, failure))), left))
 
 
+class KrylovBasis(NamedTuple):
+    """An orthonormal basis K, and what a solver computed of S on it.
+
+    Attributes
+    ----------
+    basis : ndarray of shape (p, m)
+        Orthonormal K.
+    projected : ndarray of shape (m, m)
+        K^T S K.
+    block : ndarray of shape (p, l)
+        Block, orthonormal and orthogonal to the basis; l can be 0.
+    coupling : ndarray of shape (l, m)
+        Matrix with (I - K K^T) S K = block @ coupling.
+    """
+
+    basis: Float64
+    projected: Float64
+    block: Float64
+    coupling: Float64
+
+
 def outside_bound_of_basis(
-    basis: Float64,
-    projected: Float64,
-    block: Float64,
-    coupling: Float64,
+    krylov: KrylovBasis,
     claimed: int,
     *,
     directions: Float64,
@@ -122,14 +140,8 @@ def outside_bound_of_basis(
 
     Parameters
     ----------
-    basis : ndarray of shape (p, m)
-        Orthonormal K.
-    projected : ndarray of shape (m, m)
-        K^T S K, as computed by the solver.
-    block : ndarray of shape (p, l)
-        Block, orthonormal and orthogonal to the basis; l can be 0.
-    coupling : ndarray of shape (l, m)
-        Matrix with (I - K K^T) S K = block @ coupling, as computed by the solver.
+    krylov : KrylovBasis
+        Whole basis of the solver.
     claimed : int
         Number of claimed Ritz pairs.
     directions, products, rounding
@@ -146,6 +158,7 @@ def outside_bound_of_basis(
     """
     # Two bounds share the probability: on the solver's products, and on the rest outside the basis.
     failure /= 2
+    basis, projected, block, coupling = krylov
     along = _along(basis, directions)
     claimed_products = times(along.T, projected) + times(times(directions.T, block), coupling)
     errors = product_bounds(_along(basis, products).T, claimed_products, failure=failure)

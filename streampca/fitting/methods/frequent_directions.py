@@ -18,6 +18,7 @@ import numpy as np
 
 from ...accumulators import FrequentDirections
 from ...accumulators.blas import times
+from ...accumulators.frequent_directions import LeadingPairs
 from ...eigensolvers import Solution, count_components, fix_signs, solve_dense
 from ...eigensolvers.error_bounds import angle_bounds
 from ...errors import ModelError
@@ -109,14 +110,14 @@ def sketch_of_model(model: PCAModel, rows: int) -> FrequentDirections:
     rounding = float(np.finfo(components.dtype).eps) * float(model.explained_variance[0])
     # The bound 2 r of the module's docstring, in units of variances.
     slack = 2 * (float(np.linalg.norm(residual)) + rounding)
-    return FrequentDirections.of_components(
+    pairs = LeadingPairs(
         components.astype(np.float64),
         scale * model.explained_variance,
-        subspace.mean,
         trace=scale * model.total_variance,
-        n_samples=model.n_samples,
-        weight=scale + 1,
         outside=scale * largest_outside(model),
         slack=scale * slack,
-        rows=max(rows, len(components)),
+    )
+    most = max(rows, len(components))
+    return FrequentDirections.of_components(
+        pairs, subspace.mean, n_samples=model.n_samples, weight=scale + 1, rows=most
     )

@@ -11,7 +11,15 @@ import numpy as np
 
 from ...accumulators import GramBlock, ScatterBlock, SymmetricBlock
 from ...accumulators.plain_state import as_arrays, as_values
-from ...eigensolvers import Lanczos, Solution, outside_bound_of_basis, product_bounds, ritz_pairs, start_lanczos
+from ...eigensolvers import (
+    KrylovBasis,
+    Lanczos,
+    Solution,
+    outside_bound_of_basis,
+    product_bounds,
+    resume_lanczos,
+    ritz_pairs,
+)
 from ...events import Converging, Listener, Solving
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
@@ -72,7 +80,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         values, solver = as_values(state, "iteration."), as_values(state, "solver.")
         # A resumed solver has the measured trace, and the reduced request of a full basis.
         how = {**begin, "total": values["trace"] or begin["total"], "wanted": values["settles"] or begin["wanted"]}
-        return cls(solver=start_lanczos(solver["columns"].shape[1], state=solver, **how), **values)
+        return cls(solver=resume_lanczos(solver, **how), **values)
 
     @property
     def block(self) -> Array:
@@ -177,13 +185,13 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         solver, rounding, count = self.solver, self.rounding, len(values)
-        basis, block, coupling = solver.basis, solver.wants, solver.coupling
+        krylov = KrylovBasis(solver.basis, solver.projected, solver.wants, solver.coupling)
+        basis, _, block, coupling = krylov
         _, ritz = ritz_pairs(solver.projected)
+        total = self.trace * (1 + TRACE[self.precision])
         outside = outside_bound_of_basis(
-            basis, solver.projected, block, coupling, count,
-            directions=directions, products=self.products, rounding=rounding,
-            total=self.trace * (1 + TRACE[self.precision]),
-        )  # fmt: skip
+            krylov, count, directions=directions, products=self.products, rounding=rounding, total=total
+        )
         # W^T B v by the measured products, and theta W^T v with the residual vector: see `product_bounds`.
         sketches = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
         residual = (directions.T @ block) @ (coupling @ ritz[:, :count])
