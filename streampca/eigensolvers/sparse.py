@@ -205,7 +205,8 @@ class FactorFill:
         n = matrix.shape[0]
         part = part or _Near(matrix)
         sizes = [min(n, rows) for rows in GROWTH]
-        small, large = (_entries(part(rows)) for rows in sizes)
+        parts = [part(rows) for rows in sizes]
+        small, large = (int(_factors(each, SHIFT * float(each.diagonal().max())).nnz) for each in parts)
         # A matrix no larger than the parts is factored whole, and needs no extrapolation.
         exponent = float(np.log(large / small) / np.log(sizes[1] / sizes[0])) if sizes[1] > sizes[0] else 2.0
         return cls(sizes[1], large, float(np.clip(exponent, 1.0, 2.0)))
@@ -229,11 +230,6 @@ class _Near:
     def __call__(self, rows: int) -> sp.csr_array:
         nearest = np.sort(self._order[:rows])
         return self._matrix[nearest][:, nearest]
-
-
-def _entries(matrix: sp.csr_array) -> int:
-    """Return the number of entries of the factors of a matrix."""
-    return int(_factors(matrix, SHIFT * float(matrix.diagonal().max())).nnz)
 
 
 def _factors(matrix: sp.csr_array, shift: float) -> Any:

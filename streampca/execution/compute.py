@@ -68,17 +68,12 @@ def _in_thread(graph: Any, keys: Any, **options: Any) -> Any:
     from dask.local import get_sync
 
     tasks = dict(graph.__dask_graph__() if hasattr(graph, "__dask_graph__") else graph)
-    if _is_whole(tasks):
+    needed = set().union(*(getattr(task, "dependencies", ()) for task in tasks.values()))
+    if needed <= tasks.keys() and _future_in(list(tasks.values())) is None:
         return get_sync(tasks, keys, **options)
     from distributed import get_client
 
     return get_client().get(graph, keys, **options)
-
-
-def _is_whole(tasks: dict[Any, Any]) -> bool:
-    """Return whether a graph holds all that its tasks depend on, and so no futures."""
-    needed = set().union(*(getattr(task, "dependencies", ()) for task in tasks.values()))
-    return needed <= tasks.keys() and _future_in(list(tasks.values())) is None
 
 
 def _future_in(nodes: list[Any]) -> Any:

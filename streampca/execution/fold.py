@@ -90,15 +90,12 @@ def partials_of(
             partial = Partial(first, first, spans[first].start, task.start())
         else:
             partial = Partial(first, saved.last, saved.at, task.restore(saved.state))
-            _tell_kept(task, [*spans[first : saved.last], Span(spans[saved.last].start, saved.at)], listener)
+            kept = [*spans[first : saved.last], Span(spans[saved.last].start, saved.at)]
+            counts = [task.counts(block) for span in kept for block in task.blocks(span)]
+            listener(Resumed(sum(count.samples for count in counts), sum(count.bytes for count in counts)))
         del saved  # what the accumulator did not take over of it
         yield partial
         first = partial.last + 1
-
-
-def _tell_kept(task: Task[A], kept: Sequence[Span], listener: Listener) -> None:
-    counts = [task.counts(block) for span in kept for block in task.blocks(span)]
-    listener(Resumed(sum(count.samples for count in counts), sum(count.bytes for count in counts)))
 
 
 def fold_partial(

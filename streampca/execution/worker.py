@@ -64,11 +64,17 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
     threads, left = worker.state.nthreads, Span(*span)
     with held(_ALONE), limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
         task = _opened(work)
-        partial = Partial(0, 0, left.start, task.start() if kept is None else task.restore(_copied(unpacked(kept))))
+        # A state that dask holds, and may give to others, is copied.
+        copied = None if kept is None else {name: array.copy(order="A") for name, array in unpacked(kept).items()}
+        partial = Partial(0, 0, left.start, task.start() if copied is None else task.restore(copied))
+        del copied
         try:
             tell = _teller(worker, partial, address)
             fold_partial(task, partial, [left], ahead=ahead, listener=silent, checkpoint=None, go_on=tell)
-            return _given_away(partial.accumulator.state(copy=False))
+            state = partial.accumulator.state(copy=False)
+            for array in state.values():  # may be written to, as the accumulator is not used any more
+                array.flags.writeable = True
+            return state
         finally:
             del partial, task, tell
             hand_back()
@@ -79,18 +85,6 @@ def _opened(work: Packed) -> Any:
     if work.waits:
         leave_thread()
     return unpacked(work)
-
-
-def _copied(state: State) -> State:
-    """Return a copy of a state that dask holds and may give to others."""
-    return {name: array.copy(order="A") for name, array in state.items()}
-
-
-def _given_away(state: State) -> State:
-    """Return a state that may be written to: the accumulator it is a view of is not used any more."""
-    for array in state.values():
-        array.flags.writeable = True
-    return state
 
 
 def _teller(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:

@@ -342,7 +342,8 @@ def _comparable(
     values = [part.values.astype(np.float64) * scale for part, scale in zip((compared, target), scales, strict=True)]
     values[0] = values[0] + offset
     period = 360.0 if all(is_longitude(name, part) for part in (compared, target)) else 0.0
-    step = _typical_step(values[1]) if regular else 0.0
+    steps = np.diff(np.sort(values[1][np.isfinite(values[1])]))
+    step = float(np.median(steps[steps > 0])) if regular and (steps > 0).any() else 0.0
     return values[0], values[1], min(rounding, _STEP_SHARE * step) if step else rounding, period
 
 
@@ -369,12 +370,6 @@ def rounding_of(values: Array) -> float:
     epsilon = np.finfo(np.float64 if values.dtype.kind in "iub" else np.float32).eps
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     return float(epsilon * finite.max(initial=0))
-
-
-def _typical_step(values: Float64) -> float:
-    steps = np.diff(np.sort(values[np.isfinite(values)]))
-    steps = steps[steps > 0]
-    return float(np.median(steps)) if len(steps) else 0.0
 
 
 def _is_place(name: str, coordinate: Coordinate) -> bool:
@@ -493,7 +488,11 @@ def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[l
     first = parsed[0]
     unit, exact = first.seconds, False
     if whole:  # keep the first part's unit if all times stay whole in it, else try from the largest unit on
-        fitting = (seconds for seconds in (unit, *_SECONDS) if all(_is_whole(time, first, seconds) for time in parsed))
+        # Units of the parts, and distances of their references from the first one's, are to be multiples of it.
+        lengths = [length for time in parsed for length in (time.seconds, time.start - first.start)]
+        fitting = (
+            seconds for seconds in (unit, *_SECONDS) if all((part / seconds).denominator == 1 for part in lengths)
+        )
         unit, exact = next(((seconds, True) for seconds in fitting), (unit, False))
     values: list[Array] = []
     for part, time in zip(parts, parsed, strict=True):
@@ -505,11 +504,6 @@ def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[l
     if unit != first.seconds:
         units = {**units, "units": f"{_SECONDS[unit][0]} since {first.reference}"}
     return values, units
-
-
-def _is_whole(time: _Time, first: _Time, seconds: Fraction) -> bool:
-    """Return whether a time's unit, and its reference's distance from the first one's, are multiples of `seconds`."""
-    return all((part / seconds).denominator == 1 for part in (time.seconds, time.start - first.start))
 
 
 def time_of(coordinate: Coordinate) -> _Time | None:

@@ -9,7 +9,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable
-from typing import IO, Any
+from typing import Any
 
 from ..errors import SourceError
 from ..storage.disk import open_regular
@@ -86,7 +86,8 @@ def is_hdf5(source: Any) -> bool:
         return False
     size = os.path.getsize(source)
     with open_regular(source) as file:
-        return any(_at(file, 512 * 2**power) == _HDF5 for power in range(40) if 512 * 2**power < size)
+        places = (512 * 2**power for power in range(40))  # where HDF5 looks for its superblock
+        return any(os.pread(file.fileno(), len(_HDF5), place) == _HDF5 for place in places if place < size)
 
 
 def is_classic_netcdf(source: Any) -> bool:
@@ -219,11 +220,6 @@ def _files_of(source: Any) -> Iterable[str]:
     if not isinstance(source, str) or os.path.isfile(source):
         return ()
     return glob.iglob(source, recursive=True)
-
-
-def _at(file: IO[bytes], place: int) -> bytes:
-    file.seek(place)
-    return file.read(len(_HDF5))
 
 
 def _called(source: Any, suffix: str) -> bool:

@@ -426,14 +426,10 @@ def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Ite
         if isinstance(item, h5py.Dataset):
             _check_numbered(item)
         if isinstance(item, h5py.Dataset) and item.shape is not None:
+            attributes = attributes_of(item) if any(name in item.attrs for name in cf.NAMING) else {}
+            naming = {name: value for name, value in attributes.items() if name in cf.NAMING}
             with suppress(TypeError):  # a type of values that numpy lacks
-                yield path, DatasetInfo(item.shape, item.dtype, _naming(item))
-
-
-def _naming(dataset: Any) -> dict[str, Any]:
-    if not any(name in dataset.attrs for name in cf.NAMING):
-        return {}
-    return {name: value for name, value in attributes_of(dataset).items() if name in cf.NAMING}
+                yield path, DatasetInfo(item.shape, item.dtype, naming)
 
 
 def _member(file: Any, path: str, source: str) -> Any:

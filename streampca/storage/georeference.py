@@ -176,14 +176,12 @@ def reference_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tu
         raw = [str([list(about.get(name, ())) for name in names]) for about in (one, other)]
         return (f"tie points {raw[0]}", f"tie points {raw[1]}") if raw[0] != raw[1] else None
     texts = [str(about.get("GeoTransform", "none")) for about in (one, other)]
-    same = maps[0] is not None and maps[1] is not None and _are_close(maps[0], maps[1])
-    return None if same else (f"GeoTransform {texts[0]}", f"GeoTransform {texts[1]}")
-
-
-def _are_close(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    pixel = float(np.abs(other[[1, 2, 4, 5]]).max())
-    tolerance = np.array([1, 1e-6, 1e-6, 1, 1e-6, 1e-6]) * _TOLERANCE * pixel
-    return bool((np.abs(one - other) <= tolerance).all())
+    if maps[0] is not None and maps[1] is not None:
+        pixel = float(np.abs(maps[1][[1, 2, 4, 5]]).max())
+        tolerance = np.array([1, 1e-6, 1e-6, 1, 1e-6, 1e-6]) * _TOLERANCE * pixel
+        if (np.abs(maps[0] - maps[1]) <= tolerance).all():
+            return None
+    return f"GeoTransform {texts[0]}", f"GeoTransform {texts[1]}"
 
 
 def _map_of(about: Mapping[str, Any]) -> np.ndarray[Any, Any] | None:

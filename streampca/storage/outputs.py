@@ -317,14 +317,11 @@ def group_attribute(path: str) -> dict[str, Any] | None:
     try:
         with open_regular(os.path.join(path, "zarr.json"), "r", encoding="utf-8") as file:
             about = json.load(file)["attributes"][ATTRIBUTE]
-        own = all(name == "zarr.json" or name.startswith(".") or _is_member(path, name) for name in os.listdir(path))
+        others = [name for name in os.listdir(path) if name != "zarr.json" and not name.startswith(".")]
+        own = all(os.path.isfile(os.path.join(path, name, "zarr.json")) for name in others)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return about if own and isinstance(about, dict) else None
-
-
-def _is_member(path: str, name: str) -> bool:
-    return os.path.isfile(os.path.join(path, name, "zarr.json"))
 
 
 def discard(path: str) -> None:

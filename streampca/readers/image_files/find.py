@@ -200,12 +200,6 @@ def _counted(extensions: Counter[str]) -> str:
     return ", ".join(f"{extension or 'none'} ({count})" for extension, count in extensions.most_common(8))
 
 
-def _idx_files(folder: str) -> list[str]:
-    """Return the names of the first IDX files of a folder, which have no extension of their own."""
-    names = sorted(os.listdir(folder), key=natural)[:_LOOKED_AT] if os.path.isdir(folder) else []
-    return list(islice((name for name in names if is_idx(os.path.join(folder, name))), _NAMED))
-
-
 def _no_images(source: str, others: Counter[str]) -> SourceError:
     extensions = ", ".join(sorted(EXTENSIONS))
     literal = source.replace("[", "[[]")
@@ -214,7 +208,9 @@ def _no_images(source: str, others: Counter[str]) -> SourceError:
             f"{source} matches no files, as [ ] of a pattern stand for one of the characters between them; give "
             f"{shlex.quote(literal)}, in which [[] is a bracket."
         )
-    if arrays := _idx_files(source):
+    # IDX files have no extension of their own: the first files of the folder are looked into.
+    names = sorted(os.listdir(source), key=natural)[:_LOOKED_AT] if os.path.isdir(source) else []
+    if arrays := list(islice((name for name in names if is_idx(os.path.join(source, name))), _NAMED)):
         return SourceError(
             f"{source} holds no image files but IDX files ({', '.join(arrays)}), each an array of images or their "
             f"labels; give one of them, such as {os.path.join(source, arrays[0])}."

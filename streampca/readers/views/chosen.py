@@ -83,7 +83,10 @@ class Chosen(View):
         out = np.empty((len(places), width), self.dtype)
         order = None if self._ascends else np.argsort(places)
         places = places if order is None else places[order]
-        for part in _runs(places, _read_together(self.base), piece_rows(self.base, features)):
+        # Samples read for any of them: a storage chunk, or nearby samples of plain bytes.
+        plain = isinstance(self.base, ArrayCollection) and isinstance(self.base.array, FlatArray)
+        together = max(self.base.chunks.samples, _CLOSE // self.base.row_bytes if plain else 1)
+        for part in _runs(places, together, piece_rows(self.base, features)):
             first, last = int(places[part.start]), int(places[part.stop - 1])
             block = self.base.read(slice(first, last + 1), features)
             if order is None:
@@ -192,12 +195,6 @@ def _listed(samples: Any, n: int, source: str) -> Places:
             "sample weights."
         )
     return compact(ordered, n)
-
-
-def _read_together(base: Collection) -> int:
-    """Return the number of samples to read for any of them: a storage chunk, or nearby samples of plain bytes."""
-    plain = isinstance(base, ArrayCollection) and isinstance(base.array, FlatArray)
-    return max(base.chunks.samples, _CLOSE // base.row_bytes if plain else 1)
 
 
 def _through(outer: Places, inner: Places) -> Places:
