@@ -56,7 +56,7 @@ def fitted(path: Path, memory: str, client: Client | None) -> Took:
     model = streampca.fit(path, pca, memory=memory, cluster=client, listener=listener)
     after = client and client.run(held, False)
     peak = max(after[worker] - before[worker] for worker in before) if client else None
-    return Took(sum(found), model.provenance["plan"]["bill_total"], peak)
+    return Took(sum(found), model.provenance["plan"]["memory_needed"], peak)
 
 
 def transformed(path: Path, model: Path, memory: str, client: Client) -> float:

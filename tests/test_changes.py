@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from functools import partial
 
 import by_options
@@ -18,8 +17,6 @@ from resumed import Died, dying
 from shell import diagonal
 
 import streampca
-from streampca.cli.config import make_run
-from streampca.cli.pipeline import execute
 from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
 from streampca.execution.checkpoint import Checkpointing
@@ -332,23 +329,6 @@ def test_a_file_that_is_written_while_it_is_opened_is_refused(copied, monkeypatc
     monkeypatch.setattr(npy, "open_npy", slowly)
     with pytest.raises(ChangedError, match=r"x\.npy was changed while it was opened"):
         streampca.open_collection(path)
-
-
-def test_a_model_of_an_earlier_version_accuses_nobody(copied, undrawn, tmp_path):
-    """The fingerprint of an earlier version is of another kind."""
-    source, output = copied("x.npy"), tmp_path / "out"
-    execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
-    path = output / "model.zarr"
-    model = streampca.load_model(path)
-    old = replace(model, provenance={**model.provenance, "fingerprint": "0123456789abcdef"})
-    del old.provenance["states"]
-    old.save(path, overwrite=True)
-    streampca.write_report(path, tmp_path / "r.html")
-    text = (tmp_path / "r.html").read_text()
-    assert "the model is of an earlier version" in text
-    assert "has changed since" not in text
-    with pytest.raises(OutputError, match="other data: the model is of an earlier version, which recorded too little"):
-        execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
 
 
 @pytest.mark.parametrize("name", ["array", "h5py", "h5py being written", "memory", "xarray", "dask"])

@@ -214,10 +214,10 @@ def test_nothing_is_loaded_where_both_are_damaged(tmp_path):
 
 def test_a_newer_format_is_refused_by_name_and_left_alone(tmp_path):
     with zipfile.ZipFile(path := tmp_path / "s.a", "w") as archive:
-        archive.writestr(checkpoint_file.INDEX, json.dumps({"format": 3, "sequence": 1}))
+        archive.writestr(checkpoint_file.INDEX, json.dumps({"format": 2, "sequence": 1}))
     before = path.read_bytes()
     for use in (CheckpointFile(str(tmp_path), "s").load, lambda: CheckpointFile(str(tmp_path), "s").save({}, {})):
-        with pytest.raises(OutputError, match=rf"{path} is a checkpoint of format 3 and this version reads up to 2"):
+        with pytest.raises(OutputError, match=rf"{path} is a checkpoint of format 2 and this version reads up to 1"):
             use()
     assert path.read_bytes() == before
     path.unlink()  # as the message says

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 from itertools import cycle
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -25,8 +24,6 @@ from streampca.models import store
 from streampca.models.pca import load_model
 from streampca.models.store import PER_COMPONENT
 from streampca.readers import dask as dask_arrays
-
-FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +162,7 @@ def saved(model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 3}, "m.zarr is a model of format 3 and this version reads up to 2; upgrade"),
+        ({"format": 2}, "m.zarr is a model of format 2 and this version reads up to 1; upgrade"),
         ({"kind": "future"}, "m.zarr holds a 'future', not a model of kind 'pca' or "),
         ({"complete": False}, "m.zarr is not a complete model; the fit that wrote it did not finish"),
     ],
@@ -244,42 +241,6 @@ def test_an_empty_folder_is_taken(model, tmp_path):
     (tmp_path / "m.zarr").mkdir()
     model.save(tmp_path / "m.zarr")
     assert_same_model(streampca.load_model(tmp_path / "m.zarr"), model)
-
-
-def make_format_1():
-    """How `tests/data/model_format1.zarr` was made; kept as it was written, so that later versions open it.
-
-    python -c "import sys; sys.path.insert(0, 'tests'); from test_model import make_format_1; make_format_1()"
-    """
-    streampca.fit(format_1_samples(), streampca.PCA(3, precision="double"), memory="64MiB").save(FORMAT_1)
-
-
-def format_1_samples():
-    """40 images of 6 x 5 made of three patterns of known weight, uint8; no random numbers, so that none can change."""
-    t, (y, x) = np.arange(40), np.mgrid[:6, :5]
-    weights = np.stack([50 * np.cos(2 * np.pi * t / 40), 25 * np.cos(4 * np.pi * t / 40), 10 * np.sin(np.pi * t / 2)])
-    patterns = np.stack([(x + y) / 10, np.cos(np.pi * y / 5) / 2, np.cos(np.pi * x / 4) / 2])
-    return np.rint(120 + np.tensordot(weights, patterns, (0, 0))).astype(np.uint8)
-
-
-def test_a_model_of_format_1_opens_for_ever():
-    opened = streampca.load_model(FORMAT_1)
-    x = format_1_samples().reshape(40, 30).astype(np.float64)
-    centred = x - x.mean(axis=0)
-    singular = np.linalg.svd(centred, compute_uv=False)
-    assert (opened.n_samples, opened.n_components, opened.sample_shape) == (40, 3, (6, 5))
-    assert opened.sample_dims == ("y", "x")
-    np.testing.assert_allclose(opened.singular_values, singular[:3], rtol=1e-10)
-    np.testing.assert_allclose(opened.mean.ravel(), x.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(opened.total_variance, np.sum(centred**2) / 39, rtol=1e-12)
-    scores = opened.transform(format_1_samples())
-    np.testing.assert_allclose(scores, centred @ opened.components.reshape(3, 30).T, atol=1e-4)
-    np.testing.assert_allclose(np.linalg.norm(scores, axis=0), singular[:3], rtol=1e-6)
-    # 3 patterns hold all but the rounding to whole numbers
-    assert opened.explained_variance_ratio.sum() > 0.995
-    assert load_model(FORMAT_1, statistic=True).statistic.n_samples == 40
-    size = sum(file.stat().st_size for file in FORMAT_1.rglob("*") if file.is_file())
-    assert size < 100_000
 
 
 # -- applied to samples

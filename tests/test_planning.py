@@ -84,8 +84,8 @@ def test_plans_are_plain_data_and_the_same_again(method, name):
     assert data == plan.to_json()
     assert set(DECISIVE) <= data.keys()
     assert data["request"]["n_components"] == 2
-    assert data["bill_total"] == sum(data["bill"][plan.memory_estimate.largest.name].values())
-    assert data["bill_total"] == plan.memory_estimate.total
+    assert data["memory_needed"] == sum(data["memory_estimate"][plan.memory_estimate.largest.name].values())
+    assert data["memory_needed"] == plan.memory_estimate.total
     with pytest.raises(AttributeError):
         plan.block_rows = 1
 

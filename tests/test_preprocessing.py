@@ -332,7 +332,6 @@ def test_plain_data_and_back(**options):
     scale = preparation.scale if isinstance(preparation.scale, np.ndarray) else None
     again = Preparation.from_json(text | {"raw_shape": [4, 4]}, preparation.mask, scale)
     assert again.to_json() == preparation.to_json()
-    assert Preparation.from_json({"crop": None, "grey": False, "bin": 2}).to_json() == Preparation(bin=2).to_json()
     for name in ("mask", "scale"):
         np.testing.assert_array_equal(getattr(again, name), getattr(preparation, name))
 

@@ -7,7 +7,6 @@ import pickle
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -40,7 +39,6 @@ from streampca.storage.components import ComponentWriter, RowsToCome, StoredComp
 from streampca.storage.tiling import Tiling
 from streampca.units import MIB
 
-FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
 SHAPES = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)
 
 
@@ -352,10 +350,11 @@ def test_inspect_reads_no_components(small_tiles, tmp_path):
     assert (found.exit_code, "5 components" in found.output) == (0, True), found.output
 
 
-def test_a_model_of_format_1_is_read_in_pieces(small_tiles, monkeypatch):
-    """Its components are stored whole."""
+def test_components_that_are_stored_whole_are_read_in_pieces(small_tiles, monkeypatch, tmp_path):
+    x = np.random.default_rng(1).integers(0, 255, (40, 6, 5)).astype(np.uint8)
+    streampca.fit(x, n_components=3, memory="64MiB").save(tmp_path / "m.zarr")
     monkeypatch.setattr(component_chunks, "TILE", 64)
-    held, stored = load_model(FORMAT_1), load_model(FORMAT_1, memory="1B")
+    held, stored = load_model(tmp_path / "m.zarr"), load_model(tmp_path / "m.zarr", memory="1B")
     assert isinstance(stored.components, StoredComponents)
     rows = replace(stored.components, piece_bytes=80).rows
     assert len(rows.ranges()) > 2

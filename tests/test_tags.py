@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from dataclasses import replace
-from types import SimpleNamespace
 
 import by_options
 import numpy as np
@@ -23,7 +21,6 @@ from streampca.readers.images import open_images
 
 ORIENTATIONS = range(1, 9)
 # Model without a record of how its images were read.
-BEFORE = SimpleNamespace(provenance={"streampca": "0.1.0"}, sample_dims=(), coordinates={})
 
 
 def pixels(seed=0, shape=(7, 5)):
@@ -306,15 +303,10 @@ def same(model, scores, images):
     np.testing.assert_allclose(np.asarray(scores), model.transform(np.ascontiguousarray(images)), atol=1e-3)
 
 
-def before(model):
-    """The same model as a version wrote it that said nothing of how images are read."""
-    return replace(model, provenance={key: value for key, value in model.provenance.items() if key != "reading"})
-
-
 def test_a_model_says_how_images_were_read(scans, tmp_path):
     fitted = {keep: streampca.fit(scans, n_components=3, keep_orientation=keep) for keep in (False, True)}
-    assert fitted[False].provenance["reading"] == {"orientation": "applied", "values": "as tagged"}
-    assert fitted[True].provenance["reading"] == {"orientation": "kept", "values": "as tagged"}
+    assert fitted[False].provenance["reading"] == {"orientation": "applied"}
+    assert fitted[True].provenance["reading"] == {"orientation": "kept"}
     assert streampca.fit(pixels(0, (9, 36)), n_components=3).provenance["reading"] is None
     for keep, model in fitted.items():
         same(model, model.transform(scans), rows(scans, not keep, inverted=True))
@@ -343,41 +335,19 @@ def test_joined_stacks_say_it_too(tmp_path):
         model.transform(open_collection(tmp_path))
 
 
-def test_models_fitted_before_read_as_they_were_fitted(scans):
-    model = before(streampca.fit(open_collection(scans, like=BEFORE), n_components=3))
-    same(model, model.transform(scans), rows(scans, turned=False, inverted=False))
-    for how in ({}, {"keep_orientation": True}):
-        with pytest.raises(ModelError, match="orientation tags left alone, values as stored; give the path"):
-            model.transform(open_collection(scans, **how))
-    same(model, model.transform(open_collection(scans, like=model)), rows(scans, turned=False, inverted=False))
-    unchanged = pixels(0, (9, 6, 6))
-    np.testing.assert_array_equal(model.transform(unchanged), model.transform(open_collection(unchanged)))
-
-
-def test_no_data_was_data_before(tmp_path):
-    x = pixels(1, (5, 6, 8)) % 9
-    tifffile.imwrite(tmp_path / "x.tif", x, photometric="minisblack", extratags=[(42113, "s", 0, "7", True)])
-    np.testing.assert_array_equal(open_collection(tmp_path / "x.tif", like=BEFORE).read(slice(0, 5)), x.reshape(5, -1))
-
-
 def test_commands_follow_the_model(scans, tmp_path):
-    old = before(streampca.fit(open_collection(scans, like=BEFORE), n_components=3))
-    old.save(tmp_path / "old.zarr")
     succeeded("fit", scans, "-k", 3, "--keep-orientation", "-o", tmp_path / "kept.zarr", "-q")
-    for name, inverted in (("old", False), ("kept", True)):
-        succeeded("transform", tmp_path / f"{name}.zarr", scans, "-o", tmp_path / f"{name}.npy", "-q")
-        model = load_model(tmp_path / f"{name}.zarr")
-        same(model, np.load(tmp_path / f"{name}.npy"), rows(scans, turned=False, inverted=inverted))
+    succeeded("transform", tmp_path / "kept.zarr", scans, "-o", tmp_path / "kept.npy", "-q")
+    kept = load_model(tmp_path / "kept.zarr")
+    same(kept, np.load(tmp_path / "kept.npy"), rows(scans, turned=False, inverted=True))
     succeeded("fit", scans, "-k", 3, "-o", tmp_path / "turned.zarr", "-q")
     said = refused("transform", tmp_path / "turned.zarr", scans, "--keep-orientation", "-o", tmp_path / "s.npy")
     assert "leave out --keep-orientation" in said
     succeeded("transform", tmp_path / "turned.zarr", scans, "-o", tmp_path / "s.npy", "-q")
 
 
-@pytest.mark.parametrize("old", [True, False])
-def test_a_report_opens_the_collection_as_it_was_read(scans, undrawn, tmp_path, old):
-    model = streampca.fit(open_collection(scans, like=BEFORE), n_components=3) if old else None
-    model = before(model) if model else streampca.fit(scans, n_components=3, keep_orientation=True)
+def test_a_report_opens_the_collection_as_it_was_read(scans, undrawn, tmp_path):
+    model = streampca.fit(scans, n_components=3, keep_orientation=True)
     streampca.write_report(model, tmp_path / "r.html")
     assert "has changed" not in (tmp_path / "r.html").read_text()
     assert (tmp_path / "r.html").read_text().count("<svg") + (tmp_path / "r.html").read_text().count("<img") > 5
@@ -395,5 +365,3 @@ def test_models_of_images_read_in_two_ways_are_not_merged(scans, tmp_path):
     assert streampca.merge(models[:2]).provenance["reading"]["orientation"] == "applied"
     with pytest.raises(ModelError, match=r"model 2 was fitted on were .* left alone.*, and those of model 1 turned"):
         streampca.merge([models[0], models[2]])
-    with pytest.raises(ModelError, match=r"model 2 was fitted on were .* values as stored"):
-        streampca.merge([models[0], before(models[1])])

@@ -123,7 +123,7 @@ def test_the_index_of_pages_is_in_the_memory_estimate(tmp_path):
         )
         for n in (10, 2000)
     )
-    assert many.decode_bytes - few.decode_bytes == 1990 * 48
+    assert many.storage.decode_bytes - few.storage.decode_bytes == 1990 * 48
 
 
 # --- pages beside the images ---

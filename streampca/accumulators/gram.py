@@ -331,7 +331,7 @@ class Gram(Accumulator):
             about="zero" if state["about_zero"] else "mean",
             integer_units=integer_units,
         )
-        new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
+        new.n_on_integer_units = int(state["n_on_integer_units"])
         new._centres = np.array(state["centres"], dtype=np.float64)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)

@@ -167,7 +167,7 @@ class Moments(abc.ABC):
     def _restore_moments(self, state: dict[str, Array]) -> None:
         """Restore counts, sums and probes from a state."""
         self.n_samples, self._squares = int(state["n_samples"]), float(state["squares"])
-        self.weight = float(state.get("weight", self.n_samples))  # states without weights have none
+        self.weight = float(state["weight"])
         self._total = np.array(state["total"], dtype=np.float64)
         if self._probes is not None:
             self._probes.restore(state)

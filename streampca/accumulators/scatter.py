@@ -392,8 +392,8 @@ class Scatter(Moments, Accumulator):
         new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new._check.restore(state)
-        new.n_on_integer_units = int(state.get("n_on_integer_units", 0))
-        new._unprobed, new.slack = "unprobed" in state, float(state.get("slack", 0.0))
+        new.n_on_integer_units = int(state["n_on_integer_units"])
+        new._unprobed, new.slack = "unprobed" in state, float(state["slack"])
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         return new

@@ -27,7 +27,7 @@ from ..units import MIB
 
 Array = npt.NDArray[Any]
 
-FORMAT = 2
+FORMAT = 1
 INDEX = "streampca-checkpoint.json"  # the first member, by which files are told from archives of other programs
 HEAD = 30  # bytes of a zip member's header before its name
 PIECE = 4 * MIB  # written at a time

@@ -12,7 +12,7 @@ import gc
 import glob
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Unpack
@@ -51,7 +51,6 @@ PathLike = str | os.PathLike[str]
 
 COLLECTED_BYTES = 2**24  # from this size a statistic that is no longer used is freed at once, in 0.1 to 0.3 s
 COMPONENTS = "components"  # in place of the kind of a statistic: they stand for one
-KIND = "kind of fingerprint"  # 1 of versions that kept no states of the data, 2 of a digest of these
 
 
 @stopping_on_signals()
@@ -231,11 +230,11 @@ class _Piece:
                 "(--part, part=)."
             )
         data = {key: about.get(key) for key in ("source", "fingerprint", "sample_weight")}
-        alike, of_fingerprint = _alike(model), 1 + ("states" in about)
+        alike = _alike(model)
         if part is not None:
-            alike |= {"parts": part.of, "n_samples": about["n_samples"], KIND: of_fingerprint, **data}
+            alike |= {"parts": part.of, "n_samples": about["n_samples"], **data}
             alike |= {"precision": about["plan"]["precision"]}
-        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: of_fingerprint}
+        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean)}
         grid = Grid(model.sample_dims, model.coordinates)
         return cls(name, source, part, kind or COMPONENTS, about, alike, data, grid, memory)
 
@@ -378,8 +377,8 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     """Return the provenance of the merged data, the problem, and the request."""
     first = pieces[0]
     plan = first.about["plan"]
-    problem, request = _of_fields(Problem, plan["problem"]), Request.from_given(plan["request"])
-    problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
+    problem = Problem(**{**plan["problem"], "sample_shape": tuple(plan["problem"]["sample_shape"])})
+    problem, request = replace(problem, machine=this_machine()), Request.from_given(plan["request"])
     skipped = first.about.get("skipped") or []
     axes = {name: first.about[name] for name in ("axes",) if name in first.about}
     known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
@@ -422,12 +421,9 @@ def _check_apart(pieces: list[_Piece], listener: Listener) -> None:
     if pieces[0].part is not None:
         return
     seen: set[tuple[Any, ...]] = set()
-    kinds: dict[tuple[Any, ...], int] = {}
     for entry in (entry for piece in pieces for entry in _entries(piece)):
-        identity, kind = (entry["fingerprint"], entry["mean"]), entry.get(KIND, 1)
-        # Where fingerprints are of two kinds, the same samples have different ones.
-        known = kinds.setdefault((entry["source"], entry["n_samples"], entry["mean"]), kind)
-        if identity in seen or known != kind:
+        identity = entry["fingerprint"], entry["mean"]
+        if identity in seen:
             raise ModelError(f"{entry['source']} is in two of the models to merge; leave one of them out.")
         seen.add(identity)
     sources = [(piece.name, seen_by(piece.about)) for piece in pieces]
@@ -443,12 +439,6 @@ def _check_apart(pieces: list[_Piece], listener: Listener) -> None:
                 "these count twice."
             )
         )
-
-
-def _of_fields(kind: Any, data: Mapping[str, Any]) -> Any:
-    """Return a value from plain data, of which later versions may have written more."""
-    known = {each.name for each in fields(kind)}
-    return kind(**{name: value for name, value in data.items() if name in known})
 
 
 def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:

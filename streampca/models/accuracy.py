@@ -243,7 +243,6 @@ def sentences(model: PCAModel) -> list[str]:
     trust = trust_of(model)
     said = [
         _of_missing(model),
-        _of_exact_sums(model),
         _of_integer_units(model),
         _of_clusters(trust),
         _of_sampling(trust, _copies(model)),
@@ -321,18 +320,6 @@ def _of_missing(model: PCAModel) -> str:
     return (
         f"{text}; {held['values']} values held out were predicted to {held['rmse']:.3g} (RMS), and by the mean to "
         f"{held['rmse_of_mean']:.3g}"
-    )
-
-
-def _of_exact_sums(model: PCAModel) -> str:
-    """Say where digits are those of the probes and not of the variances: in models of earlier versions."""
-    plan = model.provenance.get("plan") or {}
-    known = model.variance_bound is not None
-    if known or not model.provenance.get("exact_sums") or plan.get("precision") != "single":
-        return ""
-    return (
-        "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the error "
-        "bounds are larger, as they were estimated in single precision (precision='double' gives smaller ones)"
     )
 
 

@@ -1,7 +1,4 @@
-"""Models in Zarr: format 1 or 2, one group that is one xarray Dataset, complete or visibly not.
-
-A model is of format 2 where its preparation has learned means of groups, trends or deviations, or maps features: a
-version that reads format 1 only would ignore them, and refuses the model instead. All others are of format 1.
+"""Models in Zarr, of format 1: one group that is one xarray Dataset, complete or visibly not.
 
 The root attribute ``streampca`` marks the group as ours from the start; it says ``complete: true`` when the last
 array is written, then the metadata are consolidated. What an interrupted run left is replaced by the next; a group
@@ -38,7 +35,6 @@ from ..storage.disk import sync_files
 from ..storage.integrity import (
     FORMAT,
     METADATA,
-    NEWEST,
     OpenModel,
     check_metadata,
     damaged,
@@ -250,9 +246,7 @@ class ModelWriter:
             for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 write_array(group, name, NamedArray(dims, values))
-        steps = model.preparation
-        number = FORMAT if steps.learned is None and steps.mapped is None else NEWEST
-        about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
+        about = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
         others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
         ome = ome_attribute(model)
         self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}) | ({OME: ome} if ome else {}))
@@ -407,7 +401,7 @@ def _read_learned(
     opened: OpenModel, prepared: Mapping[str, Any], mask: Array | None, sample: tuple[int, ...]
 ) -> Learned | None:
     """Return what the preparation of an opened model has learned; None where that is nothing."""
-    if not any(prepared.get(name) for name in ("anomaly", "detrend", "standardize")):
+    if not any(prepared[name] for name in ("anomaly", "detrend", "standardize")):
         return None
     p = math.prod(sample) if mask is None else int(np.count_nonzero(mask))
 
@@ -428,14 +422,14 @@ def _read_learned(
     means, trend, deviation = (opened.read(name, features) for name in ("group_mean", "trend", "deviation"))
     hand_back()  # what decoding left, which what follows would find no room beside
     weights, groups = opened.read("group_weight"), None
-    if means is not None and prepared.get("anomaly"):
+    if means is not None and prepared["anomaly"]:
         groups = opened.read(str((opened.array("group_mean").metadata.dimension_names or ("",))[0]))
     needed = {
         "group_mean": (means, True),
         "group_weight": (weights, True),
-        "group": (groups, prepared.get("anomaly")),
-        "trend": (trend, prepared.get("detrend")),
-        "deviation": (deviation, prepared.get("standardize")),
+        "group": (groups, prepared["anomaly"]),
+        "trend": (trend, prepared["detrend"]),
+        "deviation": (deviation, prepared["standardize"]),
     }
     for name, (values, is_needed) in needed.items():
         if is_needed and values is None:
@@ -468,7 +462,7 @@ def read_fields(
     """Return the fields of an opened `PCAModel`, and those of the arrays that its kind adds; raises as `read_model`.
 
     Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
-    format 1 and the kind know are read. `function` is the kernel of the model, where that is not a built-in one.
+    the format and the kind know are read. `function` is the kernel of the model, where that is not a built-in one.
     """
     path = opened.path
     names, dims = _checked_names(opened)
@@ -562,11 +556,10 @@ def _checked_names(opened: OpenModel) -> tuple[list[str], tuple[str, ...]]:
 
 
 class Verified(NamedTuple):
-    """Outcome of reading a model: number of arrays, their bytes as decoded, and whether checksums vouch for them."""
+    """Outcome of reading a model, whose checksums agree: number of arrays, and their bytes as decoded."""
 
     arrays: int
     nbytes: int
-    sealed: bool
 
 
 def verify_model(path: str) -> Verified:
@@ -583,7 +576,7 @@ def verify_model(path: str) -> Verified:
     names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
     if isinstance(opened.group.get(STATE), zarr.Group):
         check_metadata(path, STATE, opened.digest(STATE))
-    return Verified(len(names), sum(map(opened.verify, sorted(names))), opened.is_sealed)
+    return Verified(len(names), sum(map(opened.verify, sorted(names))))
 
 
 def _is_finite(values: Array, mask: Array | None) -> bool:

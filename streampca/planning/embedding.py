@@ -158,7 +158,7 @@ class EmbeddingPlan:
             "n_references": self.coordinates.n_references,
             "passes": self.passes,
             "memory": self.memory,
-            "bill": {phase.name: dict(phase.items) for phase in self.memory_estimate.phases},
+            "memory_estimate": {phase.name: dict(phase.items) for phase in self.memory_estimate.phases},
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:

@@ -23,10 +23,6 @@ from .rates import RATES, Rates, Work
 from .request import Problem, Request
 
 # Sizes of a problem that plans do not store where they are 0, as models without such steps never had them.
-LATER_SIZES = (
-    "keeps", "held_bytes", "learning_bytes", "following_bytes", "mapping_flops", "following_flops", "target_width",
-    "target_rank", "kernel_rank", "landmark_bytes", "measuring_bytes", "narrow",
-)  # fmt: skip
 
 
 class Candidate(NamedTuple):
@@ -229,15 +225,12 @@ class Plan:
             del data[name]
         del data["problem"]["machine"]
         data["request"] = self.request.given
-        for name in LATER_SIZES:
-            if not data["problem"][name]:
-                del data["problem"][name]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]
         for name in ("memory", "budget_source", "cores", "workers", "seconds"):
             data[name] = getattr(self, name)
-        data["bill"] = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
-        data["bill_total"] = self.memory_estimate.total  # models of format 1 store the estimate under these names
+        data["memory_estimate"] = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
+        data["memory_needed"] = self.memory_estimate.total
         data["spans"] = [list(span) for span in self.spans]
         return data
 

@@ -117,7 +117,7 @@ class KernelFeatures:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], function: Callable[[Any, Any], float] | None = None) -> KernelFeatures:
         """Return the options whose `to_json` this is, given the kernel's function; raises as `Kernel.from_json`."""
-        own = {name: data[name] for name in STORED if name in data}
+        own = {name: data[name] for name in STORED}
         return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
 
 

@@ -28,7 +28,7 @@ from .resize import binned, resized
 Range = tuple[int | None, int | None]
 
 ANOMALIES = ("month", "dayofyear", "label")
-STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "standardize", "precision")  # plain
+STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "standardize")  # plain
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -200,12 +200,7 @@ class Preparation:
         return replace(self, feature_map=None, mapped=None) if self.maps else self
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but arrays as plain data; a scale that is one is called "array".
-
-        Steps that the first version did not have are there only where they are taken.
-        """
-        later = {"anomaly": self.anomaly, "detrend": self.detrend, "standardize": self.standardize}
-        later["precision"] = self.precision if self.precision != "single" else None
+        """Return everything but arrays as plain data; a scale that is one is called "array"."""
         return {
             "crop": None if self.crop is None else [list(pair) for pair in self.crop],
             "grey": self.grey,
@@ -213,7 +208,10 @@ class Preparation:
             "bin": self.bin,
             "scale": "array" if isinstance(self.scale, np.ndarray) else self.scale,
             "normalize": self.normalize,
-            **{name: value for name, value in later.items() if value},
+            "anomaly": self.anomaly,
+            "detrend": self.detrend,
+            "standardize": self.standardize,
+            **({} if self.precision == "single" else {"precision": self.precision}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_json()}),
         }
 
@@ -228,8 +226,8 @@ class Preparation:
         mapped: FeatureMap | None = None,
     ) -> Preparation:
         """Return the preparation whose `to_json` this is, given arrays and feature map; other keys are left alone."""
-        stored = {name: data[name] for name in STORED if name in data}
-        scale = scale if data.get("scale") == "array" else data.get("scale")
+        stored = {"precision": data.get("precision", "single"), **{name: data[name] for name in STORED}}
+        scale = scale if data["scale"] == "array" else data["scale"]
         return cls(**stored, mask=mask, scale=scale, learned=learned, feature_map=feature_map, mapped=mapped)
 
     def in_precision(self, precision: str) -> Preparation:

@@ -490,7 +490,7 @@ def data_difference(provenance: Mapping[str, Any], collection: Collection) -> st
     """Return how a collection differs from the data of the fit with this provenance; None if they are the same."""
     recorded, states = provenance.get("states"), collection.states()
     if recorded is None:
-        return f"the model is of an earlier version, which recorded too little to tell if {collection.source} changed"
+        return f"the model was not fitted on one source, so that it cannot be told if {collection.source} has changed"
     candidates = states, growth_states(collection, states)  # models that followed a file have the latter
     if any(provenance.get("fingerprint") == fingerprint_of(collection, candidate) for candidate in candidates):
         return None

@@ -1,7 +1,4 @@
-"""Rules by which the tags of image files are followed, and their record in a model.
-
-Models fitted by versions that followed fewer tags are applied to files as these were read then.
-"""
+"""Rules by which the tags of image files are followed, and their record in a model."""
 
 from __future__ import annotations
 
@@ -19,33 +16,21 @@ class TagRules(NamedTuple):
     ----------
     orientation : bool
         Whether an image is turned by its orientation tag (Exif, TIFF).
-    values : bool
-        Whether the stored numbers of a TIFF page are converted by its tags: black becomes the lowest value even if it
-        is stored as the highest, less than 8 bits are scaled to 8, and numbers that represent no value become NaN.
     """
 
     orientation: bool = True
-    values: bool = True
 
     def record(self) -> dict[str, str]:
         """Return plain data for a model's provenance; the inverse of `of`."""
-        return {
-            "orientation": "applied" if self.orientation else "kept",
-            "values": "as tagged" if self.values else "as stored",
-        }
+        return {"orientation": "applied" if self.orientation else "kept"}
 
     @classmethod
     def of(cls, record: Mapping[str, str]) -> TagRules:
         """Return the reading that a record describes."""
-        return cls(record["orientation"] == "applied", record["values"] == "as tagged")
+        return cls(record["orientation"] == "applied")
 
     def __str__(self) -> str:
-        turned = "turned by their orientation tags" if self.orientation else "with orientation tags left alone"
-        return f"{turned}, values {self.record()['values']}"
-
-
-# Rules of versions that recorded none.
-BEFORE = TagRules(orientation=False, values=False)
+        return "turned by their orientation tags" if self.orientation else "with orientation tags left alone"
 
 
 def check_reading(collection: Collection, provenance: Mapping[str, Any], model: str) -> None:
@@ -60,8 +45,6 @@ def check_reading(collection: Collection, provenance: Mapping[str, Any], model: 
 
 
 def fitted_reading(provenance: Mapping[str, Any]) -> TagRules | None:
-    """Return the rules by which the image files of a fit were read; None if there were none, or it is unknown."""
-    if "streampca" not in provenance:
-        return None
-    record = provenance.get("reading", BEFORE.record())
+    """Return the rules by which the image files of a fit were read; None if there were none."""
+    record = provenance.get("reading")
     return None if record is None else TagRules.of(record)

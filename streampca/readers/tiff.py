@@ -68,7 +68,7 @@ def open_tiff(
     with _opened(source) as tiff:
         leading, names, order = stack = _stack(tiff, source)
         page = tiff.pages[stack.page(0)].aspage()
-        no_data = _no_data_tag(page) if reading.values else ""
+        no_data = _no_data_tag(page)
         first = _picture(page, source, reading)
         place = first.place
         if not is_checked(coordinates):
@@ -364,7 +364,7 @@ def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, re
     if page.dtype.kind not in "iuf" or page.photometric.name == "PALETTE" or tuple(page.shape) != first.shape:
         return None
     turned = reading.orientation and page.tags.valueof(TAG, default=1) != 1
-    if turned or (reading.values and _Greys.of(page).changes):
+    if turned or _Greys.of(page).changes:
         return None
     dtype = page.dtype.newbyteorder(tiff.byteorder)
     size, needed = size_of(path), series.dataoffset + series.size * dtype.itemsize
@@ -374,7 +374,7 @@ def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, re
             "it again."
         )
     flat = FlatArray(positioned(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
-    packing = _no_data(_no_data_tag(page), dtype, path) if reading.values else None
+    packing = _no_data(_no_data_tag(page), dtype, path)
     return flat if packing is None else Unpacked(flat, packing)
 
 
@@ -393,9 +393,9 @@ def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> Open
     check_dtype(page.dtype, path)
     check_size(path, page.shape, page.dtype)
     paletted = colour == "PALETTE" and page.colormap is not None
-    shape, dtype, convert = _paletted(page) if paletted else _valued(page, _Greys.of(page), reading)
+    shape, dtype, convert = _paletted(page) if paletted else _valued(page, _Greys.of(page))
     stored = np.dtype("u1") if page.dtype.kind == "b" else page.dtype
-    packing = _no_data(_no_data_tag(page) or no_data, stored, path) if reading.values else None
+    packing = _no_data(_no_data_tag(page) or no_data, stored, path)
     shown = dtype if packing is None else with_nan(dtype)
 
     def load() -> Array:
@@ -479,11 +479,11 @@ class _Greys(NamedTuple):
         return values
 
 
-def _valued(page: Any, greys: _Greys, reading: TagRules) -> _Shown:
+def _valued(page: Any, greys: _Greys) -> _Shown:
     """Describe a page of values."""
     shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
     native = np.dtype("u1") if page.dtype.kind == "b" else page.dtype.newbyteorder("=")
-    if greys.changes and (reading.values or page.dtype.kind == "b"):  # every version has converted bits
+    if greys.changes:
         return shape, native, lambda values: greys.convert(values).astype(native, copy=False)
     return shape, native, lambda values: values.astype(native, copy=False)
 

@@ -275,10 +275,10 @@ class StoredComponents:
     piece_bytes : int
         Approximate bytes read at a time as rows of features.
     identity : str or None
-        Identity given when they were written, which reveals a replaced model; None in old models.
+        Identity given when they were written, which reveals a replaced model; None for other arrays.
     digest : str or None
-        Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), whose chunks must all exist;
-        None in old models.
+        Digest of the array's metadata (``streampca.storage.integrity``), whose chunks must all exist; None while the
+        model is written.
     array_name : str
         Name of the array in the model; another array that is as large as components can be read in the same way.
     """
@@ -538,7 +538,7 @@ class RowsToCome(StoredRows):
 
 
 def identity_of(array: zarr.Array[Any]) -> str | None:
-    """Return the identity given to components when they were written; None in old models."""
+    """Return the identity given to components when they were written; None for other arrays."""
     about = array.attrs.get(ATTRIBUTE)
     identity = about.get("id") if isinstance(about, dict) else None
     return identity if isinstance(identity, str) else None

@@ -40,8 +40,7 @@ from .writers import ATTRIBUTE, files_of
 Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
-FORMAT = 1  # format of models without steps that the first version would ignore, see `models/store.py`
-NEWEST = 2  # highest format that is read
+FORMAT = 1  # of models and graphs
 METADATA = "zarr.json"
 SMALL = 16 * MIB  # arrays up to this size are read with any budget, as importing the package takes more
 WAITS = (0.01, 0.02, 0.05, *10 * (0.1,))  # seconds before a model that is being replaced is read again
@@ -200,11 +199,6 @@ class OpenModel:
     sort: Sort
     memory: int
 
-    @property
-    def is_sealed(self) -> bool:
-        """True if the model has checksums, digests and every chunk."""
-        return DIGESTS in self.about
-
     def array(self, name: str) -> Any:
         """Return an array by its name in the group, after checking that all chunks exist; None if there is none.
 
@@ -218,7 +212,7 @@ class OpenModel:
         if not isinstance(array, zarr.Array):
             return None
         check_codecs(self.path, name, array, self.sort)
-        absent = absent_chunk(array, os.path.join(self.path, name)) if self.is_sealed else None
+        absent = absent_chunk(array, os.path.join(self.path, name))
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
         return bounded(array)
@@ -265,10 +259,12 @@ class OpenModel:
                 nbytes += np.asarray(array[box]).nbytes
             return nbytes
 
-    def digest(self, name: str) -> str | None:
-        """Return the digest required of the metadata file of an array or group; None if the model has none."""
-        digest = self.about[DIGESTS].get(f"{name}/{METADATA}") if self.is_sealed else None
-        return digest if isinstance(digest, str) else None
+    def digest(self, name: str) -> str:
+        """Return the digest required of the metadata file of an array or group."""
+        digest = self.about[DIGESTS].get(f"{name}/{METADATA}")
+        if not isinstance(digest, str):
+            raise self.damaged(name, "its checksum is missing")
+        return digest
 
     def damaged(self, name: str, reason: str) -> ModelError:
         """Return the error for an array that cannot be used."""
@@ -336,20 +332,17 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
         expectation = f"{sort.noun} of kind {' or '.join(map(repr, expected))}" if expected else sort.noun
         remedy = "a fitted model" if sort == MODEL else f"a {sort.noun} written by 'streampca {sort.command}'"
         raise ModelError(f"{path} holds a {kind!r}, not a {expectation}; give {remedy}.")
-    if not isinstance(number, int) or number > NEWEST:
+    if not isinstance(number, int) or number > FORMAT:
         raise ModelError(
-            f"{path} is a {sort.noun} of format {number} and this version reads up to {NEWEST}; upgrade streampca."
+            f"{path} is a {sort.noun} of format {number} and this version reads up to {FORMAT}; upgrade streampca."
         )
     with naming_damage(path, METADATA, sort):
-        if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
+        if DIGESTS not in about:
+            raise ValueError("its checksums are missing")
+        if _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents do not match its checksum")
         group = zarr.open_group(limited_store(path), mode="r", zarr_format=3)
-        opened = OpenModel(path, group, about, sort, memory_limit()[0] // 2 if memory is None else memory)
-        # A scalar shows whether arrays have checksums: the index of a shard has always had one.
-        has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
-    if has_checksums and not opened.is_sealed:  # the one is never written without the other
-        raise damaged(path, METADATA, "its checksums are missing", sort)
-    return opened
+    return OpenModel(path, group, about, sort, memory_limit()[0] // 2 if memory is None else memory)
 
 
 def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:

@@ -196,7 +196,7 @@ def plan_table(model: PCAModel) -> Table | None:
             rows.append((name, words(planned), "not recorded" if actual is None else words(actual)))
 
     add("time", plan.get("seconds"), about.get("seconds"), duration)
-    add("peak memory", plan.get("bill_total"), about.get("peak_bytes"), format_bytes)
+    add("peak memory", plan.get("memory_needed"), about.get("peak_bytes"), format_bytes)
     add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
     return Table(("", "planned", "actual"), rows, _allowed(plan), words=(0,))
 
