@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,37 @@ from .preparation import Preparation
 from .sample_keys import SampleFacts, keys_of
 
 MAPPED = ("feature",)  # axis of samples that went through a feature map
+
+
+@dataclass(frozen=True)
+class PreparingSizes:
+    """What preparing samples holds in memory and computes, by the names of `planning.request.Problem`.
+
+    Attributes
+    ----------
+    prepared_bytes : int
+        Bytes of one prepared sample besides what is read of it.
+    scratch_bytes : int
+        Most bytes held besides any block to prepare it, with decoded images where they come one by one.
+    held_bytes : int
+        Bytes of what the preparation has learned, and of groups and dates of the samples.
+    measuring_bytes : int
+        Most bytes held besides a block while the rounding of the steps is measured.
+    mapping_flops : int
+        Floating-point operations in whose time a sample is mapped to features.
+    landmark_bytes : int
+        Bytes of landmarks that are read for every block, as they are not in memory.
+    narrow : bool
+        Whether float32 holds the digits of float64 rows less their mean; see `Preparation`.
+    """
+
+    prepared_bytes: int = 0
+    scratch_bytes: int = 0
+    held_bytes: int = 0
+    measuring_bytes: int = 0
+    mapping_flops: int = 0
+    landmark_bytes: int = 0
+    narrow: bool = False
 
 
 class Prepared(View):
@@ -134,31 +166,30 @@ class Prepared(View):
             return self.unmapped.row_bytes
         return self.n_features * self.dtype.itemsize if self._by_image else self.raw.row_bytes
 
-    @property
-    def prepared_bytes(self) -> int:
-        """Bytes of one prepared sample beside what is read of it."""
+    @cached_property
+    def preparing(self) -> PreparingSizes:
+        """What preparing the samples takes, as a plan counts it."""
+        if self.preparation.is_identity:
+            return PreparingSizes()
+        raw, row_bytes, mapped = self.raw, self.n_features * self.dtype.itemsize, self.preparation.mapped
+        prepared, scratch = (0 if self._by_image else row_bytes), self.frame.scratch_bytes(raw.dtype)
         if self.unmapped is not None:
-            return self.unmapped.prepared_bytes + self.n_features * self.dtype.itemsize
-        return 0 if self._by_image or self.preparation.is_identity else self.n_features * self.dtype.itemsize
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Most bytes held beside any block to prepare it, with decoded images where they come one by one."""
-        if self.unmapped is not None:
-            return self.unmapped.scratch_bytes + self.frame.mapping_bytes
-        scratch, raw = self.frame.scratch_bytes(self.raw.dtype), self.raw
-        if not self._by_image:
-            return scratch
-        larger = raw.row_bytes / (raw.n_features * raw.dtype.itemsize)  # than the images known of, some may be
-        return raw.storage.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
-
-    @property
-    def measuring_bytes(self) -> int:
-        """Most bytes held beside a block while the rounding of the steps is measured; 0 where nothing is rounded."""
-        if not self.preparation.rounds:
-            return 0
+            before = self.unmapped.preparing
+            prepared, scratch = before.prepared_bytes + row_bytes, before.scratch_bytes + self.frame.mapping_bytes
+        elif self._by_image:
+            larger = raw.row_bytes / (raw.n_features * raw.dtype.itemsize)  # than the images known of, some may be
+            scratch = raw.storage.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
         at_once = self.measured_at_once
-        return measuring_bytes(self.n_features, at_once) + at_once * exact_bytes(self.frame, self.raw.dtype)
+        measuring = measuring_bytes(self.n_features, at_once) + at_once * exact_bytes(self.frame, raw.dtype)
+        return PreparingSizes(
+            prepared_bytes=prepared,
+            scratch_bytes=scratch,
+            held_bytes=self.frame.held_bytes,
+            measuring_bytes=measuring if self.preparation.rounds else 0,
+            mapping_flops=0 if mapped is None else mapped.row_flops,
+            landmark_bytes=mapped.landmarks.nbytes if isinstance(mapped, KernelMap) and mapped.is_streamed else 0,
+            narrow=self.is_narrow and self.dtype == np.float64,
+        )
 
     @property
     def measured_at_once(self) -> int:
@@ -170,22 +201,6 @@ class Prepared(View):
     def is_narrow(self) -> bool:
         """True where float32 holds the digits of rows less their mean, whatever their dtype; see `Preparation`."""
         return self.preparation.rounds and self.preparation.is_narrow(self.raw.dtype)
-
-    @property
-    def mapping_flops(self) -> int:
-        """Floating-point operations in whose time a sample is mapped; 0 where there is no feature map."""
-        return 0 if self.preparation.mapped is None else self.preparation.mapped.row_flops
-
-    @property
-    def landmark_bytes(self) -> int:
-        """Bytes of landmarks that are read for every block, as they are not in memory; 0 where there are none."""
-        mapped = self.preparation.mapped
-        return mapped.landmarks.nbytes if isinstance(mapped, KernelMap) and mapped.is_streamed else 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of what the preparation has learned, and of groups and dates of the samples."""
-        return self.frame.held_bytes
 
     @property
     def attributes(self) -> Mapping[str, Any]:

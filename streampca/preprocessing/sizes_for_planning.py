@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .. import machine
 from ..planning.request import Machine, Problem
 from ..readers import Collection
@@ -21,9 +19,7 @@ def problem_of(collection: Collection) -> Problem:
     """Return the sizes of a collection and of this machine for planning."""
     stored, of_preparation = collection.storage, dict[str, Any]()
     if isinstance(collection, Prepared):
-        names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops", "landmark_bytes")
-        of_preparation = {name: getattr(collection, name) for name in (*names, "measuring_bytes")}
-        of_preparation["narrow"] = collection.is_narrow and collection.dtype == np.float64
+        of_preparation = {**vars(collection.preparing), "learning_bytes": collection.learning_bytes}
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,

@@ -165,7 +165,8 @@ def _finite(
 ) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
     """Read a collection once; yield blocks of samples, and masks of their finite values."""
     # The mask takes one more byte per value of a block.
-    row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
+    prepared = collection.preparing.prepared_bytes if isinstance(collection, Prepared) else 0
+    row = collection.row_bytes + prepared + collection.n_features
     size = block_rows(row, collection.chunks.samples, block_bytes)
     with reported(listener, PassStarted(label, 1, 1, collection.n_samples, collection.nbytes)), keeping():
         for block in blocks_of(Span(0, collection.n_samples), size):

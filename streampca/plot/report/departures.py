@@ -38,8 +38,9 @@ class Departures(View):
         """Return the storage of the prepared samples, with the bytes of a piece as read and as prepared."""
         prepared = self._prepared
         rows = piece_rows(prepared, None)
-        held = prepared.storage.decode_bytes + prepared.scratch_bytes + prepared.held_bytes
-        decode = held + max(piece_bytes(prepared), rows * (prepared.row_bytes + prepared.prepared_bytes))
+        sizes = prepared.preparing
+        held = prepared.storage.decode_bytes + sizes.scratch_bytes + sizes.held_bytes
+        decode = held + max(piece_bytes(prepared), rows * (prepared.row_bytes + sizes.prepared_bytes))
         chunks = Chunks(prepared.chunks.samples, self.n_features)
         return replace(prepared.storage, chunks=chunks, decode_bytes=decode, fills=False)
 

@@ -157,7 +157,8 @@ def _dots(memory: int) -> int:
 
 def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int) -> int:
     """Return the bytes in memory while figures are drawn: components as loaded and as rows, mean, and drawing."""
-    drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES + collection.held_bytes
+    drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES
+    drawing += collection.preparing.held_bytes
     return drawing + prod(collection.sample_shape) * (2 * count * itemsize + 4 * 8)
 
 
