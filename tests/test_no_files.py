@@ -314,6 +314,6 @@ def test_a_chunk_that_grows_is_read_to_its_limit(here, monkeypatch):
     """The size that was asked for may be out of date; the endless device says that it has none."""
     zarr.create_array("x.zarr", data=pictures(60), chunks=(20, 8, 7), compressors=None)
     replaced("x.zarr/c/1/0/0", "endless")
-    monkeypatch.setattr(disk, "_check_mode", lambda mode, path: None)
+    monkeypatch.setattr(disk, "check_regular", lambda path, state=None: None)
     with pytest.raises(streampca.errors.SourceError, match=r"x\.zarr"):
         streampca.open_collection("x.zarr").read(slice(0, 60))

@@ -97,7 +97,8 @@ def session(
     """
     check_listener(listener)
     folder = None if checkpointing is None else checkpointing.folder
-    _check_beside(folder, output)
+    if folder and output and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
+        raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")
     with stopping_on_signals(), output_lock(output), checkpoint_lock(folder):
         current = Session(output, overwrite, executor or LocalExecutor(), checkpointing, one_at_a_time(listener))
         yield current
@@ -114,11 +115,3 @@ def run_session(name: str, run: Run, output: str | None = None) -> Iterator[Sess
         how: dict[str, Any] = {"executor": executor, "checkpointing": checkpointing_of(run), "listener": listener}
         with session(name, output=output, overwrite=run.overwrite, **how) as current:
             yield current
-
-
-def _check_beside(folder: str | None, output: str | None) -> None:
-    """Refuse checkpoints in the output's place, or inside it."""
-    if folder is None or output is None:
-        return
-    if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
-        raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")

@@ -71,7 +71,7 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
         try:
             tell = _teller(worker, partial, address)
             fold_partial(task, partial, [left], ahead=ahead, listener=silent, checkpoint=None, go_on=tell)
-            state = partial.accumulator.state(copy=False)
+            state: State = partial.accumulator.state(copy=False)
             for array in state.values():  # may be written to, as the accumulator is not used any more
                 array.flags.writeable = True
             return state

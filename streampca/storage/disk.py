@@ -40,16 +40,29 @@ def check_place(path: str) -> None:
         raise OutputError(f"{path} cannot be written: no permission to write in {above}; choose another output.")
 
 
-def check_regular(path: str | os.PathLike[str]) -> None:
+def check_regular(path: str | os.PathLike[str], state: os.stat_result | None = None) -> None:
     """Refuse paths that are neither files nor folders: reading a pipe can block forever, and some devices never end.
+
+    Parameters
+    ----------
+    path : path
+        File or folder.
+    state : os.stat_result, optional
+        State of the open file, as the path can have been replaced; by default that of the path.
 
     Raises
     ------
     OSError
         If it is something else, which `strerror` names. Nothing is raised for missing files.
     """
-    with suppress(FileNotFoundError, NotADirectoryError):
-        _check_mode(os.stat(path).st_mode, path)
+    try:
+        mode = (os.stat(path) if state is None else state).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+        kind = kinds.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", os.fspath(path))
 
 
 def open_regular(
@@ -62,7 +75,7 @@ def open_regular(
         path, mode, encoding=encoding, newline=newline, opener=lambda path, flags: os.open(path, flags | _NO_WAIT)
     )
     try:
-        _check_mode(os.fstat(file.fileno()).st_mode, path)
+        check_regular(path, os.fstat(file.fileno()))
     except BaseException:
         file.close()
         raise
@@ -90,7 +103,7 @@ def open_own(path: str, flags: int, mode: int = 0o666) -> int:
     try:
         # Check the open file, as the path can be exchanged after any check of it.
         state = os.fstat(handle)
-        _check_mode(state.st_mode, path)
+        check_regular(path, state)
         if stat.S_ISDIR(state.st_mode):
             raise OSError(errno.EISDIR, "it is a folder", path)
         if state.st_nlink > 1:
@@ -111,13 +124,6 @@ def is_own(path: str) -> bool:
             return all(is_own(entry.path) for entry in entries)
     except FileNotFoundError:
         return False
-
-
-def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-        kind = kinds.get(stat.S_IFMT(mode), "something else")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a file", os.fspath(path))
 
 
 def bytes_on_disk(path: str) -> int:

@@ -288,9 +288,13 @@ class ArrayCollection(Collection):
         self.axes, self.samples_along = (inner, outer) if self.dims else (None, ())
         is_named = len(self.samples_along) == 1 and self.samples_along[0] != f"axis_{layout.outer[0]}"
         self.sample_axis = self.samples_along[0] if is_named else None
-        array = self.array
+        array, chunks = self.array, Chunks(1, self.n_features)
+        if array.chunk_shape:
+            chunks = layout.chunks(array.chunk_shape)
+        elif isinstance(array, ObjectArray) and isinstance(array.array, np.ndarray):
+            chunks = Chunks(1, min(self.n_features, max(1, PAGE // self.dtype.itemsize)))
         self.storage = Storage(
-            self._chunks(),
+            chunks,
             array.decode_bytes,
             array.converted_bytes,
             array.encoded,
@@ -320,13 +324,6 @@ class ArrayCollection(Collection):
         collection = copy.copy(self)
         collection._lay_out(layout)
         return collection
-
-    def _chunks(self) -> Chunks:
-        """Return chunks in samples and features: without any, pages of a numpy array, else single samples."""
-        if self.array.chunk_shape:
-            return self.layout.chunks(self.array.chunk_shape)
-        in_memory = isinstance(self.array, ObjectArray) and isinstance(self.array.array, np.ndarray)
-        return Chunks(1, min(self.n_features, max(1, PAGE // self.dtype.itemsize)) if in_memory else self.n_features)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

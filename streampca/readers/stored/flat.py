@@ -106,21 +106,23 @@ class FlatArray(StoredArray):
         Large boxes of plain files are read in parts by several threads: copying from the system's cache, one alone
         reached half the rate of two.
         """
-        parts = self._readers if out.nbytes >= _WORTH_PARTS and len(out) >= self._readers else 1
+        parts = self._readers
+        if parts == 1 or out.nbytes < _WORTH_PARTS or len(out) < parts:
+            self._fill(box, out)
+            return
         edges = [len(out) * number // parts for number in range(parts + 1)]
 
         def part(number: int) -> None:
             start, stop = edges[number], edges[number + 1]
-            rows = slice(box[0].start + start, box[0].start + stop)
-            if self._fortran:
-                self._fill(self.shape[::-1], (rows, *box[1:])[::-1], out[start:stop].T)
-            else:
-                self._fill(self.shape, (rows, *box[1:]), out[start:stop])
+            self._fill((slice(box[0].start + start, box[0].start + stop), *box[1:]), out[start:stop])
 
         for_each(part, parts, out.nbytes // parts)
 
-    def _fill(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
+    def _fill(self, box: Box, out: Array) -> None:
         """Fill a target of any strides; one that is not contiguous is filled in pieces through scratch."""
+        shape = self.shape
+        if self._fortran:
+            shape, box, out = shape[::-1], box[::-1], out.T
         if out.flags.c_contiguous:
             self._fill_contiguous(shape, box, out)
             return
