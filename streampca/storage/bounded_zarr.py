@@ -218,8 +218,7 @@ class _BoundedBytes(BytesBytesCodec):
         stored = memoryview(chunk_data.as_numpy_array())
         values = await asyncio.to_thread(decoded, self.codec, stored, chunk + SLACK, chunk)
         if values is None:
-            [by_codec] = await self.codec.decode([(chunk_data, chunk_spec)])
-            return by_codec
+            return await self.codec._decode_single(chunk_data, chunk_spec)  # `decode` takes batches
         return chunk_spec.prototype.buffer.from_bytes(values)
 
 
