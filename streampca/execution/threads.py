@@ -11,9 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -29,34 +29,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@contextmanager
-def share_blas_threads(count: int) -> Iterator[None]:
-    """Divide BLAS's threads among several threads; a single one has them all."""
-    with nullcontext() if count < 2 else _limited(max(1, machine.cores() // count)):
-        yield
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Leave BLAS one thread; it may have more than this process has cores, where a quota limits these."""
-    with _limited(1):
-        yield
-
-
-@contextmanager
-def blas_threads_for(order: int) -> Iterator[None]:
-    """Leave BLAS one thread for matrices of a small order, and all it has for larger ones."""
-    with one_blas_thread() if order <= ONE_THREAD_ORDER else nullcontext():
-        yield
-
-
 _lock = threading.Lock()
 _limits: list[int] = []  # of all that are at work now, in any thread
 _before: dict[str, int] = {}  # threads of each library, by its file, before the first of them
 
 
 @contextmanager
-def _limited(most: int) -> Iterator[None]:
+def limited_blas(most: int) -> Iterator[None]:
     """Leave each BLAS no more threads than it has, and the fewest that anyone asks for meanwhile.
 
     The number belongs to the process: of two threads that each restored what they had found, the one that ends last
@@ -71,6 +50,20 @@ def _limited(most: int) -> Iterator[None]:
         with _lock:
             _limits.remove(most)
             _set_threads()
+
+
+# A single BLAS thread; BLAS may have more than this process has cores, where a quota limits these.
+one_blas_thread = partial(limited_blas, 1)
+
+
+def share_blas_threads(count: int) -> AbstractContextManager[None]:
+    """Divide BLAS's threads among several threads; a single one has them all."""
+    return nullcontext() if count < 2 else limited_blas(max(1, machine.cores() // count))
+
+
+def blas_threads_for(order: int) -> AbstractContextManager[None]:
+    """Leave BLAS one thread for matrices of a small order, and all it has for larger ones."""
+    return one_blas_thread() if order <= ONE_THREAD_ORDER else nullcontext()
 
 
 def _set_threads() -> None:

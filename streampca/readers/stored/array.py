@@ -422,7 +422,8 @@ class ArrayCollection(Collection):
         done, layout = 0, self.layout
         for box in boxes:
             count = math.prod(lengths(box[: len(layout.outer)]))
-            target = out[done : done + count].reshape(*lengths(box), *(1 for _ in layout.dropped))
+            dropped = (1,) * (len(layout.index) - len(box))
+            target = out[done : done + count].reshape(*lengths(box), *dropped)
             self.array.read_into(layout.key(box), target.transpose(np.argsort(layout.order)))
             done += count
 

@@ -62,14 +62,10 @@ class Layout:
         return sorted((*self.outer, *self.inner))
 
     @property
-    def dropped(self) -> list[int]:
-        """Axes of the array with a single selected entry."""
-        return [axis for axis in range(len(self.index)) if axis not in self.kept]
-
-    @property
     def order(self) -> tuple[int, ...]:
         """All axes of the array: first those of samples, then those of features, then the dropped ones."""
-        return (*self.outer, *self.inner, *self.dropped)
+        kept = (*self.outer, *self.inner)
+        return (*kept, *(axis for axis in range(len(self.index)) if axis not in kept))
 
     def key(self, box: Box) -> Box:
         """Return the array's box for a box over (outer, inner) axes; it has length 1 along dropped axes."""
