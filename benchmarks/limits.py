@@ -240,12 +240,13 @@ def watch_parts(clock: Clock) -> None:
     from streampca.fitting.methods.samples_task import SamplesTask
     from streampca.planning import covariance as planning
 
-    planned = planning.covariance_plan
+    usual = planning.CovarianceSizes.concurrent
 
-    def in_one_thread(problem: Any, *words: Any, **_: Any) -> Any:
-        return replace(planned(replace(problem, fills=False), *words), ahead=0)
+    def in_one_thread(sizes: Any, *_: Any) -> Any:
+        return usual(replace(sizes, problem=replace(sizes.problem, fills=False)))
 
-    planning.THREAD_FEATURES, planning.covariance_plan = 0, in_one_thread
+    planning.THREAD_FEATURES = 0
+    setattr(planning.CovarianceSizes, "concurrent", in_one_thread)  # noqa: B010 - as mypy sees it, a method
     clock.watch(SamplesTask, "fetch", "reading")
     clock.watch(scatter.Scatter, "_settle", "placing the centre")
     clock.watch(scatter.Scatter, "_centred", "centring, to float32")

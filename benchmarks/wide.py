@@ -97,8 +97,8 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     from streampca.fitting.methods import METHODS, Job
     from streampca.fitting.prepare import prepare
     from streampca.kinds.pca import PCADescription
-    from streampca.planning.dual import dual_plan
-    from streampca.planning.randomized import along_features_plan, along_samples_plan
+    from streampca.planning import dual, randomized
+    from streampca.planning.budget import search
     from streampca.planning.request import Request
     from streampca.preprocessing.sizes_for_planning import problem_of
     from streampca.units import parse_bytes
@@ -107,14 +107,14 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     method, scratch = "randomized" if way in SIDES else "dual", str(path.parent / "copy.scratch")
     model, problem = PCADescription(k, method=method), problem_of(collection)
     request = Request(model, memory=budget, scratch=str(path.parent))
-    if way == "along features":
-        plan = along_features_plan(problem, request)
-    elif way == "along samples":
-        plan = along_samples_plan(problem, request, late=True)
+    if way in SIDES:
+        groups = randomized.sides(problem, request)[way == "along samples"]
     else:
-        plan = dual_plan(problem, request, way)
-    if plan is None:
+        groups = next(each.groups for each in dual.schedules(problem, request) if each.name == f"dual ({way})")
+    sizes = search(groups, budget)
+    if sizes is None:
         return None
+    plan = sizes.plan()
     job = Job(collection, plan, LocalExecutor(), scratch=scratch)
     found, seconds, peak = measured(partial(METHODS[method], job))
     variances, bound = found.explained_variance.tolist(), float(found.error_bound.max())

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from streampca.planning import dual, randomized
+from streampca.planning.budget import search
 from streampca.planning.request import Machine, Problem
 from streampca.units import GIB, MIB, parse_bytes
 
@@ -79,6 +81,17 @@ def layouts(draw, samples=10**6):
     cut = {"chunk_samples": rows, "chunk_features": max(1, side * side // part)}
     how = {"encoded": encoded, "fills": not encoded, "decode_bytes": rows * side * side * 8}
     return problem(n, (side, side), draw(st.sampled_from(["u1", "u2", "f4", "f8"])), **cut, **how)
+
+
+def plan_of(schedule, problem, request):
+    """The plan of one schedule of method 'dual', or of one side of 'randomized', by its name; None where none fits."""
+    if schedule in ("along features", "along samples"):
+        groups = randomized.sides(problem, request)[schedule == "along samples"]
+    else:
+        schedules = dual.schedules(problem, request.asking(method="dual"))
+        groups = next(each.groups for each in schedules if each.name == f"dual ({schedule})")
+    sizes = search(groups, problem.machine.budget(request.memory)[0])
+    return None if sizes is None else sizes.plan()
 
 
 def remedy(error):

@@ -37,7 +37,7 @@ source, options = sys.argv[1:]
 options = json.loads(options)
 if schedule := options.pop("schedule", None):
     from streampca.planning import by_features, dual, randomized
-    by_features.SCHEDULES = dual.SCHEDULES = (schedule,)
+    by_features.SCHEDULES = dual.SCHEDULES = randomized.SCHEDULES = (schedule,)
     randomized.WORTH_TURNING, randomized.WORTH_SECONDS = float("inf"), 0  # which then goes along samples
 collection = streampca.open_collection(source)
 plan = by_options.plan(collection, **options)

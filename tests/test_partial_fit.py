@@ -343,10 +343,10 @@ def sketched():
 @pytest.fixture
 def no_room(monkeypatch):
     """No budget has room for p x p."""
-    monkeypatch.setattr("streampca.planning.incremental.scatter_plan", too_large)
+    monkeypatch.setattr("streampca.planning.incremental.scatter_candidates", too_large)
 
 
-def too_large(problem, request, real=incremental.scatter_plan):
+def too_large(problem, request, real=incremental.scatter_candidates):
     """Of covariance: as if there were eight times as many features."""
     return real(Problem(**{**vars(problem), "n_features": 8 * problem.n_features}), request)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from planned import PROBLEMS, layouts, problem, remedy, unwrapped
+from planned import PROBLEMS, layouts, plan_of, problem, remedy, unwrapped
 
 import streampca
 from streampca.errors import BudgetError, RequestError
@@ -30,8 +29,6 @@ from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.budget import MOST_BLOCK, smallest
 from streampca.planning.by_features import WORTH_CHANGING
 from streampca.planning.choose_method import METHODS
-from streampca.planning.dual import dual_plan
-from streampca.planning.randomized import along_features_plan
 from streampca.planning.rates import Rates
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
@@ -165,18 +162,18 @@ def check_randomized(plan, layout, request):
     assert plan.bytes_read >= (plan.passes - 1) * layout.n_samples * layout.row_bytes  # one may be of the copy
 
 
-# How a plan is found, and the most that one which is preferred to the fastest may be slower, by the gains it may have.
-PLANNERS = {
-    "sweep": (partial(dual_plan, schedule="sweep"), {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING}),
-    "scratch": (partial(dual_plan, schedule="scratch"), {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING}),
-    "along features": (
-        along_features_plan,
-        {(randomized, "FEWER_PASSES"): randomized.FEWER_PASSES, (randomized, "AT_ONCE"): randomized.AT_ONCE},
-    ),
+# The most that a plan which is preferred to the fastest of its schedule may be slower, by the gains it may have.
+GAINS = {
+    "sweep": {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING},
+    "scratch": {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING},
+    "along features": {
+        (randomized, "FEWER_PASSES"): randomized.FEWER_PASSES,
+        (randomized, "AT_ONCE"): randomized.AT_ONCE,
+    },
 }
 
 
-@pytest.mark.parametrize("way", PLANNERS)
+@pytest.mark.parametrize("way", GAINS)
 @settings(max_examples=settings.default.max_examples // 2)
 @given(
     layout=layouts(3000),
@@ -189,13 +186,13 @@ PLANNERS = {
 def test_more_memory_makes_the_fastest_plan_no_slower(way, layout, memory, more, wanted, output, exactly):
     """Preferred plans are slower by their gains at most, and with gains of 1 not at all."""
     assume(wanted != 0.9 or way == "along features")  # of the others more memory makes room for more components first
-    planned, gains = PLANNERS[way]
+    gains = GAINS[way]
     wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
     request = by_options.request(wanted, scratch="/fast", output=output)
     with pytest.MonkeyPatch.context() as patch:
         for where in gains if exactly else ():
             patch.setattr(*where, 1.0)
-        less, plenty = (planned(layout, replace(request, memory=size * MIB)) for size in (memory, memory + more))
+        less, plenty = (plan_of(way, layout, replace(request, memory=size * MIB)) for size in (memory, memory + more))
     if less is not None:
         assert plenty.seconds <= less.seconds * (1 if exactly else np.prod([*gains.values()])) * (1 + 1e-9)
 
@@ -262,7 +259,7 @@ def test_a_chunk_that_is_kept_is_decoded_once_whatever_the_block():
 def test_pieces_of_a_transform_share_few_chunks_that_are_kept(chunk, pieces):
     """A piece keeps the chunk that it decoded: two of one chunk decode it twice, and eight would eight times."""
     layout = problem(3000, (64, 64), "f4", chunk_samples=chunk, encoded=True, keeps=True, decode_bytes=MIB)
-    sizes = {"n_features": 4096, "n_components": 20, "component_itemsize": 4, "out_bytes": 80, "memory": GIB}
+    sizes = {"components_shape": (20, 4096), "component_itemsize": 4, "out_bytes": 80, "memory": GIB}
     assert plan_application(problem=layout, **sizes, threads=2).pieces == pieces
 
 
@@ -309,7 +306,7 @@ def test_default_budget_is_said():
 
 
 def test_applying_is_refused_with_what_would_do():
-    sizes = {"n_features": 4096, "n_components": 500, "component_itemsize": 4, "out_bytes": 2000}
+    sizes = {"components_shape": (500, 4096), "component_itemsize": 4, "out_bytes": 2000}
     layout = PROBLEMS["thumbnails in zarr"]
     with pytest.raises(BudgetError, match="applying 500 components of 4096 features needs") as caught:
         plan_application(problem=layout, memory=20 * MIB, **sizes)
@@ -322,8 +319,8 @@ def test_applying_is_refused_with_what_would_do():
 
 
 def test_a_sample_larger_than_a_block_is_applied_alone():
-    sizes = {"n_features": 1300 * 1300, "n_components": 2, "component_itemsize": 4, "out_bytes": 8}
-    assert 2 * 4 * sizes["n_features"] < MOST_BLOCK < 6 * 4 * sizes["n_features"]
+    sizes = {"components_shape": (2, 1300 * 1300), "component_itemsize": 4, "out_bytes": 8}
+    assert 2 * 4 * 1300 * 1300 < MOST_BLOCK < 6 * 4 * 1300 * 1300
     found = plan_application(problem=problem(6, (1300, 1300), "f4"), memory=2 * GIB, **sizes)
     assert found.block_rows == 1
 
@@ -337,7 +334,7 @@ def test_a_question_that_nothing_answers_ends():
 @pytest.mark.parametrize("out_bytes", [8, 200, 4096 * 8])
 def test_applying_keeps_to_its_budget(memory, out_bytes):
     found = plan_application(
-        problem=PROBLEMS["digits"], n_features=784, n_components=50, component_itemsize=4, out_bytes=out_bytes,
+        problem=PROBLEMS["digits"], components_shape=(50, 784), component_itemsize=4, out_bytes=out_bytes,
         memory=memory * MIB,
     )  # fmt: skip
     assert found.memory_estimate.total <= memory * MIB

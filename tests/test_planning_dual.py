@@ -13,7 +13,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from planned import PROBLEMS, in_files, in_one_file, problem, unwrapped
+from planned import PROBLEMS, in_files, in_one_file, plan_of, problem, unwrapped
 
 import streampca
 from streampca.errors import BudgetError, RequestError
@@ -23,7 +23,6 @@ from streampca.planning import make_plan
 from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.by_features import SCHEDULES, WORTH_CHANGING
 from streampca.planning.decoding import read_boxes
-from streampca.planning.dual import dual_plan
 from streampca.planning.rates import RATES, Rates
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.sizes_for_planning import problem_of
@@ -32,7 +31,7 @@ from streampca.units import GIB, MIB, format_seconds
 
 
 def test_sweeps_that_decode_again_say_so():
-    plan = dual_plan(PROBLEMS["1 GB, in files"], by_options.request(50, memory=512 * MIB), "sweep")
+    plan = plan_of("sweep", PROBLEMS["1 GB, in files"], by_options.request(50, memory=512 * MIB))
     assert "every storage chunk is decoded about 3 times in each pass" in unwrapped(str(plan))
 
 
@@ -90,7 +89,7 @@ def test_bytes_read_are_those_of_the_boxes_read(n, shape, chunk, memory, schedul
     cut = {"chunk_samples": min(chunk[0], n), "chunk_features": chunk[1] or p}
     keeps &= cut["chunk_features"] >= 1000  # of large chunks only
     layout = problem(n, shape, "f4", encoded=encoded, keeps=keeps, **cut)
-    plan = dual_plan(layout, by_options.request(5, memory=memory * MIB, scratch="/fast"), schedule)
+    plan = plan_of(schedule, layout, by_options.request(5, memory=memory * MIB, scratch="/fast"))
     if plan is None:
         return
     again = (p - 1) // plan.block_features * plan.block_features
@@ -115,9 +114,7 @@ def test_prepared_samples_are_read_whole():
 @pytest.mark.parametrize("name", ["satellite tiles", "climate, a map a chunk"])
 def test_room_for_a_dense_solve_is_not_bought_with_time(name):
     """It is taken where there is memory for it; but the ranges for which little is left then are read many times."""
-    plans = [
-        dual_plan(PROBLEMS[name], by_options.request(50, "dual", size * GIB), "sweep") for size in range(5, 200, 8)
-    ]
+    plans = [plan_of("sweep", PROBLEMS[name], by_options.request(50, "dual", size * GIB)) for size in range(5, 200, 8)]
     plans = [plan for plan in plans if plan is not None]
     assert not plans[0].dense_room
     assert plans[-1].dense_room == 50

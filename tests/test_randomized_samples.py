@@ -91,7 +91,7 @@ def test_the_same_whichever_way_it_is_cut():
 def test_from_a_scratch_copy(monkeypatch, tmp_path):
     x = problem("1/f images", 1e4)
     expected, _ = fit(x, 5)
-    monkeypatch.setattr("streampca.planning.by_features.SCHEDULES", ("scratch",))
+    monkeypatch.setattr("streampca.planning.randomized.SCHEDULES", ("scratch",))
     np.save(tmp_path / "x.npy", x)
     (tmp_path / "here").mkdir()
     model, events = fit(tmp_path / "x.npy", 5, scratch=tmp_path / "here")
@@ -105,8 +105,8 @@ def test_from_a_scratch_copy(monkeypatch, tmp_path):
 @pytest.mark.parametrize("schedule", ["sweep", "scratch"])
 def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, schedule):
     x = problem("1/f images", 1e4)
-    monkeypatch.setattr("streampca.planning.by_features.SCHEDULES", (schedule,))
-    monkeypatch.setattr("streampca.planning.by_features.places", lambda request: (True,))
+    monkeypatch.setattr("streampca.planning.randomized.SCHEDULES", (schedule,))
+    monkeypatch.setattr("streampca.planning.randomized.places", lambda request: (True,))
     model, events = fit(x, 20, precision="auto", memory="40MiB", output=tmp_path / "m.zarr")
     assert model.provenance["plan"]["stored"]
     check(model, x)
@@ -120,7 +120,7 @@ def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, sched
 def test_a_sample_that_holds_no_number_is_named(monkeypatch, tmp_path, schedule):
     x = problem("1/f images", 0.0).copy()
     x[17, 20, 3] = np.nan
-    monkeypatch.setattr("streampca.planning.by_features.SCHEDULES", (schedule,))
+    monkeypatch.setattr("streampca.planning.randomized.SCHEDULES", (schedule,))
     with pytest.raises(DataError, match=r"sample 17 of numpy array holds NaN or infinity in 1 of its 2400 features"):
         fit(x, 3, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from . import covariance
-from .plan import Candidate
+from .candidate_sizes import Schedule
+from .covariance import CovarianceSizes
+from .plan import Plan
 from .request import Problem, Request
 
 KINDS = ("probabilistic-pca",)
 APPROXIMATE = False
-least = covariance.least
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out of fits of its kind; never."""
-    return ""
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield the only schedule: blocks of samples."""
+    yield Schedule("probabilistic", Probabilistic(problem=problem, request=request).concurrent())
 
 
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the plan of the scatter matrix if it fits."""
-    for _, plan, reason in covariance.candidates(problem, request):
-        yield Candidate("probabilistic", None if plan is None else replace(plan, method="probabilistic"), reason)
+class Probabilistic(CovarianceSizes):
+    """Sizes of the scatter matrix."""
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        return replace(super().plan(), method="probabilistic")

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -29,14 +28,14 @@ from ..execution.threads import one_blas_thread
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..planning import Plan
+from ..planning.covariance import THREAD_FEATURES
 from ..planning.incremental import (
     SKETCH,
-    THREAD_FEATURES,
     WAITING_BYTES,
-    checked_plan,
+    batch_plan,
     incremental_plan,
-    scatter_plan,
-    sketch_plan,
+    scatter_candidates,
+    sketch_candidates,
     stream_precision,
     waiting_rows,
 )
@@ -348,8 +347,8 @@ class IncrementalFit:
     def _planned(self, problem: Problem, request: Request) -> Plan:
         """Plan for the statistic that was chosen with the first batch."""
         if isinstance(self._statistic, Scatter):
-            return checked_plan(scatter_plan, problem, request)
-        return checked_plan(partial(sketch_plan, rows=self._statistic.rows), problem, request)
+            return batch_plan(scatter_candidates(problem, request), problem, request)
+        return batch_plan(sketch_candidates(problem, request, self._statistic.rows), problem, request)
 
     def _owned(self, precision: str) -> Statistic:
         """Return the statistic to be changed: a copy where a model holds it, its further products of a precision."""

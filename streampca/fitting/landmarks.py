@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassStarted, reported, silent
 from ..machine import hand_back
-from ..planning.landmarks import NAME, check_landmarks, landmarks_memory
+from ..planning.landmarks import NAME, LandmarkSizes, check_landmarks
 from ..preprocessing import Prepared
 from ..preprocessing.feature_map import FeatureMap, FourierMap, KernelMap
 from ..preprocessing.kernel_features import KernelFeatures
@@ -72,8 +72,8 @@ def mapped_for(
     rows = _rows_to_read(wanted, count, len(known))
     like = wanted.foreseen(len(known), p, collection.dtype)
     problem = problem_of(collection)
-    needed = landmarks_memory(problem, count, rows, like.held_bytes)
-    check_landmarks(needed, problem, count, memory, median=not wanted.kernel.is_resolved)
+    sizes = LandmarkSizes(problem=problem, landmarks=count, rows=rows, weights=like.held_bytes)
+    check_landmarks(sizes, memory, median=not wanted.kernel.is_resolved)
     if foreseen:
         found, kernel = like, wanted.kernel
     else:
@@ -81,7 +81,7 @@ def mapped_for(
         kernel = found.kernel
     steps = replace(collection.preparation, feature_map=replace(wanted, kernel=kernel), mapped=found)
     made = collection.with_steps(steps)
-    made.learning_bytes = max(collection.learning_bytes, needed.total)
+    made.learning_bytes = max(collection.learning_bytes, sizes.memory_estimate.total)
     return made
 
 

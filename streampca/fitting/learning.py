@@ -20,7 +20,7 @@ from ..events import Listener, PassStarted, Warned, reported, silent
 from ..execution import LocalExecutor
 from ..machine import hand_back
 from ..planning.blocks import Span
-from ..planning.learning import Learning, check_learning, plan_learning
+from ..planning.learning import NAME, Learning, check_learning, plan_learning
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.learned import Learned
 from ..preprocessing.sample_keys import SampleFacts, dated, groups_of
@@ -77,7 +77,7 @@ def learned_for(
     if foreseen:
         learned = wanted.foreseen(collection.n_features, preparation)
     else:
-        check_learning(plan, problem, count, memory)
+        check_learning(plan, memory)
         new = partial(GroupMoments, collection.n_features, wanted.rows, count, wanted.days)
         task = SamplesTask(new, GroupMoments.from_state, collection, plan.block_rows, weights, 1 + plan.ahead)
         learned = wanted.learned(_summed(task, plan, listener), preparation, raw.source)
@@ -163,7 +163,7 @@ class _Wanted:
 def _summed(task: SamplesTask[GroupMoments], plan: Learning, listener: Listener) -> GroupMoments:
     """Read all samples once."""
     collection = task.collection
-    started = PassStarted(plan.memory_estimate.name, 1, 1, collection.n_samples, collection.nbytes)
+    started = PassStarted(NAME, 1, 1, collection.n_samples, collection.nbytes)
     with reported(listener, started), unchanged(collection):
         spans = [Span(0, collection.n_samples)]
         found = LocalExecutor().fold(task, spans, one_span, ahead=plan.ahead, listener=listener)

@@ -13,7 +13,6 @@ import glob
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from typing import Any, Unpack
 
@@ -30,7 +29,7 @@ from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel, load_but_components
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
-from ..planning.incremental import SKETCH, checked_plan, sketch_plan, sketch_rows
+from ..planning.incremental import SKETCH, batch_plan, sketch_candidates
 from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
 from ..preprocessing.run_options import OF_FITS, SHARING, run_and_opening
 from ..preprocessing.sizes_for_planning import this_machine
@@ -452,8 +451,7 @@ def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
     if all(piece.kind == Scatter.kind for piece in pieces):
         double = all(piece.about["plan"]["precision"] == "double" for piece in pieces)
         return replace(merge_plan(problem, request), precision="double" if double else "single")
-    rows = sketch_rows(request, problem.n_features)
-    return replace(checked_plan(partial(sketch_plan, rows=rows), problem, request), threads=1, ahead=0)
+    return replace(batch_plan(sketch_candidates(problem, request), problem, request), threads=1, ahead=0)
 
 
 def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -> Decomposition:

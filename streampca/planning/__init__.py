@@ -1,16 +1,18 @@
 """Integers in; method, schedule, blocks, spans, passes and memory estimate out. Never touches data.
 
-A `Problem` (how large, how stored) and a `Request` (what the user asked) give a `Plan`, a frozen value: the same
-request on the same kind of problem gives the same plan everywhere. Every method and schedule that fits the budget is
-priced by fixed rates (`streampca.planning.rates`), and the one that takes least time is chosen; the plan says why each
-other lost. What does not fit is refused here, before anything is read, naming the largest share and a remedy that
-works.
+Every planner speaks one idiom. It offers candidates: values of a subclass of `candidate_sizes.Sizes`, which name the
+memory of each phase (`phases`), for methods also the passes and the work (`cost`), and make a plan (`plan`).
+Candidates come in groups, the preferred first: `budget.search` takes the best of the first group of which any fit, by
+their `rank`, which for methods is the time at fixed rates (`rates`). A family of candidates (`SizesByBudget`, ranges
+of features) is cut to the budget first. Where nothing fits, `budget.refusal` quotes the smallest sizes, before
+anything is read, with their largest share and a remedy that works.
 
-One file a method, with its candidates, memory by name, work and passes: `covariance`, `dual` and `randomized` (along
-features or along samples), `em` for missing values, `cross_scatter`, `class_scatter` and `screening` for supervised
-kinds, and `symmetric` for matrices of distances; they read by blocks of samples (`by_samples`) or by ranges of features
-(`by_features`). `choose_method` takes the fastest that fits, `parts_and_merge` plans collections that several processes
-analyse part by part, and `incremental` fits whose samples come in batches.
+A `Problem` (how large, how stored) and a `Request` (kind of model and run) give the same plan everywhere. One file a
+method, with a function `schedules`; `by_samples` and `by_features` have what those share that read by blocks or by
+ranges. `choose_method` takes the fastest of all methods, and the plan says why the others lost. `incremental` and
+`parts_and_merge` plan statistics that are added up; `neighbors`, `hsic`, `embedding`, `transform`,
+`transform_pieces`, `copy_plan`, `learning` and `landmarks` plan what is no fit, each with one function `plan_...`
+over its candidates.
 """
 
 from .budget import DENSE_FEATURES

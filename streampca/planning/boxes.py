@@ -33,12 +33,12 @@ def union_of(width: int, box: tuple[int, ...], shape: tuple[int, ...]) -> tuple[
     shape : tuple of int
         The grid.
     """
-    found = box_of(width, shape)
-    if math.prod(found) <= math.prod(box):
+    union = box_of(width, shape)
+    if math.prod(union) <= math.prod(box):
         return box
-    axis = next((axis for axis, run in enumerate(found) if run != 1), 0)
-    run = found[axis] if found[axis] == shape[axis] else found[axis] // box[axis] * box[axis]
-    return (*found[:axis], run, *found[axis + 1 :])
+    axis = next((axis for axis, run in enumerate(union) if run != 1), 0)
+    run = union[axis] if union[axis] == shape[axis] else union[axis] // box[axis] * box[axis]
+    return (*union[:axis], run, *union[axis + 1 :])
 
 
 def tiles_of(shape: tuple[int, ...], tile: tuple[int, ...]) -> Iterator[Box]:

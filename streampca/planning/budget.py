@@ -1,19 +1,26 @@
-"""The budget: the share of it that a block takes, the smallest that would do, and the refusal of one too small."""
+"""The budget: the search for what fits, the share of it that a block takes, and the refusal of one too small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
 from .request import Machine, Problem, Request
+
+if TYPE_CHECKING:
+    from .candidate_sizes import Groups, Sizes
+    from .memory import MemoryEstimate, Phase
+
+S = TypeVar("S", bound="Sizes")
 
 MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
 BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...
 SPANS_A_WORKER = 4  # a task is then short enough for the last ones to end together
 SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
 DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
-NO_MACHINE = 2**60  # bytes
+NO_MACHINE = 2**40  # MiB
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
 
 
@@ -22,23 +29,61 @@ def block_limit(machine: Machine, memory: int | None) -> int:
     return min(MOST_BLOCK, machine.budget(memory)[0] // BLOCK_SHARES[0])
 
 
-def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:
-    """The least number of bytes, a whole multiple of `unit`, that is accepted; more must be accepted too.
+def search(groups: Groups[S], memory: int) -> S | None:
+    """Return the best sizes of the first group of which any fit in so many bytes; None where none do."""
+    for group in groups:
+        if fitting := [sizes for family in group for sizes in family.within(memory)]:
+            return fitting[0].preferred(fitting).grown(memory)
+    return None
+
+
+def smallest_sizes(groups: Groups[S]) -> S:
+    """Return the sizes that need least memory, which are in the last group."""
+    return min((sizes for family in groups[-1] for sizes in family.smallest()), key=lambda sizes: sizes.least_budget)
+
+
+def search_or_refuse(doing: str, groups: Groups[S], budget: tuple[int, str], more: str = "") -> S:
+    """Return the best sizes that fit a budget, which is given with where it comes from.
+
+    Raises
+    ------
+    BudgetError
+        If none fit: the refusal quotes the smallest, and names other remedies (`more`).
+    """
+    sizes = search(groups, budget[0])
+    if sizes is None:
+        smallest = smallest_sizes(groups)
+        raise refusal(doing, smallest.least_budget, smallest.memory_estimate, budget, more)
+    return sizes
+
+
+def refusal(
+    doing: str, least: int, estimate: MemoryEstimate | Phase, budget: tuple[int, str], more: str = ""
+) -> BudgetError:
+    """Return the refusal of a budget in which not even the smallest sizes fit, with their estimate."""
+    # What comes before and after something, which its own estimate leaves out, may need more than it does.
+    needed = estimate.total if estimate.total > budget[0] else least
+    share = f"the largest share is the {estimate.largest_share}"
+    return too_small(doing, least, budget, needed=needed, share=share, more=more)
+
+
+def smallest(accepts: Callable[[int], bool], at_least: int = 1) -> int:
+    """Return the least number of bytes, in whole MiB, that is accepted; more must be accepted too.
 
     Raises
     ------
     ValueError
         If as much as no machine has is not accepted: the fault is that of the question.
     """
-    low, high = 0, 1
-    while not accepts(high * unit):
-        low, high = high, 2 * high
+    low, high, step = (at_least - 1) // MIB, -(-at_least // MIB), 1
+    while not accepts(high * MIB):
+        low, high, step = high, high + step, 2 * step
         if high > NO_MACHINE:
             raise ValueError("no number of bytes is accepted")
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if accepts(middle * unit) else (middle, high)
-    return high * unit
+        low, high = (low, middle) if accepts(middle * MIB) else (middle, high)
+    return high * MIB
 
 
 def check_budget(what: str, fits: Callable[[int], bool], budget: int, source: str, more: str = "") -> None:
@@ -76,7 +121,7 @@ def too_small(
     budget : (int, str)
         Bytes allowed, and where that comes from.
     needed : int, optional
-        Bytes that it needs within this budget, where that is not `least`.
+        Bytes that it needs, where that is not `least`.
     share : str, optional
         What takes much of it.
     more : str, optional
@@ -103,7 +148,7 @@ def precision_of(problem: Problem, request: Request, multiplications: int) -> st
 
 def solver_of(size: int, request: Request, most: int) -> str:
     """Solver of an eigenproblem of order `size`, of which `most` eigenvalues are not zero."""
-    wanted = request.counted_on(most)
-    if request.n_components == "mle" or size <= DENSE_FEATURES or wanted is None:
+    count = request.counted_on(most)
+    if request.n_components == "mle" or size <= DENSE_FEATURES or count is None:
         return "dense"
-    return "lanczos" if isinstance(wanted, float) or wanted <= size // 8 else "dense"
+    return "lanczos" if isinstance(count, float) or count <= size // 8 else "dense"

@@ -15,12 +15,12 @@ from itertools import product
 from typing import Self
 
 from ..units import MIB, format_shape
-from .blocks import block_rows, spans_of
+from .blocks import Span, block_rows, spans_of
 from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
+from .candidate_sizes import MethodSizes
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
 from .decoding import read_boxes
 from .memory import Phase, decoding_items, runtime
-from .plan import Plan, Sizes
 from .rates import Work
 from .request import Request
 from .sizes import PROBES, gram_threads
@@ -36,7 +36,7 @@ POLISH_SQUARES = {"single": 6, "double": 3}
 COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
 
 
-def against(schedule: str, request: Request) -> str:
+def reason_against_schedule(schedule: str, request: Request) -> str:
     """Return why a schedule is out of the question; empty where it is not."""
     if schedule == "scratch" and request.workers > 1:
         return "workers may not share a disk for the scratch copy"
@@ -53,21 +53,12 @@ def places(request: Request) -> tuple[bool, ...]:
     return (False, True) if request.output and not request.model.maps_samples else (False,)
 
 
-def ways(request: Request) -> Iterator[tuple[str, bool]]:
-    """Yield every schedule, with components in memory, or stored as they are made."""
-    return product((name for name in SCHEDULES if not against(name, request)), places(request))
-
-
 @dataclass(frozen=True, kw_only=True)
-class SizesByFeatures(Sizes):
+class SizesByFeatures(MethodSizes):
     """Sizes of a method that reads by ranges of features; fields as in `Plan`."""
 
-    schedule: str
-    stored: bool
-    block_rows: int = 1
     block_features: int = 1
     product_features: int = 1
-    integer_units: str = "none"
 
     @property
     @abstractmethod
@@ -92,7 +83,7 @@ class SizesByFeatures(Sizes):
         return 8 if self.precision == "double" else 4
 
     @property
-    def threads(self) -> int:
+    def tiles_at_once(self) -> int:
         """Tiles multiplied at a time."""
         return gram_threads(self.problem.n_samples, self.precision, self.problem.machine.cores)
 
@@ -103,8 +94,8 @@ class SizesByFeatures(Sizes):
 
     # -- the search
 
-    def that_fit(self, memory: int) -> Iterator[Self]:
-        """Yield the largest ranges of each tile and block that fit a budget, one by one."""
+    def within(self, memory: int) -> Iterator[Self]:
+        """Yield the largest ranges of each tile and block that fit a budget."""
         for tile, limit in product(TILES, LIMITS):
             unit = self._unit(tile)
             cut = partial(self._cut, tile, limit)
@@ -119,7 +110,7 @@ class SizesByFeatures(Sizes):
                 yield cut(_even(self.problem.n_features, unit, count))
 
     def smallest(self) -> Iterator[Self]:
-        """Yield those with the least of everything, one of which needs least memory."""
+        """Yield the narrowest ranges of each tile and block."""
         for tile, limit in product(TILES, LIMITS):
             yield self._cut(tile, limit, self._unit(tile))
 
@@ -143,34 +134,10 @@ class SizesByFeatures(Sizes):
             return n if limit == ALL else min(n, chunk * self.problem.machine.cores)
         return min(n, block_rows(self._row_bytes(width, wide=self.schedule == "scratch"), chunk, int(limit)))
 
-    def planned(
-        self, method: str, why: str, *, solver: str, room: int, dense_room: int = 0, width: int = 0, columns: int = 0
-    ) -> Plan:
-        """Return the plan of a method with these sizes."""
-        return Plan(
-            problem=self.problem,
-            request=self.request,
-            method=method,
-            why=why,
-            precision=self.precision,
-            block_rows=self.block_rows,
-            spans=spans_of(self.problem.n_features, span_count(self.request.workers), self.block_features),
-            passes=self.cost.passes,
-            bytes_read=self.cost.bytes_read,
-            bytes_written=self._copy_bytes,
-            memory_estimate=self.memory_estimate,
-            schedule=self.schedule,
-            block_features=self.block_features,
-            product_features=self.product_features,
-            stored=self.stored,
-            work=self.cost.work,
-            solver=solver,
-            room=room,
-            dense_room=dense_room,
-            width=width,
-            columns=columns,
-            integer_units=self.integer_units,
-        )
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Spans of features."""
+        return spans_of(self.problem.n_features, span_count(self.request.workers), self.block_features)
 
     # -- memory
 
@@ -187,7 +154,7 @@ class SizesByFeatures(Sizes):
         items = {f"{k} eigenvectors of {n} samples, as found and scaled": n * k * (24 if self.itemsize == 8 else 28)}
         items |= self.held_items() | self.read_items()
         # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
-        tile = self.threads * (n + 2 * k + 2 * PROBES) * self.product_features * 8
+        tile = self.tiles_at_once * (n + 2 * k + 2 * PROBES) * self.product_features * 8
         items["centred tile of the samples, and of the components"] = tile
         return Phase.of("components", items, self._components(), {"mean": 24 * self.problem.n_features}, self.runtime())
 
@@ -198,16 +165,16 @@ class SizesByFeatures(Sizes):
         another, to make good what rounding did.
         """
         k, p = self.k, self.problem.n_features
-        found = {f"{k} eigenvectors of {self.problem.n_samples} samples, as found": 8 * self.problem.n_samples * k}
+        vectors = {f"{k} eigenvectors of {self.problem.n_samples} samples, as found": 8 * self.problem.n_samples * k}
         made, end = self._components(), {"mean": 24 * p} | runtime()
         if self.stored:
-            yield Phase.of("signs", found, made, end)
+            yield Phase.of("signs", vectors, made, end)
             return
         squares = {
             f"products of components, {format_shape((k, k))} float64": POLISH_SQUARES[self.precision] * 8 * k * k
         }
         parts = {"parts of components, multiplied": 2 * min(POLISH_PART, 8 * k * p)}
-        yield Phase.of("polish", found, squares, made, parts, end)
+        yield Phase.of("polish", vectors, squares, made, parts, end)
         if self.request.output:
             written = {"components being written": WRITE_COPIES * min(self._tile_bytes(), 8 * k * p) + POOLS}
             yield Phase.of("writing the model", made, written, end)
@@ -264,12 +231,15 @@ class SizesByFeatures(Sizes):
 
     def runtime(self, more: int = 0) -> dict[str, int]:
         """Bytes that threads hold besides tiles and products, and that threads which decoded for a copy retain."""
-        return runtime(self.threads, more + (COPY_POOLS if self.schedule == "scratch" and self.problem.encoded else 0))
+        return runtime(
+            self.tiles_at_once, more + (COPY_POOLS if self.schedule == "scratch" and self.problem.encoded else 0)
+        )
 
     # -- work
 
     @property
-    def _copy_bytes(self) -> int:
+    def bytes_written(self) -> int:
+        """Bytes of a scratch copy."""
         n, p = self.problem.n_samples, self.problem.n_features
         return n * p * self.problem.itemsize if self.schedule == "scratch" else 0
 
@@ -289,7 +259,7 @@ class SizesByFeatures(Sizes):
             copied = n * (sweeps * p + again) * self.problem.itemsize
             pieces = float(-(-n // self.block_rows) * -(-p // width))
             read = read_boxes(self.problem, self.block_rows, p)
-            work = read.work(self.problem) + Work(reading=copied, writing=self._copy_bytes, accesses=pieces)
+            work = read.work(self.problem) + Work(reading=copied, writing=self.bytes_written, accesses=pieces)
         else:
             copied = 0
             read = read_boxes(self.problem, self.block_rows, width).times(sweeps)

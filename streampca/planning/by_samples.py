@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..units import MIB
-from .blocks import block_rows, spans_of
+from .blocks import Span, block_rows, spans_of
 from .budget import MOST_BLOCK, span_count
-from .plan import Plan, Sizes
+from .candidate_sizes import MethodSizes
 from .request import Problem
 
 BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
@@ -30,31 +30,10 @@ def concurrencies(problem: Problem, rows: int, threads: int) -> Iterator[tuple[i
 
 
 @dataclass(frozen=True, kw_only=True)
-class SizesBySamples(Sizes):
+class SizesBySamples(MethodSizes):
     """Sizes of a method that reads blocks of samples; fields as in `Plan`."""
 
-    block_rows: int
-    threads: int = 1
-    ahead: int = 0
-
-    def planned(self, method: str, why: str, *, precision: str, solver: str) -> Plan:
-        """Return the plan of a method with these sizes, and the defaults of the fields that are the method's own."""
-        problem, cost = self.problem, self.cost
-        return Plan(
-            problem=problem,
-            request=self.request,
-            method=method,
-            why=why,
-            precision=precision,
-            solver=solver,
-            room=self.k,
-            block_rows=self.block_rows,
-            spans=spans_of(problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows),
-            passes=cost.passes,
-            bytes_read=cost.bytes_read,
-            memory_estimate=self.memory_estimate,
-            block_features=problem.n_features,
-            threads=self.threads,
-            ahead=self.ahead,
-            work=cost.work,
-        )
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Spans of samples, one for each thread or several for each worker."""
+        return spans_of(self.problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, counted_passes
-from .budget import too_small
-from .landmarks import landmarks_memory
+from .budget import refusal, search, smallest_sizes
+from .candidate_sizes import Schedule
+from .landmarks import LandmarkSizes
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
 from .rates import Work, products
@@ -35,16 +37,11 @@ class Method(Protocol):
     KINDS: tuple[str, ...]  # kinds of model that the method makes
     APPROXIMATE: bool  # True where components approach the exact ones pass by pass, and only the leading ones are found
 
-    def reason_against(self, problem: Problem) -> str:
-        """Return why "auto" leaves the method out; empty if it does not."""
-
-    def candidates(self, problem: Problem, request: Request) -> Iterable[Candidate]:
-        """Return the fastest plan of each schedule, or why there is none within the budget."""
-
-    def least(self, problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-        """Return the smallest budget that would do, in bytes, and a memory estimate to quote."""
+    def schedules(self, problem: Problem, request: Request) -> Iterable[Schedule]:
+        """Return the candidates of each schedule, or why "auto" leaves the method or the schedule out."""
 
 
+@cache
 def _method(name: str) -> Method:
     return cast("Method", import_module(METHODS[name], __package__))
 
@@ -75,49 +72,46 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     _check_method(request)
     _check_components(problem, request)
     plan = _best(problem, request)
-    return replace(plan, faster=_faster(problem, request, plan))
+    faster = _faster(problem, request, plan)
+    return plan if faster is None else replace(plan, faster=faster)
 
 
 def _best(problem: Problem, request: Request) -> Plan:
     """Return the plan of a request that can be met; see `make_plan`."""
-    left = _left(problem, request)
-    candidates = list(_all_candidates(problem, left))
-    plans = [each.plan for each in candidates if each.plan is not None]
+    candidates = list(_candidates(problem, request))
+    plans = [candidate.plan for candidate in candidates if candidate.plan is not None]
     if not plans or problem.learning_bytes > problem.machine.budget(request.memory)[0]:
         raise _refusal(problem, request)
-    chosen = _cheapest(plans)
-    others = (_described(each, chosen) for each in candidates if each.plan is not chosen)
-    estimate = chosen.memory_estimate.beside(problem)
-    work = chosen.work + products(problem.n_samples * problem.following_flops, "double")
-    return replace(chosen, request=request, memory_estimate=estimate, work=work, others=tuple(others))
+    best = _cheapest(plans)
+    others = tuple(_described(candidate, best) for candidate in candidates if candidate.plan is not best)
+    estimate = best.memory_estimate.plus_preparation(problem)
+    work = best.work + products(problem.n_samples * problem.following_flops, "double")
+    return replace(best, memory_estimate=estimate, work=work, others=others)
 
 
 def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] | None:
     """Return the least of some larger budgets with which a long plan would take a tenth of its time, and its work."""
-    given = problem.machine.memory // 2 if request.memory is None else request.memory
-    most = min(LITTLE_MORE * given, problem.machine.memory or LITTLE_MORE * given)
-    if plan.seconds < LONG or most <= given:
+    budget = problem.machine.memory // 2 if request.memory is None else request.memory
+    most = min(LITTLE_MORE * budget, problem.machine.memory or LITTLE_MORE * budget)
+    if plan.seconds < LONG or most <= budget:
         return None
-    found = None
-    low, high = given, -(-most // MIB) * MIB  # the first is not enough
-    while found is None or high - low > max(MIB, given // 16):
-        memory = high if found is None else (low + high) // 2 // MIB * MIB
+    faster = None
+    low, high = budget, -(-most // MIB) * MIB  # the first is not enough
+    while faster is None or high - low > max(MIB, budget // 16):
+        memory = high if faster is None else (low + high) // 2 // MIB * MIB
         other = _best(problem, replace(request, memory=memory))
         if MUCH_FASTER * other.seconds <= plan.seconds:
-            found, high = (memory, other.work), memory
-        elif found is None:
+            faster, high = (memory, other.work), memory
+        elif faster is None:
             return None
         else:
             low = memory
-    return found
+    return faster
 
 
-def _left(problem: Problem, request: Request) -> Request:
-    """Return the request with the memory that what a preparation has learned leaves of the budget."""
-    taken = problem.held_bytes + problem.bytes_after
-    if not taken:
-        return request
-    return replace(request, memory=max(1, problem.machine.budget(request.memory)[0] - taken))
+def _memory_for_method(problem: Problem, request: Request) -> int:
+    """Return what the preparation, and what follows the fit, leave of the budget, in bytes."""
+    return max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes - problem.bytes_after)
 
 
 def _cheapest(plans: list[Plan]) -> Plan:
@@ -148,23 +142,24 @@ def _described(candidate: Candidate, chosen: Plan) -> Candidate:
 
 def least_memory(problem: Problem, request: Request) -> int:
     """Smallest budget, in whole MiB, with which a method that may be used fits."""
-    return min(least for _, least, _ in _least_needs(problem, request))
+    return _smallest(problem, request)[1]
 
 
 def _check_method(request: Request) -> None:
     """Refuse a method that makes models of another kind than the one asked for, or of other data."""
-    own, makers = ("",) if request.method == "auto" else _method(request.method).KINDS, _makers(request)
+    kinds, makers = ("",) if request.method == "auto" else _method(request.method).KINDS, _makers(request)
     if request.method == "auto" or request.method in makers:
         return
-    if request.kind in own:
-        taken = "a matrix of pairs of samples" if request.method == OF_PAIRS else "samples of features"
+    if request.kind in kinds:
+        accepted = "a matrix of pairs of samples" if request.method == OF_PAIRS else "samples of features"
         raise RequestError(
-            f"method {request.method!r} takes {taken}, which {request.input_option} is not; use method 'auto' or "
+            f"method {request.method!r} takes {accepted}, which {request.input_option} is not; use method 'auto' or "
             f"{' or '.join(map(repr, makers))}."
         )
     raise RequestError(
-        f"method {request.method!r} makes a model of kind {' or '.join(map(repr, own))}, and kind is {request.kind!r}; "
-        f"use method 'auto' or {' or '.join(map(repr, makers))}, or another kind, such as {own[0]!r} (--kind {own[0]})."
+        f"method {request.method!r} makes a model of kind {' or '.join(map(repr, kinds))}, and kind is "
+        f"{request.kind!r}; use method 'auto' or {' or '.join(map(repr, makers))}, or another kind, such as "
+        f"{kinds[0]!r} (--kind {kinds[0]})."
     )
 
 
@@ -177,12 +172,12 @@ def _makers(request: Request) -> tuple[str, ...]:
 def _check_components(problem: Problem, request: Request) -> None:
     n, p, most = problem.n_samples, problem.n_features, problem.most_components
     if isinstance(request.n_components, int) and request.n_components > most:
-        told = f" and a target of rank {problem.target_rank}" if problem.target_rank else ""
+        of_target = f" and a target of rank {problem.target_rank}" if problem.target_rank else ""
         rank = ", rank of the target" if problem.target_rank else ""
         least = "n_samples - 1" if problem.kernel_rank else f"min(n_samples - 1, n_features{rank})"
         raise RequestError(
             f"n_components={request.n_components} exceeds {most}, the most that {n} "
-            f"samples of {p} features{told} have ({least}); ask for at most that."
+            f"samples of {p} features{of_target} have ({least}); ask for at most that."
         )
     approximates = request.method != "auto" and _method(request.method).APPROXIMATE
     if request.n_components is None and approximates:
@@ -226,56 +221,60 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
     return tuple(name for name in names if not (all_are_wanted and _method(name).APPROXIMATE))
 
 
-def _all_candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
+def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the candidates of every method, exact ones first; approximate ones are priced where they may be taken."""
     names = sorted(_methods(problem, request), key=lambda name: _method(name).APPROXIMATE)
-    is_quick = False
+    memory, is_quick = _memory_for_method(problem, request), False
     for name in names:
         if is_quick and _method(name).APPROXIMATE:
             yield Candidate(name, None, "approximate, and an exact method takes less than a second")
             continue
-        for each in _candidates(name, problem, request):
-            is_quick |= each.plan is not None and each.plan.seconds < QUICK
-            yield each
+        for schedule in _method(name).schedules(problem, request):
+            candidate = _candidate(schedule, memory)
+            is_quick |= candidate.plan is not None and candidate.plan.seconds < QUICK
+            yield candidate
 
 
-def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candidate]:
-    against = _method(name).reason_against(problem) if request.method == "auto" else ""
-    return [Candidate(name, None, against)] if against else _method(name).candidates(problem, request)
+def _candidate(schedule: Schedule, memory: int) -> Candidate:
+    """Return the best plan of a schedule that fits, or why there is none."""
+    reason, plan = schedule.reason_against, None
+    if not reason:
+        sizes = search(schedule.groups, memory)
+        plan, reason = (sizes.plan(), "") if sizes else (None, str(smallest_sizes(schedule.groups).memory_estimate))
+    return Candidate(schedule.name, plan, reason)
 
 
 # -- refusals
 
 
-def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
-    """Yield for each method to try its name, smallest budget in bytes, and a memory estimate to quote."""
-    held = problem.machine.held
-    bare = replace(problem, machine=replace(problem.machine, held=0))
-    left = _left(bare, request)
+def _smallest(problem: Problem, request: Request) -> tuple[str, int, MemoryEstimate]:
+    """Return the method that needs least memory, the smallest budget that would do, and the method's own estimate."""
+    needs = []
     for name in _methods(problem, request):
-        if request.method != "auto" or not _method(name).reason_against(problem):
-            least, estimate = _method(name).least(bare, left)
-            needed = max(least + problem.held_bytes + problem.bytes_after, problem.learning_bytes)
-            yield name, -(-needed // MIB) * MIB + held, estimate.beside(problem)
+        for schedule in _method(name).schedules(problem, request):
+            if schedule.groups:
+                sizes = smallest_sizes(schedule.groups)
+                least = max(sizes.least_budget + problem.held_bytes + problem.bytes_after, problem.learning_bytes)
+                needs.append((name, -(-least // MIB) * MIB + problem.machine.held, sizes.memory_estimate))
+    return min(needs, key=lambda need: need[1])
 
 
 def _refusal(problem: Problem, request: Request) -> BudgetError:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
     budget = problem.machine.budget(request.memory)
-    method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
+    method, least, estimate = _smallest(problem, request)
+    estimate = estimate.plus_preparation(problem)
     shrinks = problem.n_features > 64 and method not in (OF_PAIRS, OF_KERNEL)
     remedies = " or make the samples smaller (resize, bin, crop or mask)" if shrinks else ""
     if method == OF_KERNEL and problem.n_samples > (few := 1000):
-        of_few = landmarks_memory(problem, few, few, 8 * few * (2 * few + 2 * problem.n_features)).total
-        if 2 * of_few <= budget[0]:  # the passes of the fit need as much again at most
+        weights = 8 * few * (2 * few + 2 * problem.n_features)
+        sizes = LandmarkSizes(problem=problem, landmarks=few, rows=few, weights=weights)
+        if sizes.fits(budget[0] // 2):  # the passes of the fit need as much again at most
             remedies += f", or compare all samples with some of them, such as --landmarks {few} (landmarks={few})"
     if method == OF_PAIRS and not isinstance(request.n_components, int):
         remedies += ", or ask for a number of dimensions, such as -k 10 (n_components=10): the matrix is then not held"
     remedies += _with_output(problem, request, budget[0], least)
-    share = f"the largest share is the {estimate.largest.largest_share}"
-    # The estimate is of the method alone: what passes before and after it need may be more.
-    needed = estimate.total if estimate.total > budget[0] else least
-    return too_small(f"method {method!r}", least, budget, needed=needed, share=share, more=remedies)
+    return refusal(f"method {method!r}", least, estimate, budget, remedies)
 
 
 def _with_output(problem: Problem, request: Request, memory: int, least: int) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ..units import KIB, MIB, format_bytes
+from ..units import KIB, MIB
 from .boxes import box_of
-from .budget import too_small
+from .budget import search_or_refuse
+from .candidate_sizes import SizesByBudget
 from .memory import HELD, RUNTIME_BYTES, Phase
 from .request import Problem
 
@@ -20,28 +23,6 @@ LATER_BLOCK = 16 * MIB  # whole samples that a later reader should get at by dec
 # 32 MiB, and 4.3 of smaller ones, which glibc keeps for later in pieces that do not fit.
 WRITE_COPIES = 5
 WRITE_POOLS = 10 * MIB  # what the memory pools of Zarr's encoding threads keep, as measured with tiles of 4 to 60 MiB
-
-
-@dataclass(frozen=True)
-class CopyPlan:
-    """Tiles and chunks in which a collection is copied.
-
-    Attributes
-    ----------
-    tile : tuple of int
-        Shape of a part that is read at once and becomes one shard: samples, then lengths along the sample's axes.
-    chunk : tuple of int
-        Shape of the least that a later read decodes; divides the tile.
-    memory_estimate : Phase
-        Memory.
-    ahead : int
-        Tiles read ahead, 0 or 1.
-    """
-
-    tile: tuple[int, ...]
-    chunk: tuple[int, ...]
-    memory_estimate: Phase
-    ahead: int = 0
 
 
 def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
@@ -59,26 +40,60 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
     BudgetError
         If the smallest tile does not fit, naming the budget that would do.
     """
-    budget, origin = problem.machine.budget(memory)
-    fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes + problem.held_bytes
-    least = _bytes_in_memory(problem, 1, _least_width(problem))
-    if fixed + least > budget:
-        share = f"decoding takes {format_bytes(problem.decode_bytes)} of it"
-        raise too_small("copying", fixed + least, (budget, origin), share=share)
-    rows, width = _tile(problem, budget - fixed)
-    box = box_of(width, problem.sample_shape)
-    rows, chunk_rows = _whole_chunks(problem, problem.chunk_samples, rows, math.prod(box))
-    tile, chunk = _whole_boxes((rows, *box), (chunk_rows, *_chunk_box(problem, box, chunk_rows)), problem.sample_shape)
-    samples = min(rows, problem.n_samples)
-    held, reading = _bytes_in_memory(problem, samples, math.prod(box)), _bytes_read(problem, samples, math.prod(box))
-    ahead = int(fixed + held + reading <= budget and samples * math.prod(box) < problem.n_samples * problem.n_features)
-    items = (
-        (f"tile of {samples} samples, as read to as written", held),
-        (f"{ahead} tiles read ahead", ahead * reading),
-        ("storage being decoded", problem.decode_bytes),
-        ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
-    )
-    return CopyPlan(tile, chunk, Phase("copy", items).beside(HELD, problem.held_bytes), ahead)
+    return search_or_refuse("copying", [[CopyPlan(problem=problem)]], problem.machine.budget(memory))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyPlan(SizesByBudget):
+    """Tiles and chunks in which a collection is copied; before they are cut to a budget, a candidate.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        Shape of a part that is read at once and becomes one shard: samples, then lengths along the sample's axes.
+    chunk : tuple of int
+        Shape of the least that a later read decodes; divides the tile.
+    ahead : int
+        Tiles read ahead, 0 or 1.
+    """
+
+    tile: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
+    ahead: int = 0
+
+    def cut(self, memory: int) -> Self:
+        """Return the largest tiles that so many bytes hold, or the smallest worth a read."""
+        problem, shape = self.problem, self.problem.sample_shape
+        fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes + problem.held_bytes
+        rows, width = _tile(problem, max(memory - fixed, _bytes_in_memory(problem, 1, _least_width(problem))))
+        box = box_of(width, shape)
+        rows, chunk_rows = _whole_chunks(problem, problem.chunk_samples, rows, math.prod(box))
+        chunk = (chunk_rows, *_chunk_box(problem, box, chunk_rows))
+        tile, chunk = _whole_boxes((rows, *box), chunk, shape)
+        ahead = replace(self, tile=tile, chunk=chunk, ahead=1)
+        is_part = ahead._samples * ahead._width < problem.n_samples * problem.n_features
+        return ahead if is_part and ahead.fits(memory) else replace(ahead, ahead=0)
+
+    # Tiles may reach past the end of an axis, which takes no memory.
+
+    @property
+    def _samples(self) -> int:
+        return min(self.tile[0], self.problem.n_samples)
+
+    @property
+    def _width(self) -> int:
+        return math.prod(map(min, self.tile[1:], self.problem.sample_shape))
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of the only phase."""
+        problem, samples, width = self.problem, self._samples, self._width
+        items = (
+            (f"tile of {samples} samples, as read to as written", _bytes_in_memory(problem, samples, width)),
+            (f"{self.ahead} tiles read ahead", self.ahead * _bytes_read(problem, samples, width)),
+            ("storage being decoded", problem.decode_bytes),
+            ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
+        )
+        yield Phase("copy", items).plus_item(HELD, problem.held_bytes)
 
 
 def _bytes_in_memory(problem: Problem, rows: int, width: int) -> int:
@@ -128,18 +143,18 @@ def _most_values(problem: Problem, chunk: int, room: int) -> int:
 def _whole_chunks(problem: Problem, deep: int, rows: int, width: int) -> tuple[int, int]:
     """Samples to a tile and to a chunk, the tile a whole number of chunks and, where it can be, of storage chunks."""
     n = problem.n_samples
-    wanted = CHUNK // (width * problem.itemsize)
+    most_rows = CHUNK // (width * problem.itemsize)
     later = max(LATER_BLOCK // (problem.n_features * problem.itemsize), LEAST_CHUNK // (width * problem.itemsize))
-    wanted = max(1, min(wanted, later, rows))
+    most_rows = max(1, min(most_rows, later, rows))
     if rows >= n:
-        count = math.ceil(n / wanted)
+        count = math.ceil(n / most_rows)
         chunk = math.ceil(n / count)
         return chunk * count, chunk
-    if deep <= wanted:
-        chunk = wanted // deep * deep
+    if deep <= most_rows:
+        chunk = most_rows // deep * deep
     else:
-        aligned = _divisor(deep, wanted) if rows % deep == 0 else 0
-        chunk = aligned if 4 * aligned > wanted else wanted
+        aligned = _divisor(deep, most_rows) if rows % deep == 0 else 0
+        chunk = aligned if 4 * aligned > most_rows else most_rows
     return rows // chunk * chunk, chunk
 
 

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Self
 
 from ..units import MIB, format_shape
-from .blocks import block_rows, spans_of
-from .budget import (
-    BLOCK_SHARES,
-    CHUNK_SHARE,
-    MOST_BLOCK,
-    precision_of,
-    smallest,
-    solver_of,
-    span_count,
-)
+from .blocks import block_rows
+from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, solver_of
+from .by_samples import SizesBySamples
+from .candidate_sizes import Cost, Schedule, SizesByBudget
 from .decoding import read_boxes
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
-from .memory import (
-    COMPONENT_COPIES,
-    MemoryEstimate,
-    Phase,
-    block_items,
-    in_threads,
-    runtime,
-    solve_memory,
-)
-from .plan import Candidate, Plan
+from .memory import COMPONENT_COPIES, Phase, block_items, in_threads, runtime, solve_memory
+from .plan import Plan
 from .rates import Work, integer_products, products, solve_work
 from .request import Problem, Request
 from .sizes import integer_rows, scatter_bytes, thread_count
@@ -46,184 +35,190 @@ APPROXIMATE = False
 KINDS = ("pca", "kernel-pca", "classical-mds")
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; never."""
-    return ""
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield the only schedule: blocks of samples, on integer units where these are faster."""
+    sizes = CovarianceSizes(problem=problem, request=request)
+    yield Schedule("covariance", sizes.concurrent(sizes.worthwhile_units()))
 
 
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the plan if it fits."""
-    yield Candidate.of(covariance_plan(problem, request, integer_units=_units(problem, request)))
+@dataclass(frozen=True, kw_only=True)
+class CovarianceSizes(SizesByBudget, SizesBySamples):
+    """Sizes of the method; `shares` of the budget, one in so many, are tried for blocks and products in turn."""
 
+    k: int = 0
+    shares: tuple[int, ...] = BLOCK_SHARES
+    most_block: int = MOST_BLOCK
+    product_rows: int = 1
 
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and the estimate for the budget that there is."""
-    budget = smallest(lambda memory: covariance_plan(problem, replace(request, memory=memory)).fits)
-    return budget, covariance_plan(problem, request).memory_estimate
+    @cached_property
+    def precision(self) -> str:
+        """Precision of products."""
+        return precision_of(self.problem, self.request, self.problem.n_samples * self.problem.n_features**2)
 
+    @cached_property
+    def solver(self) -> str:
+        """Solver of the p x p problem."""
+        return solver_of(self.problem.n_features, self.request, self.problem.most_components)
 
-def _units(problem: Problem, request: Request) -> str:
-    """Return the integer units that multiply samples faster than floating point does, or "none"."""
-    multiplications = problem.n_samples * problem.n_features**2
-    precision = precision_of(problem, request, multiplications)
-    if problem.weighted:
-        return "none"  # roots of weights make fractions of them
-    if problem.kind == "f" and not _takes_threads(problem, precision):
-        return "none"  # most are fractions, which threads of their own do not suit
-    return worthwhile_units(problem, request, multiplications, precision)
+    @property
+    def _suits_threads(self) -> bool:
+        return self.precision == "single" and self.problem.n_features <= THREAD_FEATURES
 
+    @property
+    def _multiplies_integers(self) -> bool:
+        return self.integer_units != "none" and self.problem.kind != "f"
 
-def covariance_plan(
-    problem: Problem, request: Request, *, thread_block: int = THREAD_BLOCK, integer_units: str = "none"
-) -> Plan:
-    """The plan with integer units if they fit, with several threads, with reading ahead, and with the largest blocks.
+    # -- the search
 
-    Where none keeps within the budget, the one that takes least. A block in a thread has `thread_block` bytes at most.
-    """
-    for way in _ways(problem, request, integer_units):
-        plan = _covariance_plan(problem, request, *way, thread_block)
-        if plan.fits:
-            break
-    return plan
+    def worthwhile_units(self) -> str:
+        """Return the integer units that multiply samples faster than floating point does, or "none"."""
+        problem = self.problem
+        if problem.weighted:
+            return "none"  # roots of weights make fractions of them
+        if problem.kind == "f" and not self._suits_threads:
+            return "none"  # most are fractions, which threads of their own do not suit
+        return worthwhile_units(problem, self.request, problem.n_samples * problem.n_features**2, self.precision)
 
+    def concurrent(self, units: str = "none", thread_block: int = THREAD_BLOCK) -> list[list[Self]]:
+        """Return the same in threads, and reading ahead or not, each by itself: fastest first.
 
-def _ways(problem: Problem, request: Request, units: str) -> Iterator[tuple[str, int, int, int]]:
-    """Integer units, threads, blocks read ahead, and the share of the budget that a block may take: faster ones first.
+        The library for integer units multiplies in the thread that calls it, so that all cores need threads, or
+        workers. Workers without the library multiply in floating point.
 
-    The library for integer units multiplies in the thread that calls it, so that all cores need threads, or workers.
-    Workers without the library multiply in floating point.
-    """
-    threads = thread_count(problem.machine.cores)
-    p, n = problem.n_features, problem.n_samples
-    narrow = _takes_threads(problem, precision_of(problem, request, n * p * p))
-    kinds = [*([units] if units != "none" else []), *(["none"] if narrow else [])]
-    for own in kinds if request.workers == 1 else []:
-        yield from ((own, threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
-    for own in dict.fromkeys((units, "none")) if request.workers > 1 else ("none",):
-        for ahead in (1, 0) if problem.fills else (0,):
-            yield from ((own, 1, ahead, share) for share in BLOCK_SHARES)
+        Parameters
+        ----------
+        units : str
+            Integer units to try before floating point.
+        thread_block : int
+            Most bytes of a block in a thread.
+        """
+        threads, fills = thread_count(self.problem.machine.cores), self.problem.fills
+        by_workers = self.request.workers > 1
+        in_threads = [units] if units != "none" else []
+        in_threads += ["none"] if self._suits_threads else []
+        shares = tuple(threads * share for share in BLOCK_SHARES[:THREAD_SHARES])
+        most = MOST_BLOCK if threads == 1 else thread_block
+        candidates = [
+            replace(self, integer_units=kind, threads=threads, ahead=int(fills), shares=shares, most_block=most)
+            for kind in ([] if by_workers else in_threads)
+        ]
+        alone = dict.fromkeys((units, "none") if by_workers else ("none",))
+        candidates += [
+            replace(self, integer_units=kind, ahead=ahead, most_block=MOST_BLOCK)
+            for kind, ahead in product(alone, (1, 0) if fills else (0,))
+        ]
+        return [[sizes] for sizes in candidates]
 
+    def within(self, memory: int) -> Iterator[Self]:
+        """Yield the sizes with the first share, which makes the largest blocks, that fit."""
+        for share in self.shares:
+            sizes = replace(self, shares=(share,)).cut(memory)
+            if sizes.fits(memory):
+                yield sizes
+                return
 
-def _takes_threads(problem: Problem, precision: str) -> bool:
-    return precision == "single" and problem.n_features <= THREAD_FEATURES
+    def cut(self, memory: int) -> Self:
+        """Return the sizes with the largest blocks of the last share, and room for components, for so many bytes."""
+        p, limit = self.problem.n_features, memory // self.shares[-1]
+        rows, itemsize = self._rows_within(memory), 8 if self.precision == "double" else 4
+        most_rows = min(MOST_PRODUCT_ROWS, max(LEAST_PRODUCT_ROWS, limit // (p * itemsize)))
+        room, dense_room = self._room(self.solver, memory), 0
+        if self.solver == "dense":
+            dense_room = room
+        elif self._solve_phase("dense", room).total <= memory:
+            dense_room = self._room("dense", memory)
+        return replace(
+            self,
+            block_rows=rows,
+            product_rows=min(most_rows, max(rows, LEAST_PRODUCT_ROWS)),
+            k=room,
+            dense_room=dense_room,
+            threads=min(self.threads, -(-self.problem.n_samples // rows)),
+        )
 
+    def _rows_within(self, memory: int) -> int:
+        """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
+        problem, limit = self.problem, memory // self.shares[-1]
+        chunk = problem.chunk_samples * problem.sample_bytes
+        if chunk <= limit:
+            limit = max(chunk, min(limit, self.most_block))
+        rows = block_rows(problem.sample_bytes, problem.chunk_samples, limit)
+        if rows < problem.chunk_samples and chunk <= memory // max(self.shares[-1] // 2, CHUNK_SHARE):
+            rows = problem.chunk_samples
+        return min(rows, problem.n_samples)
 
-def _covariance_plan(
-    problem: Problem, request: Request, units: str, threads: int, ahead: int, share: int, thread_block: int
-) -> Plan:
-    n, p, (memory, _) = problem.n_samples, problem.n_features, problem.machine.budget(request.memory)
-    precision = precision_of(problem, request, n * p * p)
-    rows = _rows_in_memory(problem, memory, share, MOST_BLOCK if threads == 1 else thread_block)
-    product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
-    solver = solver_of(p, request, problem.most_components)
-    room = _component_room(problem, request, solver, memory)
-    dense_room = room
-    if solver != "dense":
-        fits = _solve_memory(problem, request, "dense", room).total <= memory
-        dense_room = _component_room(problem, request, "dense", memory) if fits else 0
-    spans = spans_of(n, span_count(request.workers, threads), rows)
-    threads = min(threads, len(spans))
-    blocks = block_items(problem, rows, threads, ahead)
-    if units != "none":
-        at_once = min(rows, integer_rows(p * bytes_a_number(problem)))
-        blocks |= integer_items(p, bytes_a_number(problem), at_once, threads)
-    phases = [
-        _pass_memory(problem, request, precision, product_rows, blocks, threads),
-        _solve_memory(problem, request, solver, room),
-    ]
-    if dense_room and solver != "dense":
-        phases.append(_solve_memory(problem, request, "dense", min(room, dense_room)))
-    phases.append(_save_memory(p, room))
-    work, read = _work(problem, precision, solver, rows, product_rows, units)
-    return Plan(
-        problem=problem,
-        request=request,
-        method="covariance",
-        why=f"the {format_shape((p, p))} scatter matrix fits the budget; exact, in one pass",
-        precision=precision,
-        solver=solver,
-        room=room,
-        dense_room=dense_room,
-        block_rows=rows,
-        product_rows=product_rows,
-        spans=spans,
-        passes=1,
-        bytes_read=read,
-        memory_estimate=MemoryEstimate(tuple(phases)),
-        block_features=p,
-        threads=threads,
-        ahead=ahead,
-        integer_units=units,
-        work=work,
-    )
+    def _room(self, solver: str, memory: int) -> int:
+        """Components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
+        most = self.problem.most_components
+        count = self.request.counted_on(most)
+        if not isinstance(count, float):
+            return count or most
+        remaining = memory - self._solve_phase(solver, 0).total
+        return max(1, min(most, remaining // (COMPONENT_COPIES * 8 * self.problem.n_features)))
 
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        matrix = format_shape((self.problem.n_features,) * 2)
+        why = f"the {matrix} scatter matrix fits the budget; exact, in one pass"
+        return self.planned("covariance", why, precision=self.precision, solver=self.solver)
 
-def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int, units: str) -> tuple[Work, int]:
-    """Return the work, and the bytes that are read."""
-    n, p = float(problem.n_samples), float(problem.n_features)
-    read = read_boxes(problem, rows, problem.n_features)
-    is_integer = units != "none" and problem.kind != "f"
-    work = read.work(problem) + Work(centring=n * p) + solve_work(problem.n_features, solver)
-    if is_integer:
-        count = bytes_a_number(problem)
-        work += integer_products(n * p * p * count**2, units)
-        # Half of p x p is joined, centred twice and added.
-        work += Work(adding=n / min(rows, integer_rows(problem.n_features * count)) * 2 * p * p)
-    else:
-        work += products(n * p * p, precision)
-    if precision == "single" and not is_integer:
-        work += Work(adding=n / product_rows * p * p)
-    return work, read.bytes
+    # -- memory
 
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        yield self.pass_phase()
+        yield self._solve_phase(self.solver, self.k)
+        if self.dense_room and self.solver != "dense":
+            yield self._solve_phase("dense", min(self.k, self.dense_room))
+        yield self._save_phase()
 
-def _rows_in_memory(problem: Problem, memory: int, share: int, most: int) -> int:
-    """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
-    chunk, limit = problem.chunk_samples * problem.sample_bytes, memory // share
-    if chunk <= limit:
-        limit = max(chunk, min(limit, most))
-    rows = block_rows(problem.sample_bytes, problem.chunk_samples, limit)
-    if rows < problem.chunk_samples and chunk <= memory // max(share // 2, CHUNK_SHARE):
-        rows = problem.chunk_samples
-    return min(rows, problem.n_samples)
+    def pass_phase(self) -> Phase:
+        """Memory while samples are absorbed in blocks."""
+        problem, p, threads = self.problem, self.problem.n_features, self.threads
+        items = in_threads(scatter_bytes(p, self.precision, self.product_rows), threads)
+        if self.request.workers > 1:
+            items["scatter matrix of another worker, merged"] = 8 * p * p
+        blocks = block_items(problem, self.block_rows, threads, self.ahead)
+        if self.integer_units != "none":
+            at_once = min(self.block_rows, integer_rows(p * bytes_a_number(problem)))
+            blocks |= integer_items(p, bytes_a_number(problem), at_once, threads)
+        return Phase.of("pass", items, blocks, runtime(threads))
 
+    def _solve_phase(self, solver: str, k: int) -> Phase:
+        """Memory while the p x p problem is solved; for a fraction of the variance, up to a quarter of p components."""
+        p, count = self.problem.n_features, self.request.counted_on(self.problem.most_components)
+        return solve_memory("scatter matrix", p, count, solver, min(k, p // 4) if self.request.is_open else k)
 
-def _product_rows(p: int, itemsize: int, rows: int, share_bytes: int) -> int:
-    most = max(LEAST_PRODUCT_ROWS, share_bytes // (p * itemsize))
-    return max(1, min(MOST_PRODUCT_ROWS, most, max(rows, LEAST_PRODUCT_ROWS)))
+    def _save_phase(self) -> Phase:
+        """Memory while the model is written, its statistic a file at a time (`streampca.storage.stored_arrays`)."""
+        p = self.problem.n_features
+        matrix = 8 * p * p
+        items = {
+            f"scatter matrix, {format_shape((p, p))} float64": matrix,
+            "files of it being written": min(2 * MIB + 6 * matrix // 5, 6 * MIB + 2 * matrix // 5, MOST_WRITING_BYTES),
+            f"{self.k} components": 8 * p * self.k,
+        }
+        return Phase.of("saving", items, runtime())
 
+    # -- work
 
-def _component_room(problem: Problem, request: Request, solver: str, memory: int) -> int:
-    """Return the components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
-    most = problem.most_components
-    wanted = request.counted_on(most)
-    if not isinstance(wanted, float):
-        return wanted or most
-    left = memory - _solve_memory(problem, request, solver, 0).total
-    return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
+    @property
+    def solve_work(self) -> Work:
+        """Work of the p x p problem."""
+        return solve_work(self.problem.n_features, self.solver)
 
-
-def _pass_memory(
-    problem: Problem, request: Request, precision: str, product_rows: int, blocks: dict[str, int], threads: int
-) -> Phase:
-    """Memory while samples are absorbed in blocks."""
-    items = in_threads(scatter_bytes(problem.n_features, precision, product_rows), threads)
-    if request.workers > 1:
-        items["scatter matrix of another worker, merged"] = 8 * problem.n_features**2
-    return Phase.of("pass", items, blocks, runtime(threads))
-
-
-def _save_memory(p: int, room: int) -> Phase:
-    """Memory while the model is written, its statistic a file at a time (`streampca.storage.stored_arrays`)."""
-    matrix = 8 * p * p
-    items = {
-        f"scatter matrix, {format_shape((p, p))} float64": matrix,
-        "files of it being written": min(2 * MIB + 6 * matrix // 5, 6 * MIB + 2 * matrix // 5, MOST_WRITING_BYTES),
-        f"{room} components": 8 * p * room,
-    }
-    return Phase.of("saving", items, runtime())
-
-
-def _solve_memory(problem: Problem, request: Request, solver: str, room: int) -> Phase:
-    """Memory while the p x p problem is solved; for a fraction of the variance, up to a quarter of p components."""
-    p, wanted = problem.n_features, request.counted_on(problem.most_components)
-    return solve_memory("scatter matrix", p, wanted, solver, min(room, p // 4) if request.is_open else room)
+    @cached_property
+    def cost(self) -> Cost:
+        """Cost of the only pass, and of the solve."""
+        problem, n, p = self.problem, float(self.problem.n_samples), float(self.problem.n_features)
+        read = read_boxes(problem, self.block_rows, problem.n_features)
+        work = read.work(problem) + Work(centring=n * p) + self.solve_work
+        if self._multiplies_integers:
+            count = bytes_a_number(problem)
+            work += integer_products(n * p * p * count**2, self.integer_units)
+            # Half of p x p is joined, centred twice and added.
+            work += Work(adding=n / min(self.block_rows, integer_rows(problem.n_features * count)) * 2 * p * p)
+        else:
+            work += products(n * p * p, self.precision)
+            work += Work(adding=n / self.product_rows * p * p if self.precision == "single" else 0.0)
+        return Cost(1, read.bytes, work)

@@ -12,9 +12,10 @@ from functools import cached_property
 from ..units import format_shape
 from .budget import precision_of
 from .by_samples import SizesBySamples, block_lengths, concurrencies
+from .candidate_sizes import Cost, Schedule
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, smallest_of
-from .plan import Candidate, Cost, Plan
+from .memory import COMPONENT_COPIES, Phase, block_items, runtime
+from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import cross_scatter_bytes, scatter_block_bytes
@@ -24,40 +25,22 @@ APPROXIMATE = False
 PRODUCT_ROWS = 512  # samples multiplied at a time in the second pass
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; never."""
-    return ""
-
-
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the fastest plan that fits."""
-    memory, _ = problem.machine.budget(request.memory)
-    found = next((sizes for sizes in _all(problem, request) if sizes.fits(memory)), None)
-    yield Candidate("cross-scatter", found.plan() if found else None, "" if found else str(least(problem, request)[1]))
-
-
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    return smallest_of(sizes.memory_estimate for sizes in _all(problem, request))
-
-
-def _all(problem: Problem, request: Request) -> Iterator[Products]:
-    """Yield sizes for every cut of the samples, read ahead or not, the fastest first."""
-    wanted, most = request.n_components, problem.most_components
-    k = min(wanted, most) if isinstance(wanted, int) else most
-    for rows in block_lengths(problem):
-        for _, ahead in concurrencies(problem, rows, 1):
-            yield Products(problem=problem, request=request, k=k, block_rows=rows, ahead=ahead)
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield the only schedule: any cut of the samples, read ahead or not, the fastest first."""
+    asked, most = request.n_components, problem.most_components
+    k = min(asked, most) if isinstance(asked, int) else most
+    sizes = CrossScatterSizes(problem=problem, request=request, k=k)
+    groups = [
+        [replace(sizes, block_rows=rows, product_rows=min(PRODUCT_ROWS, rows), ahead=ahead)]
+        for rows in block_lengths(problem)
+        for _, ahead in concurrencies(problem, rows, 1)
+    ]
+    yield Schedule("cross-scatter", groups)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Products(SizesBySamples):
+class CrossScatterSizes(SizesBySamples):
     """Sizes with which samples could be multiplied with label features; fields as in `Plan`."""
-
-    @property
-    def product_rows(self) -> int:
-        """Samples multiplied at a time in the second pass."""
-        return min(PRODUCT_ROWS, self.block_rows)
 
     @property
     def precision(self) -> str:
@@ -69,8 +52,7 @@ class Products(SizesBySamples):
         """Return the plan with these sizes."""
         shape = format_shape((self.problem.n_features, self.problem.target_width))
         why = f"products of samples with label features, {shape}, in one pass; variances along the axes in a second"
-        plan = self.planned("cross-scatter", why, precision=self.precision, solver="dense")
-        return replace(plan, product_rows=self.product_rows)
+        return self.planned("cross-scatter", why, precision=self.precision, solver="dense")
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
@@ -88,8 +70,8 @@ class Products(SizesBySamples):
             "singular vectors": 8 * (p + width) * small + 3 * 8 * small * small,
         }
         yield Phase.of("solve", target, solving, runtime())
-        found = {f"{k} components": COMPONENT_COPIES * 8 * p * k}
-        yield Phase.of("variances", target, found, scatter_block_bytes(p, k, self.product_rows), blocks, runtime())
+        components = {f"{k} components": COMPONENT_COPIES * 8 * p * k}
+        yield Phase.of("variances", target, components, scatter_block_bytes(p, k, self.product_rows), blocks, runtime())
 
     @cached_property
     def cost(self) -> Cost:

@@ -11,17 +11,19 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import Self
 
 from ..units import format_shape
-from .budget import most_that_fits, solver_of
-from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, against, places
+from .budget import solver_of
+from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
+from .candidate_sizes import Cost, Schedule
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
-from .memory import MemoryEstimate, Phase, smallest_of, solve_memory
-from .plan import Candidate, Cost, Plan
+from .memory import Phase, solve_memory
+from .plan import Plan
 from .rates import Work, integer_products, products, solve_work
 from .request import Problem, Request
 from .sizes import PROBES
@@ -32,78 +34,60 @@ APPROXIMATE = False
 KINDS = ("pca", "classical-mds")
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; empty if it does not."""
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield sweeps of the collection, and of a scratch copy; "auto" leaves both out where there is no gain."""
+    if request.method == "auto" and problem.n_samples >= problem.n_features:
+        yield Schedule("dual", [], _no_gain(problem))
+        return
+    for name in SCHEDULES:
+        reason = reason_against_schedule(name, request)
+        yield Schedule(f"dual ({name})", [] if reason else _candidate_sizes(problem, request, name), reason)
+
+
+def _no_gain(problem: Problem) -> str:
     n, p = problem.n_samples, problem.n_features
-    if n < p:
-        return ""
     samples, features = ("images", "pixels") if len(problem.sample_shape) == 2 else ("samples", "features")
     compared = f"more {samples} ({n}) than" if n > p else f"as many {samples} as"
     return f"no gain, as there are {compared} {features} ({p})"
 
 
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the fastest plan of each schedule."""
-    for schedule in SCHEDULES:
-        reason = against(schedule, request)
-        plan = None if reason else dual_plan(problem, request, schedule)
-        yield Candidate(
-            f"dual ({schedule})", plan, reason if reason or plan else str(_least(problem, request, schedule))
-        )
+def _candidate_sizes(problem: Problem, request: Request, schedule: str) -> list[list[DualSizes]]:
+    """Return sizes with room for a dense solve or without, and components in memory or stored, the preferred first.
 
-
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    return smallest_of(_least(problem, request, name) for name in SCHEDULES if not against(name, request))
-
-
-def _least(problem: Problem, request: Request, schedule: str) -> MemoryEstimate:
-    """The least memory that a schedule can do with, item by item."""
-    k = _components_counted_on(problem, request)[-1]
-    tried = _tried(problem, request, schedule, k, (False,))
-    return smallest_of(cut.memory_estimate for sizes in tried for cut in sizes.smallest())[1]
-
-
-def dual_plan(problem: Problem, request: Request, schedule: str) -> Plan | None:
-    """The fastest plan of a schedule that fits the budget, or one to be preferred; None where none fits."""
-    memory, _ = problem.machine.budget(request.memory)
-    is_dense = solver_of(problem.n_samples, request, problem.most_components) == "dense"
-    rooms = (True,) if is_dense else (True, False)  # Lanczos may give way to a dense solve
-    for k in _components_counted_on(problem, request):
-        that_fit = [list(sizes.that_fit(memory)) for sizes in _tried(problem, request, schedule, k, rooms)]
-        found = [min(some, key=lambda sizes: sizes.seconds) for some in that_fit if some]
-        if found:
-            fastest = min(sizes.seconds for sizes in found)
-            return next(sizes for sizes in found if WORTH_CHANGING * sizes.seconds <= fastest).plan(memory)
-    return None
-
-
-def _tried(problem: Problem, request: Request, schedule: str, k: int, rooms: tuple[bool, ...]) -> Iterator[Dual]:
-    """Yield sizes with room for a dense solve or without, components in memory or stored; the preferred come first.
-
-    Each with integer units first, where they are worthwhile.
+    Each with integer units first, where they are worthwhile; all for several numbers of components where k is open.
     """
-    for dense, stored in product(rooms, places(request)):
-        sizes = Dual(problem=problem, request=request, schedule=schedule, k=k, stored=stored, dense=dense)
-        if (units := sizes.worthwhile_units()) != "none":
-            yield replace(sizes, integer_units=units)
-        yield sizes
-
-
-def _components_counted_on(problem: Problem, request: Request) -> list[int]:
-    """Components to make room for: those asked for, or where k is open several counts, to be tried in turn."""
-    wanted = request.counted_on(problem.most_components)
-    if not isinstance(wanted, float):
-        return [wanted or problem.most_components]
     shares = (1, *OPEN_SHARES) if request.output else OPEN_SHARES  # with an output none need be left out
+    sizes = DualSizes(problem=problem, request=request, schedule=schedule, k=0)
+    groups = []
+    for k in components_counted_on(problem, request, shares):
+        group = []
+        for dense, stored in product(sizes.dense_choices, places(request)):
+            candidate = replace(sizes, k=k, dense=dense, stored=stored)
+            if (units := candidate.worthwhile_units()) != "none":
+                group.append(replace(candidate, integer_units=units))
+            group.append(candidate)
+        groups.append(group)
+    return groups
+
+
+def components_counted_on(problem: Problem, request: Request, shares: Sequence[int]) -> list[int]:
+    """Return k, or where it is open several counts to be tried in turn: shares of all components, and one."""
+    count = request.counted_on(problem.most_components)
+    if not isinstance(count, float):
+        return [count or problem.most_components]
     return [max(1, problem.most_components // share) for share in shares] + [1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dual(SizesByFeatures):
+class DualSizes(SizesByFeatures):
     """Sizes of the method; `dense` says whether there is room for a dense solve."""
 
-    dense: bool
+    dense: bool = False
+
+    @property
+    def dense_choices(self) -> tuple[bool, ...]:
+        """Choices for `dense`: Lanczos may give way to a dense solve, or has all the memory."""
+        return (True,) if self.solver == "dense" else (True, False)
 
     @property
     def multiplications(self) -> int:
@@ -121,18 +105,40 @@ class Dual(SizesByFeatures):
             return "none"
         return worthwhile_units(self.problem, self.request, self.multiplications, self.precision)
 
-    def plan(self, memory: int) -> Plan:
-        """Return the plan with these sizes, and room for the components asked for, or all that there is memory for."""
+    # -- the search
 
-        def fits(k: int) -> bool:
-            return replace(self, k=k).fits(memory)
+    def within(self, memory: int) -> Iterator[Self]:
+        """Yield the fastest of the ranges that fit."""
+        if fitting := list(super().within(memory)):
+            yield min(fitting, key=lambda sizes: sizes.seconds)
 
-        room = max(self.k, most_that_fits(fits, self.problem.most_components)) if self.request.is_open else self.k
+    def smallest(self) -> Iterator[Self]:
+        """Yield the narrowest ranges, with no more room than they need for the solver."""
+        if not self.dense or self.solver == "dense":
+            yield from super().smallest()
+
+    @classmethod
+    def preferred(cls, fitting: Sequence[Self]) -> Self:
+        """Return the first of those that take at most a fourth longer than the fastest."""
+        fastest = min(sizes.seconds for sizes in fitting)
+        return next(sizes for sizes in fitting if WORTH_CHANGING * sizes.seconds <= fastest)
+
+    def grown(self, memory: int) -> Self:
+        """Return the sizes with room for all components that there is memory for, where their number is open."""
+        return self.with_room(memory)
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
         side, passes = format_shape((self.problem.n_samples,) * 2), self.cost.passes
         in_passes = "one pass" if passes == 1 else f"{passes:g} passes"
-        why = f"the {side} Gram matrix fits the budget; exact, in {in_passes}"
-        dense_room = room if self.dense or self.solver == "dense" else 0
-        return self.planned("dual", why, solver=self.solver, room=room, dense_room=dense_room)
+        return self.solved("dual", f"the {side} Gram matrix fits the budget; exact, in {in_passes}")
+
+    def solved(self, method: str, why: str) -> Plan:
+        """Return the plan of a method that solves an n x n problem."""
+        plan = self.planned(method, why, precision=self.precision, solver=self.solver)
+        return replace(plan, dense_room=plan.room if self.dense or self.solver == "dense" else 0)
+
+    # -- memory
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
@@ -149,23 +155,23 @@ class Dual(SizesByFeatures):
         if self.request.workers > 1:
             items["Gram matrix of another worker, merged"] = 8 * n * n
         items |= self.held_items() | self.read_items()
-        items["tile of it, centred"] = self.threads * n * tile * self.itemsize
+        items["tile of it, centred"] = self.tiles_at_once * n * tile * self.itemsize
         if self.precision == "single":  # in double precision products are added up at once
-            items["product of a tile"] = self.threads * 4 * n * n
+            items["product of a tile"] = self.tiles_at_once * 4 * n * n
         if self.integer_units != "none":
-            items |= integer_items(n + 1, bytes_a_number(self.problem), tile, self.threads)
+            items |= integer_items(n + 1, bytes_a_number(self.problem), tile, self.tiles_at_once)
         items["mean"] = 16 * p
-        items["probes"] = PROBES * (2 * 8 * n + self.threads * 12 * tile)
+        items["probes"] = PROBES * (2 * 8 * n + self.tiles_at_once * 12 * tile)
         if self.problem.weighted:
             items["sample weights"] = 8 * n
         return Phase.of("Gram matrix", items, self.runtime())
 
     def _solve_phases(self) -> Iterator[Phase]:
         """Yield the memory of the solver, and of a dense one where it may take over, with the data held meanwhile."""
-        n, wanted = self.problem.n_samples, self.request.counted_on(self.problem.most_components)
+        n, count = self.problem.n_samples, self.request.counted_on(self.problem.most_components)
         beside = {"mean": 16 * self.problem.n_features, **self.held_items()}
         for solver in (self.solver, "dense") if self.dense and self.solver != "dense" else (self.solver,):
-            phase = solve_memory("Gram matrix", n, wanted, solver, self.k)
+            phase = solve_memory("Gram matrix", n, count, solver, self.k)
             yield Phase.of(phase.name, dict(phase.items), beside)
 
     @cached_property

@@ -20,18 +20,10 @@ from itertools import product
 from ..units import format_shape
 from .budget import precision_of
 from .by_samples import SizesBySamples, block_lengths, concurrencies
+from .candidate_sizes import Cost, Schedule
 from .decoding import read_boxes, read_runs
-from .memory import (
-    COMPONENT_COPIES,
-    MemoryEstimate,
-    Phase,
-    block_items,
-    decoding_items,
-    in_threads,
-    runtime,
-    smallest_of,
-)
-from .plan import Candidate, Cost, Plan
+from .memory import COMPONENT_COPIES, Phase, block_items, decoding_items, in_threads, runtime
+from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import REGRESSED_FEATURES, SOLVED_FEATURES, regression_bytes, thread_count, upper_entries
@@ -48,30 +40,34 @@ APPROXIMATE = True
 KINDS = ("pca",)
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; it is taken where values are missing, and only there."""
-    return ""
-
-
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the fastest plan that fits."""
-    memory, _ = problem.machine.budget(request.memory)
-    fitting = (sizes for sizes in _all(problem, request) if sizes.fits(memory))
-    found = min(fitting, key=lambda sizes: (sizes.parts, sizes.seconds, -sizes.threads, -sizes.ahead), default=None)
-    yield Candidate("em", found.plan() if found else None, "" if found else str(least(problem, request)[1]))
-
-
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    return smallest_of(sizes.memory_estimate for sizes in _all(problem, request))
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield the only schedule: any cut of features and samples, in threads or not, read ahead or not."""
+    k, width = latent_variables(problem, request)
+    p = problem.n_features
+    precision = precision_of(problem, request, 2 * problem.n_samples * p * upper_entries(width + 1))
+    several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
+    most = min(request.max_passes or MOST_RANGES, MOST_RANGES, -(-p // min(p, REGRESSED_FEATURES)))
+    ranges = sorted({min(most, 2**power) for power in range(9)})
+    sizes = RegressionSizes(
+        problem=problem, request=request, k=k, width=width, precision=precision, schedule="em"
+    )  # fmt: skip
+    candidates = [
+        replace(
+            sizes, parts=parts, product_features=-(-p // parts), block_rows=rows, product_rows=min(most_rows, rows),
+            threads=threads, ahead=ahead,
+        )
+        for parts, rows, most_rows in product(ranges, block_lengths(problem), PRODUCT_ROWS)
+        for threads, ahead in concurrencies(problem, rows, several)
+    ]  # fmt: skip
+    yield Schedule("em", [candidates])
 
 
 def latent_variables(problem: Problem, request: Request) -> tuple[int, int]:
     """Return the most components there is room for, and the number of latent variables."""
     most = problem.most_components
-    wanted = request.counted_on(most)
-    if isinstance(wanted, int):
-        k = min(wanted, most)
+    asked = request.counted_on(most)
+    if isinstance(asked, int):
+        k = min(asked, most)
         return k, max(k, min(k + EXTRA, most // 2))
     width = max(1, min(OPEN_VARIABLES, most // 2))
     return width, width
@@ -82,33 +78,8 @@ def sample_rows(n_samples: int, width: int) -> int:
     return min(n_samples, SAMPLE_ROWS * width)
 
 
-def _all(problem: Problem, request: Request) -> Iterator[Regressions]:
-    """Yield sizes for every cut of features and samples, in threads or not, read ahead or not."""
-    k, width = latent_variables(problem, request)
-    p = problem.n_features
-    flops = 2 * problem.n_samples * p * upper_entries(width + 1)
-    precision = precision_of(problem, request, flops)
-    several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
-    most = min(request.max_passes or MOST_RANGES, MOST_RANGES, -(-p // min(p, REGRESSED_FEATURES)))
-    ranges = sorted({min(most, 2**power) for power in range(9)})
-    for parts, rows, most_rows in product(ranges, block_lengths(problem), PRODUCT_ROWS):
-        for threads, ahead in concurrencies(problem, rows, several):
-            yield Regressions(
-                problem=problem,
-                request=request,
-                k=k,
-                width=width,
-                precision=precision,
-                parts=parts,
-                block_rows=rows,
-                product_rows=min(most_rows, rows),
-                threads=threads,
-                ahead=ahead,
-            )
-
-
 @dataclass(frozen=True, kw_only=True)
-class Regressions(SizesBySamples):
+class RegressionSizes(SizesBySamples):
     """Sizes with which features could be regressed on latent variables; fields as in `Plan`.
 
     ``parts`` is the number of ranges of features, a pass each.
@@ -116,13 +87,12 @@ class Regressions(SizesBySamples):
 
     width: int
     precision: str
-    parts: int
-    product_rows: int
+    parts: int = 1
 
     @property
-    def range_features(self) -> int:
-        """Features whose normal equations are in memory at once."""
-        return -(-self.problem.n_features // self.parts)
+    def rank(self) -> tuple[float, ...]:
+        """Passes of a step, then predicted time; among equals more threads, then reading ahead."""
+        return self.parts, self.seconds, -self.threads, -self.ahead
 
     @property
     def itemsize(self) -> int:
@@ -134,14 +104,8 @@ class Regressions(SizesBySamples):
         why = f"values may be missing; probabilistic PCA with {self.width} latent variables"
         if self.parts > 1:
             why += f", {self.parts} passes a step, as the normal equations of all features do not fit"
-        return replace(
-            self.planned("em", why, precision=self.precision, solver="dense"),
-            schedule="em",
-            product_rows=self.product_rows,
-            product_features=self.range_features,
-            width=self.width,
-            columns=self.width,
-        )
+        plan = self.planned("em", why, precision=self.precision, solver="dense")
+        return replace(plan, width=self.width, columns=self.width)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
@@ -155,8 +119,8 @@ class Regressions(SizesBySamples):
             "rows of it as read": -(-rows // SAMPLE_RUNS) * problem.sample_bytes,
         }
         yield Phase.of("start", state, start, decoding_items(problem, -(-rows // SAMPLE_RUNS)), runtime())
-        regressing = regression_bytes(p, self.range_features, width, self.product_rows, self.itemsize)
-        equations = 8 * self.range_features * (upper_entries(width + 1) + width + 1)
+        regressing = regression_bytes(p, self.product_features, width, self.product_rows, self.itemsize)
+        equations = 8 * self.product_features * (upper_entries(width + 1) + width + 1)
         shared = {"the vectors, as handed to a task": 8 * p * width}
         if self.request.workers > 1:
             shared["normal equations of another worker, as sent and merged"] = 2 * equations
@@ -178,9 +142,9 @@ class Regressions(SizesBySamples):
         read = read_boxes(problem, self.block_rows, p).times(int(passes))
         read = read.plus(read_runs(problem, sample_rows(n, width), SAMPLE_RUNS))
         scores = 2.0 * n * p * (upper_entries(width) + width)
-        equations = 2.0 * n * self.range_features * (upper_entries(width + 1) + width + 1)
+        equations = 2.0 * n * self.product_features * (upper_entries(width + 1) + width + 1)
         pieces = n / self.product_rows
-        adding = pieces * (self.range_features + p) * upper_entries(width + 1)
+        adding = pieces * (self.product_features + p) * upper_entries(width + 1)
         work = read.work(problem) + products(passes * (scores + equations), self.precision)
         work += Work(centring=passes * 4.0 * n * p, adding=passes * adding)
         work += Work(solving=passes * (2.0 * n + p / self.parts) * float(width) ** 3)

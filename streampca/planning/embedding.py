@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import DataError, RequestError
 from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape
-from .budget import too_small
+from .budget import refusal
 from .memory import MemoryEstimate, Phase, runtime
 from .neighbors import NeighborsPlan
 from .plan import Plan
@@ -369,8 +369,7 @@ def _checked(estimate: MemoryEstimate, request: Request, machine: Machine, n: in
     """Return the budget and its source, or refuse one that an estimate does not fit; `more` names other remedies."""
     budget = machine.budget(request.memory)
     if estimate.total > budget[0]:
-        share = f"the largest share is the {estimate.largest.largest_share}"
-        raise too_small(f"{request.kind} of {n} samples", estimate.total, budget, share=share, more=more)
+        raise refusal(f"{request.kind} of {n} samples", estimate.total, estimate, budget, more)
     return budget
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Self
 
 from ..errors import DataError, RequestError
 from ..kinds.options import TARGET_TYPES
 from ..units import MIB, whole_number
 from .blocks import Span, block_rows, spans_of
-from .budget import BLOCK_SHARES, MOST_BLOCK, most_that_fits, span_count, too_small
-from .memory import MemoryEstimate, Phase, decoding_bytes, runtime
+from .budget import BLOCK_SHARES, MOST_BLOCK, most_that_fits, search_or_refuse, span_count
+from .candidate_sizes import SizesByBudget
+from .memory import Phase, decoding_bytes, runtime
 from .request import Problem
 from .sizes import thread_count
 
@@ -47,9 +49,9 @@ class HsicRequest:
 
     def __post_init__(self) -> None:
         allowed = {"method": ("auto", *METHODS), "estimator": ESTIMATORS, "target_type": TARGET_TYPES}
-        for name, known in allowed.items():
-            if getattr(self, name) not in known:
-                raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}.")
+        for name, choices in allowed.items():
+            if getattr(self, name) not in choices:
+                raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
         counts = {"landmarks": 2, "random_features": 2, "permutations": 0, "test_samples": LEAST_TEST}
         for name, least in counts.items():
             if getattr(self, name) is not None:
@@ -108,19 +110,23 @@ class Side:
         return 8 * (2 * self.problem.n_features + 6 * width)
 
 
-@dataclass(frozen=True)
-class HsicPlan:
-    """Plan for computing and testing the criterion of two collections.
+@dataclass(frozen=True, kw_only=True)
+class HsicPlan(SizesByBudget):
+    """Plan for computing and testing the criterion of two collections; before it is chosen, a candidate.
 
     Attributes
     ----------
+    problem : Problem
+        Sizes of the first collection.
+    sides : (Side, Side)
+        Both collections.
+    request : HsicRequest
+        The request.
     method : {"exact", "landmarks", "fourier"}
     block_rows : int
         Samples read at a time; for "exact", samples along the side of a tile.
-    piece_rows : int
-        Samples mapped at a time.
-    spans : tuple of Span
-        Spans of samples; for "exact", of tiles.
+    share : int
+        Share of the budget, one in so many, that a block takes at most.
     threads, ahead : int
         Spans at a time, blocks of each read ahead.
     test : {"exact", "landmarks", "none"}
@@ -129,25 +135,156 @@ class HsicPlan:
         Number of samples permuted; a random sample where they are not all.
     test_rows : int
         Samples along the side of a tile for "exact", samples mapped at a time for "landmarks".
-    memory_estimate : MemoryEstimate
-        Bytes by name, phase by phase.
     """
 
+    sides: tuple[Side, Side]
+    request: HsicRequest
     method: str
-    block_rows: int
-    piece_rows: int
-    spans: tuple[Span, ...]
     threads: int
     ahead: int
-    test: str
-    test_samples: int
-    test_rows: int
-    memory_estimate: MemoryEstimate
+    block_rows: int = 0
+    share: int = 0
+    test: str = "none"
+    test_samples: int = 0
+    test_rows: int = 0
 
     def decisive(self) -> dict[str, Any]:
         """Return the fields that decide the bits of the answer, as plain data."""
         names = ("method", "block_rows", "piece_rows", "threads", "ahead", "test", "test_samples", "test_rows")
         return {name: getattr(self, name) for name in names} | {"spans": [list(span) for span in self.spans]}
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Spans of samples; for "exact", of tiles."""
+        n, count = self.problem.n_samples, span_count(self.request.workers, self.threads)
+        if self.method == "exact":
+            return spans_of(tile_count(n, self.block_rows), count)
+        return spans_of(n, count, self.block_rows)
+
+    @property
+    def piece_rows(self) -> int:
+        """Samples mapped at a time."""
+        return self.block_rows if self.method == "exact" else self._piece_rows(self.method, self.block_rows)
+
+    # -- the search
+
+    def cut(self, memory: int) -> Self:
+        """Return the sizes with a block of their share, and a test of as many samples as so many bytes allow."""
+        sizes = self
+        if self.share:
+            n, chunk, stored = self.problem.n_samples, self.problem.chunk_samples, self._stored_bytes
+            span_rows = -(-n // span_count(self.request.workers, self.threads))
+            rows = block_rows(stored, chunk, min(MOST_BLOCK, memory // self.share))
+            sizes = replace(self, block_rows=min(rows, n, -(-span_rows // chunk) * chunk))
+        # Where the sums themselves do not fit, nobody needs to know how many samples could be permuted.
+        return sizes._with_test(memory) if sizes._sums_phase().total <= memory else sizes
+
+    def _with_test(self, memory: int) -> Self:
+        """Choose what is permuted, of how many samples, and by how many at a time."""
+        n = self.problem.n_samples
+        if not self.request.permutations:
+            return self
+        if n <= EXACT_TEST:
+            for rows in TILES:
+                if self._exact_test_phase(rows).total <= memory:
+                    return replace(self, test="exact", test_samples=n, test_rows=rows)
+        most = min(n, self.request.test_samples)
+        count = most_that_fits(lambda rows: self._features_test_phase(rows).total <= memory, most)
+        count = max(count, min(LEAST_TEST, n))
+        return replace(self, test="landmarks", test_samples=count, test_rows=self._piece_rows("landmarks", count))
+
+    # -- memory
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        yield self._sampling_phase()
+        yield self._sums_phase()
+        if self.test == "exact":
+            yield self._exact_test_phase(self.test_rows)
+        elif self.test == "landmarks":
+            yield self._features_test_phase(self.test_samples)
+
+    @property
+    def _stored_bytes(self) -> int:
+        """Bytes of a sample of both collections as read."""
+        return sum(side.problem.sample_bytes for side in self.sides)
+
+    def _widths(self, method: str) -> list[int]:
+        return [side.width(method, self.request) for side in self.sides]
+
+    def _piece_rows(self, method: str, most: int) -> int:
+        """Return the rows that are mapped at a time."""
+        widths = self._widths(method)
+        row = sum(side.mapping_bytes(width) for side, width in zip(self.sides, widths, strict=True))
+        # Multiplying few rows takes less time than adding the product.
+        least = max(LEAST_PIECE, min(MOST_PIECE // 16, min(widths) // 4))
+        return min(most, max(least, min(MOST_PIECE, PIECE // row)))
+
+    def _sampling_phase(self) -> Phase:
+        """Memory while kernels' parameters are found in a sample of rows: as read, in float64, their distances."""
+        rows = {"sample of rows, for the kernels' parameters": 0, "distances of these": 0}
+        for side in self.sides:
+            count, p = side.median_rows, side.problem.n_features
+            rows["sample of rows, for the kernels' parameters"] += count * (side.problem.sample_bytes + 16 * p)
+            rows["distances of these"] = max(rows["distances of these"], 16 * count * count)
+        return Phase.of("sample", rows, self._decoding(1000, 1), runtime())
+
+    def _decoding(self, rows: int, threads: int) -> dict[str, int]:
+        needed = [
+            decoding_bytes(side.problem, rows)
+            for side in self.sides
+            if side.problem.decode_bytes or side.problem.scratch_bytes
+        ]
+        return {"storage being decoded": threads * max(needed)} if needed else {}
+
+    def _sums_phase(self) -> Phase:
+        """Memory while both collections are read: by tiles of kernels, or by blocks whose features are multiplied."""
+        rows, threads, ahead = self.block_rows, self.threads, self.ahead
+        decoding = self._decoding(rows, threads)
+        if self.method == "exact":
+            return Phase.of("kernels", self._tile_items(rows, threads, ahead), decoding, runtime(threads))
+        widths = self._widths(self.method)
+        items = {
+            f"{1 + ahead} blocks of {rows} samples as read": threads * (1 + ahead) * rows * self._stored_bytes,
+            **self._mapping_items(self.method, self.piece_rows, threads),
+            f"cross-scatter, {widths[0]} x {widths[1]} float64": (1 + 3 * threads) * 8 * widths[0] * widths[1],
+        }
+        return Phase.of("features", items, decoding, runtime(threads))
+
+    def _tile_items(self, rows: int, threads: int, ahead: int) -> dict[str, int]:
+        """Bytes by name of tiles of a side of so many samples."""
+        widest = max(side.problem.sample_bytes + 16 * side.problem.n_features for side in self.sides)
+        return {
+            f"{2 + ahead} strips of {rows} samples as read": threads * (2 + ahead) * rows * self._stored_bytes,
+            "strips in float64": threads * 2 * rows * widest,
+            f"tiles of two kernels, {rows} x {rows} float64": threads * TILE_COPIES * 8 * rows * rows,
+            "sums of rows, and diagonals": 2 * threads * 4 * 8 * self.problem.n_samples,
+        }
+
+    def _mapping_items(self, method: str, rows: int, threads: int) -> dict[str, int]:
+        """Bytes by name of both maps, and of so many samples that are mapped at a time."""
+        maps = sum(side.map_bytes(method, self.request) for side in self.sides)
+        row = sum(side.mapping_bytes(side.width(method, self.request)) for side in self.sides)
+        name = "frequencies" if method == "fourier" else "landmarks"
+        return {f"{name} of both": maps, f"{rows} samples while they are mapped": threads * rows * row}
+
+    def _exact_test_phase(self, rows: int) -> Phase:
+        """Memory while kernels of all samples are made of tiles, and permuted."""
+        n = self.problem.n_samples
+        matrices = {f"both kernels, and one permuted, {n} x {n} float64": 5 * 8 * n * n}
+        tiles = self._tile_items(rows, 1, 0) | self._decoding(rows, 1)
+        return Phase.of("permutations", tiles, runtime(), matrices)
+
+    def _features_test_phase(self, count: int) -> Phase:
+        """Memory while the features of some samples are permuted."""
+        widths, piece = self._widths("landmarks"), self._piece_rows("landmarks", count)
+        items = {
+            f"features of {count} samples, and those permuted": 8 * count * (widths[0] + 2 * widths[1] + 4),
+            f"{piece} samples as read": 2 * piece * self._stored_bytes,
+            **self._mapping_items("landmarks", piece, 1),
+            "cross-scatter": 2 * 8 * widths[0] * widths[1],
+        }
+        return Phase.of("permutations", items, self._decoding(piece, 1), runtime())
 
 
 def plan_hsic(first: Side, second: Side, request: HsicRequest) -> HsicPlan:
@@ -175,147 +312,28 @@ def plan_hsic(first: Side, second: Side, request: HsicRequest) -> HsicPlan:
                 f"random features are of kernels rbf and laplacian, and the kernel is {side.name}; use method "
                 "'landmarks'."
             )
-    budget = first.problem.machine.budget(request.memory)
-    plans = list(_plans(first, second, request, method, budget[0]))
-    found = next((plan for plan in plans if plan.memory_estimate.total <= budget[0]), None)
-    if found is None:
-        least = min(plans, key=lambda plan: plan.memory_estimate.total).memory_estimate
-        raise too_small(
-            f"HSIC of {n} samples by method {method!r}",
-            least.total,
-            budget,
-            share=f"{least.largest.largest_share} takes much of it",
-            more=", or give fewer landmarks or features" if method != "exact" else ", or use method 'landmarks'",
-        )
-    return found
+    more = ", or give fewer landmarks or features" if method != "exact" else ", or use method 'landmarks'"
+    doing, budget = f"HSIC of {n} samples by method {method!r}", first.problem.machine.budget(request.memory)
+    return search_or_refuse(doing, candidate_sizes((first, second), request, method), budget, more)
 
 
-def _plans(first: Side, second: Side, request: HsicRequest, method: str, budget: int) -> Iterator[HsicPlan]:
-    """Yield plans by one method, the fastest first."""
-    n, cores = first.problem.n_samples, first.problem.machine.cores
-    sampling = _sampling(first, second)
-    test, samples, tested, testing = _test(first, second, request, budget)
-    most = 1 if request.workers > 1 else thread_count(cores)
-    for threads in range(most, 0, -1):
-        for sizes in (
-            _tiles(first, second, threads)
-            if method == "exact"
-            else _blocks(first, second, request, method, threads, budget)
-        ):
-            rows, piece, ahead, phase = sizes
-            units = n if method != "exact" else tile_count(n, rows)
-            spans = spans_of(units, span_count(request.workers, threads), rows if method != "exact" else 1)
-            estimate = MemoryEstimate((sampling, phase, *testing))
-            yield HsicPlan(method, rows, piece, spans, threads, ahead, test, samples, tested, estimate)
+def candidate_sizes(sides: tuple[Side, Side], request: HsicRequest, method: str) -> list[list[HsicPlan]]:
+    """Return the sizes of a method, each by itself: most threads and the largest blocks, which are fastest, first."""
+    problem = sides[0].problem
+    most = 1 if request.workers > 1 else thread_count(problem.machine.cores)
+    cuts = [(rows, 0) for rows in TILES] if method == "exact" else [(0, share) for share in BLOCK_SHARES]
+    return [
+        [
+            HsicPlan(
+                problem=problem, sides=sides, request=request, method=method, threads=threads, ahead=ahead,
+                block_rows=rows, share=share,
+            )
+        ]
+        for threads, (rows, share), ahead in product(range(most, 0, -1), cuts, (1, 0))
+    ]  # fmt: skip
 
 
 def tile_count(n: int, side: int) -> int:
     """Return the tiles of the upper triangle of an n x n matrix."""
     strips = -(-n // side)
     return strips * (strips + 1) // 2
-
-
-def _sampling(first: Side, second: Side) -> Phase:
-    """Memory while kernels' parameters are found in a sample of rows: as read, in float64, their distances."""
-    rows = {"sample of rows, for the kernels' parameters": 0, "distances of these": 0}
-    for side in (first, second):
-        count, p = side.median_rows, side.problem.n_features
-        rows["sample of rows, for the kernels' parameters"] += count * (side.problem.sample_bytes + 16 * p)
-        rows["distances of these"] = max(rows["distances of these"], 16 * count * count)
-    return Phase.of("sample", rows, _decoding(first, second, 1000, 1), runtime())
-
-
-def _decoding(first: Side, second: Side, rows: int, threads: int) -> dict[str, int]:
-    needed = [
-        decoding_bytes(side.problem, rows)
-        for side in (first, second)
-        if side.problem.decode_bytes or side.problem.scratch_bytes
-    ]
-    return {"storage being decoded": threads * max(needed)} if needed else {}
-
-
-def _tiles(first: Side, second: Side, threads: int) -> Iterator[tuple[int, int, int, Phase]]:
-    """Yield sides of tiles, what is read ahead, and the memory of that, largest first."""
-    n = first.problem.n_samples
-    sizes = {side.problem.sample_bytes + 16 * side.problem.n_features for side in (first, second)}
-    stored = first.problem.sample_bytes + second.problem.sample_bytes
-    for rows in TILES:
-        for ahead in (1, 0):
-            items = {
-                f"{2 + ahead} strips of {rows} samples as read": threads * (2 + ahead) * rows * stored,
-                "strips in float64": threads * 2 * rows * max(sizes),
-                f"tiles of two kernels, {rows} x {rows} float64": threads * TILE_COPIES * 8 * rows * rows,
-                "sums of rows, and diagonals": 2 * threads * 4 * 8 * n,
-            }
-            decoding = _decoding(first, second, rows, threads)
-            yield rows, rows, ahead, Phase.of("kernels", items, decoding, runtime(threads))
-
-
-def _blocks(
-    first: Side, second: Side, request: HsicRequest, method: str, threads: int, budget: int
-) -> Iterator[tuple[int, int, int, Phase]]:
-    """Yield rows of blocks and of pieces, what is read ahead, and the memory of that, largest first."""
-    n, widths = first.problem.n_samples, [side.width(method, request) for side in (first, second)]
-    stored = first.problem.sample_bytes + second.problem.sample_bytes
-    chunk = first.problem.chunk_samples
-    each = -(-n // span_count(request.workers, threads))  # samples of a span, in whole chunks
-    for share in BLOCK_SHARES:
-        rows = block_rows(stored, chunk, min(MOST_BLOCK, budget // share))
-        rows = min(rows, n, -(-each // chunk) * chunk)
-        piece = piece_rows(first, second, widths, rows)
-        for ahead in (1, 0):
-            items = {
-                f"{1 + ahead} blocks of {rows} samples as read": threads * (1 + ahead) * rows * stored,
-                **_mapping(first, second, request, method, piece, threads),
-                f"cross-scatter, {widths[0]} x {widths[1]} float64": (1 + 3 * threads) * 8 * widths[0] * widths[1],
-            }
-            decoding = _decoding(first, second, rows, threads)
-            yield rows, piece, ahead, Phase.of("features", items, decoding, runtime(threads))
-
-
-def piece_rows(first: Side, second: Side, widths: list[int], most: int) -> int:
-    """Return the rows that are mapped at a time."""
-    row = sum(side.mapping_bytes(width) for side, width in zip((first, second), widths, strict=True))
-    # Multiplying few rows takes less time than adding the product.
-    least = max(LEAST_PIECE, min(MOST_PIECE // 16, min(widths) // 4))
-    return min(most, max(least, min(MOST_PIECE, PIECE // row)))
-
-
-def _mapping(first: Side, second: Side, request: HsicRequest, method: str, rows: int, threads: int) -> dict[str, int]:
-    sides = (first, second)
-    maps = sum(side.map_bytes(method, request) for side in sides)
-    row = sum(side.mapping_bytes(side.width(method, request)) for side in sides)
-    name = "frequencies" if method == "fourier" else "landmarks"
-    return {f"{name} of both": maps, f"{rows} samples while they are mapped": threads * rows * row}
-
-
-def _test(first: Side, second: Side, request: HsicRequest, budget: int) -> tuple[str, int, int, list[Phase]]:
-    """Choose what is permuted, of how many samples, by how many at a time, and its memory."""
-    n = first.problem.n_samples
-    if not request.permutations:
-        return "none", 0, 0, []
-    if n <= EXACT_TEST:
-        matrices = {f"both kernels, and one permuted, {n} x {n} float64": 5 * 8 * n * n}
-        for rows, _, ahead, phase in _tiles(first, second, 1):
-            tested = Phase.of("permutations", dict(phase.items), matrices)
-            if not ahead and tested.total <= budget:
-                return "exact", n, rows, [tested]
-    most = min(n, request.test_samples)
-    count = most_that_fits(lambda rows: _features_test(first, second, request, rows)[1].total <= budget, most)
-    count = max(count, min(LEAST_TEST, n))
-    piece, tested = _features_test(first, second, request, count)
-    return "landmarks", count, piece, [tested]
-
-
-def _features_test(first: Side, second: Side, request: HsicRequest, count: int) -> tuple[int, Phase]:
-    """Return the rows mapped at a time, and the memory of permuting the features of some samples."""
-    widths = [side.width("landmarks", request) for side in (first, second)]
-    piece = piece_rows(first, second, widths, count)
-    stored = first.problem.sample_bytes + second.problem.sample_bytes
-    items = {
-        f"features of {count} samples, and those permuted": 8 * count * (widths[0] + 2 * widths[1] + 4),
-        f"{piece} samples as read": 2 * piece * stored,
-        **_mapping(first, second, request, "landmarks", piece, 1),
-        "cross-scatter": 2 * 8 * widths[0] * widths[1],
-    }
-    return piece, Phase.of("permutations", items, _decoding(first, second, piece, 1), runtime())

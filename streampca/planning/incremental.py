@@ -6,32 +6,24 @@ frequent directions: a stated number of rows, with a bound on all that it loses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 from ..errors import RequestError
 from ..units import MIB, budget_size, format_shape
 from .blocks import Span, block_rows
-from .budget import BLOCK_SHARES, MOST_BLOCK, precision_of, smallest, too_small
-from .covariance import THREAD_BLOCK, THREAD_FEATURES, covariance_plan
+from .budget import BLOCK_SHARES, MOST_BLOCK, precision_of, refusal, search, search_or_refuse, smallest_sizes
+from .by_samples import SizesBySamples
+from .candidate_sizes import Cost, Groups, MethodSizes, SizesByBudget
+from .covariance import THREAD_BLOCK, CovarianceSizes
 from .decoding import read_boxes
 from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import thread_count
-
-__all__ = [
-    "SKETCH",
-    "THREAD_FEATURES",
-    "WAITING_BYTES",
-    "checked_plan",
-    "incremental_plan",
-    "scatter_plan",
-    "sketch_plan",
-    "stream_precision",
-    "waiting_rows",
-]
 
 SKETCH = "frequent directions"  # as `Plan.method`
 WAITING_BYTES = 8 * MIB  # of rows that wait to be multiplied together ...
@@ -58,34 +50,33 @@ def incremental_plan(problem: Problem, request: Request) -> Plan:
     BudgetError
         If neither statistic fits the budget, or the scatter matrix does not and is asked for.
     """
-    p, wanted = problem.n_features, request.n_components
+    p, asked = problem.n_features, request.n_components
     if request.method not in ("auto", "covariance"):
         raise RequestError(
             f"method {request.method!r} has nothing to which later batches could be added; use method 'auto' or "
             "'covariance', or fit all samples at once."
         )
-    if isinstance(wanted, int) and wanted > p:
-        raise RequestError(f"n_components={wanted} exceeds {p}, the number of features; ask for at most that.")
+    if isinstance(asked, int) and asked > p:
+        raise RequestError(f"n_components={asked} exceeds {p}, the number of features; ask for at most that.")
     many = replace(problem, n_samples=max(problem.n_samples, p + 1))
-    exact = scatter_plan(many, request)
-    if exact.fits:
-        return exact
+    budget = problem.machine.budget(request.memory)
+    exact = scatter_candidates(many, request)
+    if sizes := search(exact, budget[0]):
+        return sizes.plan()
+    smallest = smallest_sizes(exact)
     if request.method == "covariance":
-        raise _refusal("method 'covariance'", exact, _least(scatter_plan, many, request))
-    if wanted in (None, "mle"):
-        least, allowed = _least(scatter_plan, many, request), exact.memory_estimate
+        raise refusal("method 'covariance'", smallest.least_budget, smallest.memory_estimate, budget)
+    if asked in (None, "mle"):
         raise RequestError(
-            f"n_components={wanted!r} asks for all variances, and the {format_shape((p, p))} scatter matrix that has "
-            f"them {allowed}; set memory to at least {budget_size(least)}, or ask for a number such as "
-            f"{min(OPEN_COMPONENTS, p)} or a fraction such as 0.95."
+            f"n_components={asked!r} asks for all variances, and the {format_shape((p, p))} scatter matrix that has "
+            f"them {smallest.memory_estimate}; set memory to at least {budget_size(smallest.least_budget)}, or ask for "
+            f"a number such as {min(OPEN_COMPONENTS, p)} or a fraction such as 0.95."
         )
-    sketch = sketch_plan(many, request)
-    if sketch.fits:
-        return sketch
-    raise _refusal(f"a sketch of {sketch_rows(request, p)} rows", sketch, _least(sketch_plan, many, request))
+    doing = f"a sketch of {sketch_rows(request, p)} rows"
+    return search_or_refuse(doing, sketch_candidates(many, request), budget).plan()
 
 
-def checked_plan(make: Callable[[Problem, Request], Plan], problem: Problem, request: Request) -> Plan:
+def batch_plan(candidates: Groups[MethodSizes], problem: Problem, request: Request) -> Plan:
     """Return the plan of a batch, or of the solve, by the statistic that was chosen with the first batch.
 
     Raises
@@ -93,22 +84,8 @@ def checked_plan(make: Callable[[Problem, Request], Plan], problem: Problem, req
     BudgetError
         If it does not fit the budget, as after this was lowered, or for a batch in larger chunks than the first.
     """
-    plan = make(problem, request)
-    if plan.fits:
-        return plan
-    raise _refusal(f"a batch of {problem.n_samples} samples", plan, _least(make, problem, request))
-
-
-def _least(make: Callable[[Problem, Request], Plan], problem: Problem, request: Request) -> int:
-    """Smallest budget in which a plan fits."""
-    return smallest(lambda memory: make(problem, replace(request, memory=memory)).fits)
-
-
-def _refusal(what: str, plan: Plan, least: int) -> Exception:
-    budget = plan.problem.machine.budget(plan.request.memory)
-    estimate = plan.memory_estimate
-    share = f"the largest share is the {estimate.largest.largest_share}"
-    return too_small(what, least, budget, needed=estimate.total, share=share)
+    budget = problem.machine.budget(request.memory)
+    return search_or_refuse(f"a batch of {problem.n_samples} samples", candidates, budget).plan()
 
 
 def waiting_rows(problem: Problem, request: Request) -> int:
@@ -122,27 +99,25 @@ def stream_precision(problem: Problem, request: Request) -> str:
     return precision_of(problem, request, problem.n_samples * problem.n_features**2)
 
 
-def scatter_plan(problem: Problem, request: Request) -> Plan:
-    """Plan to add samples to a scatter matrix that is there: they have one of their own, and it is added."""
-    p, (budget, _) = problem.n_features, problem.machine.budget(request.memory)
-    matrix = f"{format_shape((p, p))} float64"
-    beside = {f"statistic of the last model, {matrix}": 8 * p * p, **_waiting(problem, request)}
-    held = {f"scatter matrix of earlier batches, {matrix}": 8 * p * p, **beside}
-    within = replace(request, memory=max(1, budget - sum(held.values()) - problem.held_bytes))
+def sketch_rows(request: Request, n_features: int) -> int:
+    """Rows of a sketch, l: 4 a component, and no fewer than 64."""
+    k = request.n_components if isinstance(request.n_components, int) else OPEN_COMPONENTS
+    return min(max(ROWS_A_COMPONENT * k, LEAST_ROWS), n_features)
+
+
+def scatter_candidates(problem: Problem, request: Request) -> Groups[BatchScatterSizes]:
+    """Return sizes with which a batch could be added to a scatter matrix."""
     # Few samples make one block a thread; the row more keeps a remainder from making a further block.
     share = (problem.n_samples // thread_count(problem.machine.cores) + 1) * problem.sample_bytes
-    plan = covariance_plan(problem, within, thread_block=min(THREAD_BLOCK, share))
-    phases = (_with(phase, held if phase.name == "pass" else beside) for phase in plan.memory_estimate.phases)
-    return replace(
-        plan,
-        request=request,
-        why=f"the {format_shape((p, p))} scatter matrix of samples in batches fits the budget; exact",
-        memory_estimate=MemoryEstimate(tuple(phases)).beside(problem),
-    )
+    sizes = BatchScatterSizes(problem=problem, request=request)
+    return sizes.concurrent(thread_block=min(THREAD_BLOCK, share))
 
 
-def _with(phase: Phase, more: Mapping[str, int]) -> Phase:
-    return Phase(phase.name, (*phase.items, *more.items()))
+def sketch_candidates(problem: Problem, request: Request, rows: int | None = None) -> Groups[BatchSketchSizes]:
+    """Return sizes with which a batch could be added to a sketch of so many rows."""
+    rows = rows or sketch_rows(request, problem.n_features)
+    k = min(rows, problem.most_components)
+    return [[BatchSketchSizes(problem=problem, request=request, k=k, dense_room=k, product_rows=rows)]]
 
 
 def _waiting(problem: Problem, request: Request) -> dict[str, int]:
@@ -150,53 +125,90 @@ def _waiting(problem: Problem, request: Request) -> dict[str, int]:
     return {f"{rows} samples that wait": rows * (problem.n_features * problem.itemsize + 8)}
 
 
-def sketch_rows(request: Request, n_features: int) -> int:
-    """Rows of a sketch, l: 4 a component, and no fewer than 64."""
-    wanted = request.n_components if isinstance(request.n_components, int) else OPEN_COMPONENTS
-    return min(max(ROWS_A_COMPONENT * wanted, LEAST_ROWS), n_features)
+@dataclass(frozen=True, kw_only=True)
+class BatchScatterSizes(CovarianceSizes):
+    """Sizes of a batch's own scatter matrix, which is added to that of earlier batches."""
+
+    @property
+    def _held(self) -> dict[str, int]:
+        """Bytes by name beside each phase."""
+        p = self.problem.n_features
+        matrix = f"statistic of the last model, {format_shape((p, p))} float64"
+        return {matrix: 8 * p * p, **_waiting(self.problem, self.request)}
+
+    @property
+    def _earlier(self) -> dict[str, int]:
+        """Bytes by name beside the pass."""
+        p = self.problem.n_features
+        return {f"scatter matrix of earlier batches, {format_shape((p, p))} float64": 8 * p * p}
+
+    def cut(self, memory: int) -> Self:
+        """Return the sizes for what the other statistics leave of so many bytes."""
+        held = sum(self._held.values()) + sum(self._earlier.values()) + self.problem.held_bytes
+        return super().cut(max(1, memory - held))
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        matrix = format_shape((self.problem.n_features,) * 2)
+        return replace(super().plan(), why=f"the {matrix} scatter matrix of samples in batches fits the budget; exact")
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        phases = []
+        for phase in super().phases():
+            earlier = self._earlier if phase.name == "pass" else {}
+            phases.append(Phase(phase.name, (*phase.items, *earlier.items(), *self._held.items())))
+        yield from MemoryEstimate(tuple(phases)).plus_preparation(self.problem).phases
 
 
-def sketch_plan(problem: Problem, request: Request, rows: int | None = None) -> Plan:
-    """Plan to add samples to a sketch of so many rows that is there: they have one of their own, and it is added."""
-    n, p, (budget, _) = problem.n_samples, problem.n_features, problem.machine.budget(request.memory)
-    rows = rows or sketch_rows(request, p)
-    room = min(rows, problem.most_components)
-    block = block_rows(problem.sample_bytes, problem.chunk_samples, min(MOST_BLOCK, budget // BLOCK_SHARES[0]))
-    block = min(block, n)
-    small = {f"inner products of {2 * rows} rows, their eigenvectors and LAPACK's copies": 5 * 8 * (2 * rows) ** 2}
-    held = {
-        f"sketch, {format_shape((2 * rows, p))} float64": 16 * rows * p,
-        "sketch of the last model": 16 * rows * p,
-        **_waiting(problem, request),
-    }
-    work = {
-        "sketch of a batch": 16 * rows * p,
-        f"{rows} rows, rotated": 8 * rows * p,
-        f"{rows} samples, centred": 8 * rows * p,
-        "means and squares": 10 * 8 * p,
-    }
-    found = {f"{room} components": COMPONENT_COPIES * 8 * room * p + 8 * room * p}
-    phases = (
-        Phase.of("pass", held, work, small, block_items(problem, block, 1, 0), runtime()),
-        Phase.of("solve", held, found, small, runtime()),
-    )
-    read = read_boxes(problem, block, p)
-    return Plan(
-        problem=problem,
-        request=request,
-        method=SKETCH,
-        why=f"the {format_shape((p, p))} scatter matrix of samples in batches does not fit the budget; a sketch of "
-        f"{rows} rows, with a bound on what it loses",
-        precision="double",
-        solver="dense",
-        room=room,
-        dense_room=room,
-        block_rows=block,
-        product_rows=rows,
-        spans=(Span(0, n),),
-        passes=1,
-        bytes_read=read.bytes,
-        memory_estimate=MemoryEstimate(phases).beside(problem),
-        block_features=p,
-        work=read.work(problem) + products(8.0 * rows * n * p, "double") + Work(centring=float(n) * p),
-    )
+@dataclass(frozen=True, kw_only=True)
+class BatchSketchSizes(SizesByBudget, SizesBySamples):
+    """Sizes of a batch's own sketch, which is added to that of earlier batches; a sketch has `product_rows` rows."""
+
+    def cut(self, memory: int) -> Self:
+        """Return the sizes with the largest blocks of their share of so many bytes."""
+        problem, limit = self.problem, min(MOST_BLOCK, memory // BLOCK_SHARES[0])
+        rows = block_rows(problem.sample_bytes, problem.chunk_samples, limit)
+        return replace(self, block_rows=min(rows, problem.n_samples))
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """One span: rows are rotated in order."""
+        return (Span(0, self.problem.n_samples),)
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        matrix, rows = format_shape((self.problem.n_features,) * 2), self.product_rows
+        why = f"the {matrix} scatter matrix of samples in batches does not fit the budget; a sketch of {rows} rows, "
+        why += "with a bound on what it loses"
+        return self.planned(SKETCH, why, precision="double", solver="dense")
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        p, rows, k = self.problem.n_features, self.product_rows, self.k
+        small = {f"inner products of {2 * rows} rows, their eigenvectors and LAPACK's copies": 5 * 8 * (2 * rows) ** 2}
+        held = {
+            f"sketch, {format_shape((2 * rows, p))} float64": 16 * rows * p,
+            "sketch of the last model": 16 * rows * p,
+            **_waiting(self.problem, self.request),
+        }
+        rotating = {
+            "sketch of a batch": 16 * rows * p,
+            f"{rows} rows, rotated": 8 * rows * p,
+            f"{rows} samples, centred": 8 * rows * p,
+            "means and squares": 10 * 8 * p,
+        }
+        components = {f"{k} components": COMPONENT_COPIES * 8 * k * p + 8 * k * p}
+        phases = (
+            Phase.of("pass", held, rotating, small, block_items(self.problem, self.block_rows, 1, 0), runtime()),
+            Phase.of("solve", held, components, small, runtime()),
+        )
+        yield from MemoryEstimate(phases).plus_preparation(self.problem).phases
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Cost of the only pass."""
+        n, p = self.problem.n_samples, self.problem.n_features
+        read = read_boxes(self.problem, self.block_rows, p)
+        work = products(8.0 * self.product_rows * n * p, "double") + Work(centring=float(n) * p)
+        return Cost(1, read.bytes, read.work(self.problem) + work)

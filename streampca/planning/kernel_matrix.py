@@ -7,19 +7,20 @@ output box by box, or read from the source when the model is applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 from ..errors import RequestError
 from ..units import format_shape
-from .budget import most_that_fits, solver_of
-from .by_features import COPY_POOLS, SCHEDULES, against
+from .by_features import COPY_POOLS, SCHEDULES, reason_against_schedule
+from .candidate_sizes import Cost, Schedule
 from .component_chunks import POOLS, WRITE_COPIES
-from .dual import OPEN_SHARES, Dual
+from .dual import OPEN_SHARES, DualSizes, components_counted_on
 from .landmarks import box_bytes
-from .memory import MemoryEstimate, Phase, decoding_items, runtime, smallest_of, solve_memory
-from .plan import Candidate, Cost, Plan
+from .memory import Phase, decoding_items, runtime, solve_memory
+from .plan import Plan
 from .rates import Work, products, solve_work
 from .request import Problem, Request
 
@@ -28,66 +29,31 @@ KINDS = ("kernel-pca",)
 KERNEL_COLUMNS = 64  # of the matrix made into kernel values at a time
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; it is taken for samples that are not mapped before, and only there."""
-    return ""
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield sweeps of the collection, and of a scratch copy.
 
-
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the fastest plan of each schedule."""
-    _check_rule(request)
-    memory, _ = problem.machine.budget(request.memory)
-    for schedule in SCHEDULES:
-        name, reason = f"kernel-matrix ({schedule})", against(schedule, request)
-        if reason:
-            yield Candidate(name, None, reason)
-            continue
-        for k in _components_counted_on(problem, request):
-            fit = [each for sizes in _tried(problem, request, schedule, k) for each in sizes.that_fit(memory)]
-            if fit:
-                yield Candidate(name, min(fit, key=lambda sizes: sizes.seconds).plan(memory))
-                break
-        else:
-            yield Candidate(name, None, str(_least(problem, request, schedule)))
-
-
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    return smallest_of(_least(problem, request, name) for name in SCHEDULES if not against(name, request))
-
-
-def _check_rule(request: Request) -> None:
-    """Refuse rules for the number of components that are of samples of features."""
+    Raises
+    ------
+    RequestError
+        For rules for the number of components that are of samples of features.
+    """
     if request.n_components in ("mp", "mle"):
         raise RequestError(
             f"n_components={request.n_components!r} is a rule for samples of features, and method 'kernel-matrix' "
             "compares samples with one another; ask for a number such as 10, or a fraction such as 0.9."
         )
-
-
-def _least(problem: Problem, request: Request, schedule: str) -> MemoryEstimate:
-    k = _components_counted_on(problem, request)[-1]
-    tried = _tried(problem, request, schedule, k)
-    return smallest_of(cut.memory_estimate for sizes in tried for cut in sizes.smallest())[1]
-
-
-def _tried(problem: Problem, request: Request, schedule: str, k: int) -> Iterator[KernelMatrix]:
-    """Yield sizes with room for a dense solve where Lanczos converges slowly, or without."""
-    is_dense = solver_of(problem.n_samples, request, problem.most_components) == "dense"
-    for dense in (True,) if is_dense else (True, False):
-        yield KernelMatrix(problem=problem, request=request, schedule=schedule, k=k, stored=False, dense=dense)
-
-
-def _components_counted_on(problem: Problem, request: Request) -> list[int]:
-    """Components to reserve memory for: those asked for, or where k is open several counts, to be tried in turn."""
-    wanted = request.counted_on(problem.most_components)
-    if not isinstance(wanted, float):
-        return [wanted or problem.most_components]
-    return [max(1, problem.most_components // share) for share in (1, *OPEN_SHARES)] + [1]
+    for name in SCHEDULES:
+        reason = reason_against_schedule(name, request)
+        sizes = KernelMatrixSizes(problem=problem, request=request, schedule=name, k=0)
+        groups = [
+            [replace(sizes, k=k, dense=dense) for dense in sizes.dense_choices]
+            for k in components_counted_on(problem, request, (1, *OPEN_SHARES))
+        ]
+        yield Schedule(f"kernel-matrix ({name})", [] if reason else groups, reason)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelMatrix(Dual):
+class KernelMatrixSizes(DualSizes):
     """Sizes of the method."""
 
     @cached_property
@@ -108,27 +74,26 @@ class KernelMatrix(Dual):
         copied = self.schedule == "scratch" and not self.problem.encoded and self.problem.decode_bytes > 0
         return super().runtime(more + (COPY_POOLS if copied else 0))
 
-    def plan(self, memory: int) -> Plan:
-        """Return the plan with these sizes, and room for the components asked for, or all that there is memory for."""
+    @classmethod
+    def preferred(cls, fitting: Sequence[Self]) -> Self:
+        """Return the fastest; among equals one with room for a dense solve."""
+        return min(fitting, key=lambda sizes: sizes.seconds)
 
-        def fits(k: int) -> bool:
-            return replace(self, k=k).fits(memory)
-
-        room = max(self.k, most_that_fits(fits, self.problem.most_components)) if self.request.is_open else self.k
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
         side = format_shape((self.problem.n_samples,) * 2)
         why = f"the {side} kernel matrix fits the budget, with some features of all samples at a time; exact"
-        dense_room = room if self.dense or self.solver == "dense" else 0
-        return self.planned("kernel-matrix", why, solver=self.solver, room=room, dense_room=dense_room)
+        return self.solved("kernel-matrix", why)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         yield from self.copy_phases()
         yield self._gram_phase()
-        n, wanted = self.problem.n_samples, self.request.counted_on(self.problem.most_components)
+        n, count = self.problem.n_samples, self.request.counted_on(self.problem.most_components)
         beside = {"centre of the samples": 8 * self.problem.n_features}
         columns = {"columns of the matrix, as they become kernel values": 3 * KERNEL_COLUMNS * 8 * n}
         for solver in (self.solver, "dense") if self.dense and self.solver != "dense" else (self.solver,):
-            phase = solve_memory("kernel matrix", n, wanted, solver, self.k)
+            phase = solve_memory("kernel matrix", n, count, solver, self.k)
             residuals = {"products of the matrix with eigenvectors": 8 * n * self.k}
             yield Phase.of(phase.name, dict(phase.items), residuals, columns, beside)
         yield self._model_phase()

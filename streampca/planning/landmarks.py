@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from ..units import MIB
-from .budget import too_small
+from .budget import search_or_refuse
+from .candidate_sizes import Sizes
 from .memory import Phase, decoding_items, runtime
-from .request import Problem
 
 NAME = "landmarks"
 CHECKED_ROWS = 500  # rows of the kernel matrix that residuals are estimated from: good to a factor of 1.2 (benchmarks)
@@ -16,13 +19,12 @@ TILE_ROWS, TILE_FEATURES = 512, 1024  # of a box, and of samples, that are float
 COPIES = 2  # copies of rows as float64: less their origin, and as they are compared
 
 
-def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) -> Phase:
-    """Return the memory of making a feature map.
+@dataclass(frozen=True, kw_only=True)
+class LandmarkSizes(Sizes):
+    """Sizes of making a feature map; the problem is of the samples before they are mapped.
 
-    Parameters
+    Attributes
     ----------
-    problem : Problem
-        Sizes of the samples before they are mapped.
     landmarks : int
         Number of landmarks, m; 0 for random features.
     rows : int
@@ -30,14 +32,22 @@ def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) 
     weights : int
         Bytes of the map's other arrays.
     """
-    m, p = landmarks, problem.n_features
-    items = {
-        f"{rows} samples to choose from": rows * (problem.sample_bytes + COPIES * 8 * p),
-        f"kernel of {m} landmarks, {m} x {m} float64, and its eigenvectors": SQUARES * 8 * m * m,
-        "similarities of samples to choose from": 3 * 8 * m * rows if rows > m else 0,
-        "feature map": weights,
-    }
-    return Phase.of(NAME, {name: size for name, size in items.items() if size}, decoding_items(problem, 1), runtime())
+
+    landmarks: int
+    rows: int
+    weights: int
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of the only phase."""
+        m, rows, problem = self.landmarks, self.rows, self.problem
+        items = {
+            f"{rows} samples to choose from": rows * (problem.sample_bytes + COPIES * 8 * problem.n_features),
+            f"kernel of {m} landmarks, {m} x {m} float64, and its eigenvectors": SQUARES * 8 * m * m,
+            "similarities of samples to choose from": 3 * 8 * m * rows if rows > m else 0,
+            "feature map": self.weights,
+        }
+        items = {name: size for name, size in items.items() if size}
+        yield Phase.of(NAME, items, decoding_items(problem, 1), runtime())
 
 
 def box_of_rows(shape: tuple[int, int], chunk: tuple[int, int], itemsize: int) -> tuple[int, int]:
@@ -84,7 +94,7 @@ def residual_bytes(n_features: int, k: int, piece_rows: int, row_bytes: int) -> 
     return checked + min(piece_rows, MOST_PIECE) * (2 * row_bytes + 8 * 2 * (CHECKED_ROWS + n_features))
 
 
-def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int | None, *, median: bool) -> None:
+def check_landmarks(sizes: LandmarkSizes, memory: int | None, *, median: bool) -> None:
     """Refuse landmarks whose map does not fit the budget; `median` tells that samples are read to find gamma.
 
     Raises
@@ -92,9 +102,8 @@ def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int
     BudgetError
         Names the budget that would do.
     """
-    budget = problem.machine.budget(memory)
-    if needed.total > budget[0]:
-        what = f"a feature map of {landmarks} landmarks" if landmarks else "a map to random features"
-        more = ", or ask for fewer landmarks (landmarks, --landmarks)" if landmarks else ", or ask for fewer features"
-        more += ", with a number for gamma (--gamma), which is else found in many samples" if median else ""
-        raise too_small(what, needed.total, budget, share=f"the largest share is {needed.largest_share}", more=more)
+    doing = f"a feature map of {sizes.landmarks} landmarks" if sizes.landmarks else "a map to random features"
+    fewer = "landmarks (landmarks, --landmarks)" if sizes.landmarks else "features"
+    more = f", or ask for fewer {fewer}"
+    more += ", with a number for gamma (--gamma), which is else found in many samples" if median else ""
+    search_or_refuse(doing, [[sizes]], sizes.problem.machine.budget(memory), more)

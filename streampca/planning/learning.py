@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from .blocks import block_rows
-from .budget import block_limit, too_small
+from .budget import block_limit, refusal, search, smallest_sizes
+from .candidate_sizes import Sizes
 from .memory import Phase, decoding_items, runtime
 from .request import Problem
 from .sizes import GROUP_PIECE
@@ -14,12 +16,27 @@ ROWS = 10  # of p float64 beside the means of groups: sums, what is combined wit
 NAME = "means and deviations"
 
 
-class Learning(NamedTuple):
-    """Blocks in which samples are read once, and the memory of that."""
+@dataclass(frozen=True, kw_only=True)
+class Learning(Sizes):
+    """Sizes with which means of so many groups could be learned: samples are read once, in blocks."""
 
+    groups: int
     block_rows: int
     ahead: int
-    memory_estimate: Phase
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of the only phase."""
+        problem, groups, rows, blocks = self.problem, self.groups, self.block_rows, 1 + self.ahead
+        n, p = problem.n_samples, problem.n_features
+        means = f"means of {groups} groups, {groups} x {p} float64" if groups > 1 else f"mean, {p} float64"
+        items = {
+            means: 8 * groups * p,
+            "sums of squares, and what becomes of them": 8 * ROWS * p,
+            f"{blocks} blocks of {rows} samples as read": blocks * rows * problem.sample_bytes,
+            "samples in float64, about their mean": 2 * 8 * max(GROUP_PIECE, p) + problem.row_bytes,
+            "groups, dates and weights of samples": 3 * 8 * n,
+        }
+        yield Phase.of(NAME, items, decoding_items(problem, rows), runtime())
 
 
 def plan_learning(problem: Problem, groups: int, memory: int | None) -> Learning:
@@ -39,16 +56,15 @@ def plan_learning(problem: Problem, groups: int, memory: int | None) -> Learning
     Learning
         The smallest blocks where none fit; see `check_learning`.
     """
-    budget, _ = problem.machine.budget(memory)
-    for ahead in (1, 0) if problem.fills else (0,):
-        rows = block_rows(problem.sample_bytes, problem.chunk_samples, block_limit(problem.machine, memory))
-        found = _learning(problem, groups, min(rows, problem.n_samples), ahead)
-        if found.memory_estimate.total <= budget:
-            return found
-    return _learning(problem, groups, 1, 0)
+    rows = block_rows(problem.sample_bytes, problem.chunk_samples, block_limit(problem.machine, memory))
+    cuts = [(min(rows, problem.n_samples), ahead) for ahead in ((1, 0) if problem.fills else (0,))]
+    candidates = [
+        [Learning(problem=problem, groups=groups, block_rows=rows, ahead=ahead)] for rows, ahead in (*cuts, (1, 0))
+    ]
+    return search(candidates, problem.machine.budget(memory)[0]) or smallest_sizes(candidates)
 
 
-def check_learning(plan: Learning, problem: Problem, groups: int, memory: int | None) -> None:
+def check_learning(plan: Learning, memory: int | None) -> None:
     """Refuse means of groups that do not fit the budget; see `plan_learning`.
 
     Raises
@@ -56,21 +72,8 @@ def check_learning(plan: Learning, problem: Problem, groups: int, memory: int | 
     BudgetError
         Names the budget that would do.
     """
-    budget, needed = problem.machine.budget(memory), plan.memory_estimate.total
-    if needed > budget[0]:
-        what = f"taking the means of {groups} groups of samples off" if groups > 1 else "taking the mean off"
+    groups, p, budget = plan.groups, plan.problem.n_features, plan.problem.machine.budget(memory)
+    if not plan.fits(budget[0]):
+        doing = f"taking the means of {groups} groups of samples off" if groups > 1 else "taking the mean off"
         more = ", or make the samples smaller (resize, bin, crop or mask)"
-        raise too_small(f"{what} {problem.n_features} features", needed, budget, more=more)
-
-
-def _learning(problem: Problem, groups: int, rows: int, ahead: int) -> Learning:
-    p, n = problem.n_features, problem.n_samples
-    blocks = (1 + ahead) * rows * problem.sample_bytes
-    items = {
-        f"means of {groups} groups, {groups} x {p} float64" if groups > 1 else f"mean, {p} float64": 8 * groups * p,
-        "sums of squares, and what becomes of them": 8 * ROWS * p,
-        f"{1 + ahead} blocks of {rows} samples as read": blocks,
-        "samples in float64, about their mean": 2 * 8 * max(GROUP_PIECE, p) + problem.row_bytes,
-        "groups, dates and weights of samples": 3 * 8 * n,
-    }
-    return Learning(rows, ahead, Phase.of(NAME, items, decoding_items(problem, rows), runtime()))
+        raise refusal(f"{doing} {p} features", plan.least_budget, plan.memory_estimate, budget, more)

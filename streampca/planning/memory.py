@@ -6,7 +6,7 @@ peaks of fresh processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..units import MIB, format_bytes, format_shape
@@ -35,7 +35,7 @@ class Phase:
             items.update(part)
         return cls(name, tuple(items.items()))
 
-    def beside(self, name: str, count: int) -> Phase:
+    def plus_item(self, name: str, count: int) -> Phase:
         """Return the phase with one more item, if that takes any bytes."""
         return Phase(self.name, (*self.items, (name, count))) if count else self
 
@@ -57,19 +57,19 @@ class MemoryEstimate:
 
     phases: tuple[Phase, ...]
 
-    def beside(self, problem: Problem) -> MemoryEstimate:
-        """Return the estimate beside what a preparation has learned, and after the pass that learned it."""
-        phases = [phase.beside(HELD, problem.held_bytes) for phase in self.phases]
+    def plus_preparation(self, problem: Problem) -> MemoryEstimate:
+        """Return the estimate with what a preparation has learned in every phase, and with the pass that learns it."""
+        phases = [phase.plus_item(HELD, problem.held_bytes) for phase in self.phases]
         if problem.learning_bytes:
             phases.append(Phase("pass before the fit", (("blocks, and what is made of them", problem.learning_bytes),)))
         reading = next((phase for phase in phases if phase.name == "pass"), phases[0])
         if problem.following_bytes:
             name = "rows of the kernel matrix, and what they are multiplied with"
-            phases.append(Phase("residuals", reading.beside(name, problem.following_bytes).items))
+            phases.append(Phase("residuals", reading.plus_item(name, problem.following_bytes).items))
         if problem.measuring_bytes:
             name = "pieces of samples prepared with more digits"
             reading = next((phase for phase in phases if phase.name == "components"), reading)
-            phases.append(Phase("rounding of the preparation", reading.beside(name, problem.measuring_bytes).items))
+            phases.append(Phase("rounding of the preparation", reading.plus_item(name, problem.measuring_bytes).items))
         return MemoryEstimate(tuple(phases))
 
     @property
@@ -82,14 +82,13 @@ class MemoryEstimate:
         """Bytes of the largest phase."""
         return self.largest.total
 
+    @property
+    def largest_share(self) -> str:
+        """The largest item of that phase in words."""
+        return self.largest.largest_share
+
     def __str__(self) -> str:
-        return f"needs {format_bytes(self.total)}; the largest share is the {self.largest.largest_share}"
-
-
-def smallest_of(estimates: Iterable[MemoryEstimate]) -> tuple[int, MemoryEstimate]:
-    """Return the smallest estimate, and before it the budget in whole MiB that it takes."""
-    estimate = min(estimates, key=lambda estimate: estimate.total)
-    return -(-estimate.total // MIB) * MIB, estimate
+        return f"needs {format_bytes(self.total)}; the largest share is the {self.largest_share}"
 
 
 def runtime(threads: int = 1, more: int = 0) -> dict[str, int]:
@@ -126,13 +125,13 @@ def decoding_bytes(problem: Problem, rows: int) -> int:
     return decoding + problem.scratch_bytes
 
 
-def solve_memory(name: str, size: int, wanted: int | float | None, solver: str, k: int) -> Phase:
+def solve_memory(name: str, size: int, count: int | float | None, solver: str, k: int) -> Phase:
     """Memory while k leading eigenvectors of a matrix of order `size` are found, beside the matrix itself."""
     items = {f"{name}, {format_shape((size, size))} float64": 8 * size * size}
     if solver == "dense":
         items["LAPACK eigensolver"] = dense_bytes(size, k)
     else:
-        items["Lanczos basis and blocks"] = lanczos_bytes(size, wanted)
+        items["Lanczos basis and blocks"] = lanczos_bytes(size, count)
     vectors = f"{k} components" if name == "scatter matrix" else f"{k} eigenvectors"
     items[vectors] = (COMPONENT_COPIES - 1) * 8 * size * k
     return Phase.of(f"{solver} solve", items, runtime())

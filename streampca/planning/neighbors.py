@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from ..errors import BudgetError, DataError, RequestError
+from ..errors import DataError, RequestError
 from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape, whole_number
 from .blocks import block_rows
-from .budget import MOST_BLOCK, too_small
-from .memory import MemoryEstimate, Phase, decoding_items, runtime
+from .budget import MOST_BLOCK, refusal, search, smallest_sizes
+from .candidate_sizes import Sizes
+from .memory import Phase, decoding_items, runtime
 from .request import Problem
 
 METHODS = ("exact", "hnsw")
@@ -34,6 +35,7 @@ LEAST_REACH, REACH, REACH_NUMBERS = 128, 8, 2_000_000  # see `reach_of`
 RECALL_SAMPLES = 1000  # samples whose neighbours by HNSW are compared with the exact ones
 BLOCKS = (4096, 2048, 1024, 512, 128)  # samples whose neighbours are looked for at a time: few take far longer
 PAIRS, LEAST_BLOCK = 250_000_000, 512  # pairs of a block, some seconds: one that is told to stop ends with its block
+SEARCH_RUNTIME = 12 * MIB  # of scikit-learn's or faiss's threads, and of a second BLAS
 LARGE = 200  # features, beyond which scores of fewer are worth a word
 
 # Seconds of one core (2 cores, AVX-512): a pair of samples, and each of its features; a sample whose candidates are put
@@ -63,9 +65,9 @@ class NeighborsRequest:
             object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True)
-class NeighborsPlan:
-    """Plan of a graph of nearest neighbours.
+@dataclass(frozen=True, kw_only=True)
+class NeighborsPlan(Sizes):
+    """Plan of a graph of nearest neighbours; before it is chosen, a candidate.
 
     Attributes
     ----------
@@ -73,7 +75,6 @@ class NeighborsPlan:
         Sizes of the samples.
     request : NeighborsRequest
         The request.
-    method : {"exact", "hnsw"}
     way : {"products", "tree", "hnsw"}
         How candidates are found.
     why : str
@@ -82,24 +83,26 @@ class NeighborsPlan:
         Samples whose neighbours are looked for at a time.
     read_rows, ahead : int
         Samples to a block that is read, and blocks read ahead.
-    memory : int
-        Bytes allowed.
-    memory_estimate : MemoryEstimate
-        Bytes by name, phase by phase.
     """
 
-    problem: Problem
     request: NeighborsRequest
-    method: str
     way: str
     why: str
     block_rows: int
     read_rows: int
     ahead: int
-    memory: int
-    memory_estimate: MemoryEstimate
 
     passes = 1  # over the samples
+
+    @property
+    def method(self) -> str:
+        """Method: "exact" or "hnsw"."""
+        return "hnsw" if self.way == "hnsw" else "exact"
+
+    @property
+    def memory(self) -> int:
+        """Budget in bytes."""
+        return self.problem.machine.budget(self.request.memory)[0]
 
     @property
     def seconds(self) -> float:
@@ -143,8 +146,46 @@ class NeighborsPlan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         phases = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
-        own = {name: getattr(self, name) for name in ("method", "way", "why", "block_rows", "read_rows", "seconds")}
-        return {**own, "n_neighbors": self.request.n_neighbors, "memory": self.memory, "memory_estimate": phases}
+        facts = {name: getattr(self, name) for name in ("method", "way", "why", "block_rows", "read_rows", "seconds")}
+        return {**facts, "n_neighbors": self.request.n_neighbors, "memory": self.memory, "memory_estimate": phases}
+
+    # -- memory
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of reading the samples, of the search, and of what is made of the graph."""
+        problem, rows, read, ahead = self.problem, self.block_rows, self.read_rows, self.ahead
+        n, p, k = problem.n_samples, problem.n_features, self.request.n_neighbors
+        item = 4 if problem.is_narrow else 8
+        held = {f"{n} samples of {p} features, float{8 * item}": n * p * item}
+        blocks = {f"{1 + ahead} blocks of {read} samples as read": (2 + ahead) * read * problem.sample_bytes}
+        yield Phase.of("reading", held, blocks, decoding_items(problem, read), runtime())
+        yield Phase.of("comparison of equal samples", held, {"digests of samples, and their order": 40 * n}, runtime())
+        graph_bytes = (12 if n < 2**31 else 16) * n * k
+        graph = {f"graph of {n} x {k} neighbours": graph_bytes}
+        count, cores = self.reach + 1 + MARGIN, max(1, problem.machine.cores)
+        compared = min(rows, cores * candidates_at_once(count))
+        items = {
+            f"candidates of a block of {rows} samples": 8 * COPIES * compared * count,
+            f"neighbours of a block of {rows} samples": 8 * 4 * rows * count,
+            "candidates of one sample among all": cores * 8 * COPIES * n,
+            "differences of candidates": cores * 2 * PIECE,
+            f"block of {rows} samples in float64": 3 * 8 * rows * p,
+            "places of samples": 16 * n,
+            **self._index_items(item),
+        }
+        yield Phase.of("search", held, graph, items, runtime(cores, SEARCH_RUNTIME))
+        facts = {"copy of the graph, and one turned round": 2 * graph_bytes, "components of samples": 48 * n}
+        yield Phase.of("components", held, graph, facts, self._index_items(4), runtime())
+
+    def _index_items(self, item: int) -> dict[str, int]:
+        """Bytes by name of the index, made of samples of so many bytes a value."""
+        n, p = self.problem.n_samples, self.problem.n_features
+        if self.way == "tree":
+            return {"k-d tree": n * (8 * p + 40)}
+        if self.way == "hnsw":
+            index = {f"HNSW index, {LINKS} links": n * (4 * p + 8 * LINKS + 40)}
+            return index | ({"samples as float32": 4 * n * p} if item == 8 else {})
+        return {}
 
 
 _NAMES = {
@@ -174,28 +215,36 @@ def plan_neighbors(problem: Problem, request: NeighborsRequest, source: str = "t
             f"n_neighbors {request.n_neighbors} is not less than the {n} samples of {source}; give at most {n - 1} "
             "(--n-neighbors)."
         )
-    budget, origin = problem.machine.budget(request.memory)
+    budget, against = problem.machine.budget(request.memory), ""
     methods = [(request.method, "as asked")] if request.method != "auto" else list(_preferred(problem))
-    found = [(method, why, _ways(problem, request, method)) for method, why in methods]
-    against = ""
-    for method, why, ways in found:
-        for way, rows, read, ahead, estimate in ways:
-            if estimate.total <= budget:
-                return NeighborsPlan(problem, request, method, way, why + against, rows, read, ahead, budget, estimate)
-        needed = min(estimate.total for *_, estimate in ways)
-        against = f"; {method} does not fit, as it needs {format_bytes(needed)}"
-    least = min((estimate for *_, ways in found for *_, estimate in ways), key=lambda estimate: estimate.total)
-    raise _refusal(problem, request, least, (budget, origin))
-
-
-def _refusal(
-    problem: Problem, request: NeighborsRequest, least: MemoryEstimate, budget: tuple[int, str]
-) -> BudgetError:
-    share = f"the largest share is {least.largest.largest_share}"
+    smallest = []
+    for method, why in methods:
+        candidates = candidate_sizes(problem, request, method, why + against)
+        if plan := search(candidates, budget[0]):
+            return plan
+        smallest.append(smallest_sizes(candidates))
+        against = f"; {method} does not fit, as it needs {format_bytes(smallest[-1].memory_estimate.total)}"
+    least = min(smallest, key=lambda sizes: sizes.least_budget)
     more = ", or give scores of fewer components" if problem.n_features > 2 else ""
-    k = request.n_neighbors
-    doing = f"the graph of {k} neighbours of {problem.n_samples} x {problem.n_features} samples"
-    return too_small(doing, -(-least.total // MIB) * MIB, budget, share=share, more=more)
+    doing = f"the graph of {request.n_neighbors} neighbours of {n} x {problem.n_features} samples"
+    raise refusal(doing, least.least_budget, least.memory_estimate, budget, more)
+
+
+def candidate_sizes(problem: Problem, request: NeighborsRequest, method: str, why: str) -> list[list[NeighborsPlan]]:
+    """Return the sizes of a method, each by itself: the largest blocks, which are fastest, first."""
+    way = "hnsw" if method == "hnsw" else way_of(problem.n_features)
+    n, chunk, row = problem.n_samples, problem.chunk_samples, problem.sample_bytes
+    reads = sorted({min(n, block_rows(row, chunk, limit)) for limit in (MOST_BLOCK, 4 * MIB, MIB)}, reverse=True)
+    most = n if way != "products" else max(LEAST_BLOCK, PAIRS // n)
+    blocks = sorted({min(rows, n, most) for rows in BLOCKS}, reverse=True)
+    return [
+        [
+            NeighborsPlan(
+                problem=problem, request=request, way=way, why=why, block_rows=rows, read_rows=read, ahead=ahead
+            )
+        ]
+        for rows, read, ahead in product(blocks, reads, (1, 0) if problem.fills else (0,))
+    ]  # fmt: skip
 
 
 def _preferred(problem: Problem) -> Iterator[tuple[str, str]]:
@@ -239,59 +288,3 @@ def _core_seconds(problem: Problem, way: str) -> float:
     if way == "tree":
         return ordering + n * TREE_LEAF * 1.5**p
     return ordering + n * math.log2(n) * (HNSW_STEP + HNSW_FEATURE * p)
-
-
-_Way = tuple[str, int, int, int, MemoryEstimate]
-
-
-def _ways(problem: Problem, request: NeighborsRequest, method: str) -> list[_Way]:
-    """Return the ways of a method with their blocks and memory, the fastest first."""
-    way = "hnsw" if method == "hnsw" else way_of(problem.n_features)
-    chunk, row = problem.chunk_samples, problem.sample_bytes
-    reads = sorted({min(problem.n_samples, block_rows(row, chunk, limit)) for limit in (MOST_BLOCK, 4 * MIB, MIB)})
-    most = problem.n_samples if way != "products" else max(LEAST_BLOCK, PAIRS // problem.n_samples)
-    blocks = sorted({min(rows, problem.n_samples, most) for rows in BLOCKS}, reverse=True)
-    return [
-        (way, rows, read, ahead, _memory(problem, request, way, rows, read, ahead))
-        for rows, read, ahead in product(blocks, reversed(reads), (1, 0) if problem.fills else (0,))
-    ]
-
-
-def _memory(problem: Problem, request: NeighborsRequest, way: str, rows: int, read: int, ahead: int) -> MemoryEstimate:
-    """Estimate the memory of reading the samples, of the search, and of what is made of the graph."""
-    n, p, k = problem.n_samples, problem.n_features, request.n_neighbors
-    item = 4 if problem.is_narrow else 8
-    held = {f"{n} samples of {p} features, float{8 * item}": n * p * item}
-    blocks = {f"{1 + ahead} blocks of {read} samples as read": (2 + ahead) * read * problem.sample_bytes}
-    reading = Phase.of("reading", held, blocks, decoding_items(problem, read), runtime())
-    equal = {"digests of samples, and their order": 40 * n}
-    finding = Phase.of("comparison of equal samples", held, equal, runtime())
-    graph_bytes = (12 if n < 2**31 else 16) * n * k
-    graph = {f"graph of {n} x {k} neighbours": graph_bytes}
-    count, cores = reach_of(n, k) + 1 + MARGIN, max(1, problem.machine.cores)
-    items = {
-        f"candidates of a block of {rows} samples": 8 * COPIES * min(rows, cores * candidates_at_once(count)) * count,
-        f"neighbours of a block of {rows} samples": 8 * 4 * rows * count,
-        "candidates of one sample among all": cores * 8 * COPIES * n,
-        "differences of candidates": cores * 2 * PIECE,
-        f"block of {rows} samples in float64": 3 * 8 * rows * p,
-        "places of samples": 16 * n,
-        **_index(problem, way, item),
-    }
-    search = Phase.of("search", held, graph, items, runtime(cores, SEARCH_RUNTIME))
-    facts = {"copy of the graph, and one turned round": 2 * graph_bytes, "components of samples": 48 * n}
-    writing = Phase.of("components", held, graph, facts, _index(problem, way, 4), runtime())
-    return MemoryEstimate((reading, finding, search, writing))
-
-
-SEARCH_RUNTIME = 12 * MIB  # of scikit-learn's or faiss's threads, and of a second BLAS
-
-
-def _index(problem: Problem, way: str, item: int) -> dict[str, int]:
-    n, p = problem.n_samples, problem.n_features
-    if way == "tree":
-        return {"k-d tree": n * (8 * p + 40)}
-    if way == "hnsw":
-        index = {f"HNSW index, {LINKS} links": n * (4 * p + 8 * LINKS + 40)}
-        return index | ({"samples as float32": 4 * n * p} if item == 8 else {})
-    return {}

@@ -7,16 +7,16 @@ neither.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 from ..errors import RequestError
 from ..kinds.part import Part
 from ..units import MIB, format_shape
 from .blocks import span_of_part, spans_within
-from .budget import smallest, too_small
+from .budget import search_or_refuse
 from .choose_method import make_plan
-from .covariance import covariance_plan
-from .memory import MemoryEstimate, Phase, runtime
+from .covariance import CovarianceSizes
+from .memory import Phase, runtime
 from .plan import Plan
 from .rates import Work
 from .request import Problem, Request
@@ -68,7 +68,7 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
 
 def _share_of(work: Work, share: float) -> Work:
     """Return the work for a share of the samples; solving takes as much as for all."""
-    scaled = {each.name: share * getattr(work, each.name) for each in fields(work)}
+    scaled = {count.name: share * getattr(work, count.name) for count in fields(work)}
     return Work(**{**scaled, "solving": work.solving})
 
 
@@ -80,23 +80,22 @@ def merge_plan(problem: Problem, request: Request) -> Plan:
     BudgetError
         If it does not fit the budget.
     """
-    plan = _merge_plan(problem, request)
-    if plan.fits:
-        return plan
-    least = smallest(lambda memory: _merge_plan(problem, replace(request, memory=memory)).fits)
-    share, needed = f"the largest share is the {plan.memory_estimate.largest.largest_share}", plan.memory_estimate.total
-    raise too_small("merging", least, problem.machine.budget(request.memory), needed=needed, share=share)
+    candidates = MergeSizes(problem=problem, request=request).concurrent()
+    return search_or_refuse("merging", candidates, problem.machine.budget(request.memory)).plan()
 
 
-def _merge_plan(problem: Problem, request: Request) -> Plan:
-    plan = covariance_plan(problem, request)
-    p = problem.n_features
-    matrix = f"{format_shape((p, p))} float64"
-    merging = {
-        f"scatter matrix, {matrix}": 8 * p * p,
-        f"scatter matrix of a part, {matrix}": 8 * p * p,
-        "pieces of it being read": min(PIECES_BYTES, 3 * 8 * p * p),
-        "means and probes": 2 * (3 * 8 + 3) * 8 * p,
-    }
-    solving = (phase for phase in plan.memory_estimate.phases if phase.name != "pass")
-    return replace(plan, memory_estimate=MemoryEstimate((Phase.of("merge", merging, runtime()), *solving)))
+@dataclass(frozen=True, kw_only=True)
+class MergeSizes(CovarianceSizes):
+    """Sizes of the solve, after merging in place of a pass."""
+
+    def pass_phase(self) -> Phase:
+        """Memory while a part is merged."""
+        p = self.problem.n_features
+        matrix = f"{format_shape((p, p))} float64"
+        merging = {
+            f"scatter matrix, {matrix}": 8 * p * p,
+            f"scatter matrix of a part, {matrix}": 8 * p * p,
+            "pieces of it being read": min(PIECES_BYTES, 3 * 8 * p * p),
+            "means and probes": 2 * (3 * 8 + 3) * 8 * p,
+        }
+        return Phase.of("merge", merging, runtime())

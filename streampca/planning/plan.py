@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,11 +17,10 @@ from ..units import (
     format_shape,
 )
 from .blocks import Span
-from .memory import MemoryEstimate, Phase
+from .memory import MemoryEstimate
 from .rates import RATES, Rates, Work
 from .request import Problem, Request
 
-# Sizes of a problem that plans do not store where they are 0, as models without such steps never had them.
 
 
 class Candidate(NamedTuple):
@@ -41,52 +39,6 @@ class Candidate(NamedTuple):
     name: str
     plan: Plan | None
     reason: str = ""
-
-    @classmethod
-    def of(cls, plan: Plan) -> Candidate:
-        """Return the plan as the candidate of its method if it fits the budget; else the reason why it does not."""
-        return cls(plan.method, plan) if plan.fits else cls(plan.method, None, str(plan.memory_estimate))
-
-
-class Cost(NamedTuple):
-    """Reads of all the data, bytes of them and of a copy, all work, and passes wanted beyond those allowed."""
-
-    passes: float
-    bytes_read: int
-    work: Work
-    late: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes(ABC):
-    """Sizes with which a method could find k components of a problem, to be compared with others in memory and time."""
-
-    problem: Problem
-    request: Request
-    k: int
-
-    @abstractmethod
-    def phases(self) -> Iterator[Phase]:
-        """Yield the memory of each phase."""
-
-    @property
-    @abstractmethod
-    def cost(self) -> Cost:
-        """Passes, bytes and work."""
-
-    @property
-    def memory_estimate(self) -> MemoryEstimate:
-        """Memory of all phases."""
-        return MemoryEstimate(tuple(self.phases()))
-
-    def fits(self, memory: int) -> bool:
-        """Tell whether every phase does with so much memory."""
-        return all(phase.total <= memory for phase in self.phases())
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time."""
-        return self.cost.work.seconds(self.problem.machine.cores, self.request.workers)
 
 
 @dataclass(frozen=True)
@@ -189,11 +141,6 @@ class Plan:
         return self.problem.machine.budget(self.request.memory)[1]
 
     @property
-    def fits(self) -> bool:
-        """True where the memory estimate is within the budget."""
-        return self.memory_estimate.total <= self.memory
-
-    @property
     def cores(self) -> int:
         """Cores used, of each process."""
         return self.problem.machine.cores
@@ -271,8 +218,8 @@ class Plan:
                 else "chunks are cut along samples, and reading is by features"
             )
             why += "; more memory allows larger blocks" if self.schedule == "samples" else ""
-            each = "" if self.passes == 1 else " in each pass"
-            yield "", f"every storage chunk is decoded about {again:.0f} times{each}, as {why}"
+            per_pass = "" if self.passes == 1 else " in each pass"
+            yield "", f"every storage chunk is decoded about {again:.0f} times{per_pass}, as {why}"
         if self.bytes_written:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
         if p.learning_bytes:
@@ -305,10 +252,10 @@ class Plan:
     @property
     def fewest_components(self) -> int:
         """Fewest components that the fit can find: of a fraction or a rule it may be one."""
-        wanted, most = self.request.n_components, self.problem.most_components
-        if wanted is None:
+        count, most = self.request.n_components, self.problem.most_components
+        if count is None:
             return most
-        return min(wanted, most) if isinstance(wanted, int) else 1
+        return min(count, most) if isinstance(count, int) else 1
 
     @property
     def component_itemsize(self) -> int:
@@ -353,8 +300,8 @@ class Plan:
         """Describe the schedule in words."""
         p = self.problem.n_features
         if self.schedule == "em":
-            each = "all features" if self.product_features >= p else f"{self.product_features} features"
-            return f"each pass regresses {each} on {self.width} latent variables"
+            features = "all features" if self.product_features >= p else f"{self.product_features} features"
+            return f"each pass regresses {features} on {self.width} latent variables"
         products = f"each pass multiplies by {self.width} vectors along {self.side}; a basis of at most {self.columns}"
         if self.schedule in ("lanczos", "products"):
             return products

@@ -15,30 +15,21 @@ makes the fastest plan no slower.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, groupby
-from typing import NamedTuple
+from itertools import groupby, product
+from typing import NamedTuple, Self
 
 from ..units import MIB, counted_passes, format_shape
 from .blocks import block_rows
-from .budget import MOST_BLOCK, most_that_fits, precision_of
-from .by_features import WORTH_CHANGING, SizesByFeatures, ways
+from .budget import MOST_BLOCK, most_that_fits, precision_of, search, smallest_sizes
+from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
 from .by_samples import SizesBySamples, concurrencies
+from .candidate_sizes import Cost, Groups, Schedule
 from .decoding import read_boxes, read_runs
-from .memory import (
-    COMPONENT_COPIES,
-    THREAD_BYTES,
-    MemoryEstimate,
-    Phase,
-    block_items,
-    decoding_items,
-    in_threads,
-    runtime,
-    smallest_of,
-)
-from .plan import Candidate, Cost, Plan
+from .memory import COMPONENT_COPIES, THREAD_BYTES, Phase, block_items, decoding_items, in_threads, runtime
+from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import (
@@ -83,7 +74,7 @@ CHECK_COPIES = 2  # as float64, and centred, while probes are checked in the fir
 GRAM_COPIES = 3  # Gram matrices of the sample: itself, LAPACK's copy, and its vectors and workspace
 MEAN_BYTES = 8 * (3 + 5 * 8)  # a feature: means and the products of probes, of which eight are kept to the end
 
-LATER = 1  # passes that a block at random takes more than one made of a sample (30000 x 128 x 128; 1/f images)
+RANDOM_START_PASSES = 1  # extra passes of a block at random, beside one of a sample (30000 x 128 x 128; 1/f images)
 OPEN_PARTS = 4  # of the components there can be, where k is open: all, a fourth, and so on are tried along samples
 START_COPIES = 4  # copies of the start block: as drawn, made orthogonal to the roots, and LAPACK's
 BOUND_COPIES = 8  # copies of products with probes, while bounds are made of them
@@ -93,30 +84,38 @@ APPROXIMATE = True
 KINDS = ("pca", "kernel-pca", "classical-mds")
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; never."""
-    return ""
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield one schedule, whose vectors lie along the better side."""
+    yield Schedule("randomized", [[BetterSide(*sides(problem, request))]])
 
 
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the plan along the better side."""
-    plan = _better_side(problem, request)
-    yield Candidate("randomized", plan, "" if plan else str(least(problem, request)[1]))
+def sides(problem: Problem, request: Request) -> tuple[Groups[AlongFeatures], Groups[AlongSamples]]:
+    """Return the candidates along features, and along samples."""
+    choices = bases(problem, request, problem.n_features)
+    along_features = [family for basis in choices for family in _cuttings(problem, request, basis)]
+    return [along_features], _along_samples(problem, request)
 
 
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    return smallest_of(chain(_least_along_features(problem, request), _least_along_samples(problem, request)))
+class BetterSide(NamedTuple):
+    """Family of the best along either side: along features, unless along samples alone fits or is much faster."""
 
+    along_features: Groups[AlongFeatures]
+    along_samples: Groups[AlongSamples]
 
-def _better_side(problem: Problem, request: Request) -> Plan | None:
-    """The plan along features, or along samples where that alone fits the budget or is much faster; None if none is."""
-    plan = along_features_plan(problem, request)
-    turned = along_samples_plan(problem, request, late=plan is None)
-    if plan is None or turned is None:
-        return plan or turned
-    is_faster = turned.seconds < WORTH_TURNING * plan.seconds
-    return turned if is_faster and plan.seconds > WORTH_SECONDS else plan
+    def within(self, memory: int) -> Iterator[AlongFeatures | AlongSamples]:
+        """Yield the better of the best along features and along samples."""
+        usual, turned = search(self.along_features, memory), search(self.along_samples, memory)
+        if usual is None or turned is None:
+            yield from (sizes for sizes in (usual, turned) if sizes is not None)
+            return
+        is_faster = not turned.cost.late and turned.seconds < WORTH_TURNING * usual.seconds
+        yield turned if is_faster and usual.seconds > WORTH_SECONDS else usual
+
+    def smallest(self) -> Iterator[AlongFeatures | AlongSamples]:
+        """Yield the smallest along either side."""
+        yield smallest_sizes(self.along_features)
+        if self.along_samples:
+            yield smallest_sizes(self.along_samples)
 
 
 # -- of either side
@@ -124,8 +123,8 @@ def _better_side(problem: Problem, request: Request) -> Plan | None:
 
 def counted_on(problem: Problem, request: Request) -> int:
     """Components to make room for."""
-    wanted = request.counted_on(problem.most_components)
-    return min(wanted if isinstance(wanted, int) else OPEN_COMPONENTS, problem.most_components)
+    count = request.counted_on(problem.most_components)
+    return min(count if isinstance(count, int) else OPEN_COMPONENTS, problem.most_components)
 
 
 def _multiplications(problem: Problem, request: Request) -> int:
@@ -179,7 +178,9 @@ def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> I
         passes = max(2, passes - math.floor(math.log10(request.tol / USUAL_TOL) + 1e-9)) + later
         blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
         larger = {min(number * width, most + width, size) for number in blocks}
-        for columns in (least,) if request.is_open else sorted({least} | {each for each in larger if each > least}):
+        for columns in (
+            (least,) if request.is_open else sorted({least} | {columns for columns in larger if columns > least})
+        ):
             yield basis_of(problem, size, width, columns, passes)
 
 
@@ -199,70 +200,16 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
 # -- along features
 
 
-def along_features_plan(problem: Problem, request: Request) -> Plan | None:
-    """Return the fastest plan that fits the budget, or one near it with fewer passes; None where none fits."""
-    found = list(_along_features(problem, request))
-    return _preferred(found).plan() if found else None
-
-
-def _least_along_features(problem: Problem, request: Request) -> Iterator[MemoryEstimate]:
-    """Yield the memory estimates of everything there is to choose from."""
-    for basis in bases(problem, request, problem.n_features):
-        for same_blocks in _cuttings(problem, request, basis):
-            yield from (sizes.memory_estimate for sizes in same_blocks)
-
-
-def _along_features(problem: Problem, request: Request) -> Iterator[AlongFeatures]:
-    """Yield all sizes that fit the budget."""
-    memory, _ = problem.machine.budget(request.memory)
-    for basis in bases(problem, request, problem.n_features):
-        for same_blocks in _cuttings(problem, request, basis):
-            for sizes in same_blocks:
-                if sizes.fits(memory):
-                    yield sizes.grown(memory)
-                    if not request.is_open:
-                        break  # others of the same blocks take as long, and are no better
-
-
-def _preferred(found: list[AlongFeatures]) -> AlongFeatures:
-    """Return the fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
-
-    Where more passes are wanted than are allowed, each that is missing counts for more than time.
-    """
-    late = min(sizes.cost.late for sizes in found)
-    found = [sizes for sizes in found if sizes.cost.late == late]
-    fastest = min(sizes.seconds for sizes in found)
-    near = [sizes for sizes in found if sizes.seconds <= FEWER_PASSES * fastest]
-    passes = min(sizes.cost.passes for sizes in near)
-    near = [sizes for sizes in near if sizes.cost.passes == passes]
-    fastest = min(sizes.seconds for sizes in near)
-    room = max(sizes.k for sizes in near)
-    near = [sizes for sizes in near if sizes.seconds <= AT_ONCE * fastest and sizes.k >= LEAST_ROOM * room] or near
-    most = max((sizes.threads, sizes.ahead) for sizes in near)
-    near = [sizes for sizes in near if (sizes.threads, sizes.ahead) == most]
-    return min(near, key=lambda sizes: (sizes.seconds, -sizes.basis.columns))
-
-
-def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[list[AlongFeatures]]:
-    """Yield sizes with the same blocks together: in several threads or one, read ahead or not, the best first."""
+def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[AlongFeatures]:
+    """Yield families of sizes with the same blocks."""
     precision = precision_of(problem, request, _multiplications(problem, request))
-    several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
+    k = counted_on(problem, request)
+    sizes = AlongFeatures(
+        problem=problem, request=request, k=k, precision=precision, basis=basis, schedule="lanczos"
+    )  # fmt: skip
     for rows in _block_lengths(problem):
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
-            yield [
-                AlongFeatures(
-                    problem=problem,
-                    request=request,
-                    k=counted_on(problem, request),
-                    precision=precision,
-                    basis=basis,
-                    block_rows=rows,
-                    product_rows=most,
-                    ahead=ahead,
-                    threads=threads,
-                )
-                for threads, ahead in concurrencies(problem, rows, several)
-            ]
+            yield replace(sizes, block_rows=rows, product_rows=most)
 
 
 def _product_rows(problem: Problem, size: int) -> int:
@@ -296,9 +243,48 @@ class AlongFeatures(SizesBySamples):
 
     precision: str
     basis: Basis
-    product_rows: int
 
-    def grown(self, memory: int) -> AlongFeatures:
+    # -- the search
+
+    def _members(self) -> Iterator[Self]:
+        """Yield the same in several threads or one, read ahead or not, the best first."""
+        problem, request = self.problem, self.request
+        several = thread_count(problem.machine.cores) if self.precision == "single" and request.workers == 1 else 1
+        for threads, ahead in concurrencies(problem, self.block_rows, several):
+            yield replace(self, threads=threads, ahead=ahead)
+
+    def within(self, memory: int) -> Iterator[Self]:
+        """Yield the best that fits; where k is open all that fit, each with as large a basis as does."""
+        for sizes in self._members():
+            if sizes.fits(memory):
+                yield sizes._with_basis(memory)
+                if not self.request.is_open:
+                    return  # others of the same blocks take as long, and are no better
+
+    def smallest(self) -> Iterator[Self]:
+        """Yield all that have these blocks."""
+        yield from self._members()
+
+    @classmethod
+    def preferred(cls, fitting: Sequence[Self]) -> Self:
+        """Return the fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
+
+        Where more passes are wanted than are allowed, each that is missing counts for more than time.
+        """
+        late = min(sizes.cost.late for sizes in fitting)
+        fitting = [sizes for sizes in fitting if sizes.cost.late == late]
+        fastest = min(sizes.seconds for sizes in fitting)
+        near = [sizes for sizes in fitting if sizes.seconds <= FEWER_PASSES * fastest]
+        passes = min(sizes.cost.passes for sizes in near)
+        near = [sizes for sizes in near if sizes.cost.passes == passes]
+        fastest = min(sizes.seconds for sizes in near)
+        room = max(sizes.k for sizes in near)
+        near = [sizes for sizes in near if sizes.seconds <= AT_ONCE * fastest and sizes.k >= LEAST_ROOM * room] or near
+        most = max((sizes.threads, sizes.ahead) for sizes in near)
+        near = [sizes for sizes in near if (sizes.threads, sizes.ahead) == most]
+        return min(near, key=lambda sizes: (sizes.seconds, -sizes.basis.columns))
+
+    def _with_basis(self, memory: int) -> Self:
         """Return, where k is open, the largest basis that there is memory for, and room for components of it."""
         basis, p, most = self.basis, self.problem.n_features, self.problem.most_components
         if not self.request.is_open:
@@ -309,7 +295,7 @@ class AlongFeatures(SizesBySamples):
             return replace(self, basis=basis._replace(columns=columns), k=room).fits(memory)
 
         def has_room(k: int) -> bool:
-            return replace(grown, k=k)._components_phase().total <= memory
+            return grown._components_phase(k).total <= memory
 
         columns = max(basis.columns, most_that_fits(fits, min(p, most + basis.width)))
         grown = replace(self, basis=basis_of(self.problem, p, basis.width, columns, basis.passes - basis.restarting))
@@ -320,37 +306,34 @@ class AlongFeatures(SizesBySamples):
         cost = self.cost
         made = f"{counted_passes(cost.passes)} with {self.basis.width} vectors need{'s' if cost.passes == 1 else ''}"
         why = self.basis.reason(made, self.problem, self.request, cost.late)
-        return replace(
-            self.planned("randomized", why, precision=self.precision, solver="lanczos"),
-            schedule="lanczos",
-            product_rows=self.product_rows,
-            width=self.basis.width,
-            columns=self.basis.columns,
-        )
+        plan = self.planned("randomized", why, precision=self.precision, solver="lanczos")
+        return replace(plan, width=self.basis.width, columns=self.basis.columns)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         yield self._start_phase()
         yield self._step_phase()
-        yield self._components_phase()
+        yield self._components_phase(self.k)
         yield self._pass_phase()
 
     def _pass_phase(self) -> Phase:
         """Memory while samples are multiplied, block by block."""
         p, width, threads = self.problem.n_features, self.basis.width, self.threads
-        each = scatter_block_bytes(p, width, self.product_rows)
-        each["rows of it multiplied again, as a check"] = CHECK_COPIES * 8 * min(check_rows(p), self.product_rows) * p
-        items = self.basis.items(p) | in_threads(each, threads)
+        multiplying = scatter_block_bytes(p, width, self.product_rows)
+        multiplying["rows of it multiplied again, as a check"] = (
+            CHECK_COPIES * 8 * min(check_rows(p), self.product_rows) * p
+        )
+        items = self.basis.items(p) | in_threads(multiplying, threads)
         items["the vectors, as handed to a task"] = 8 * p * width
         if self.request.workers > 1:
             items["product of another worker, as sent and merged"] = 2 * 8 * p * width
         blocks = block_items(self.problem, self.block_rows, threads, self.ahead)
         return Phase.of("pass", items, blocks, runtime(threads, TWICE))
 
-    def _components_phase(self) -> Phase:
+    def _components_phase(self, k: int) -> Phase:
         """Memory while k components are made of the basis."""
         p = self.problem.n_features
-        items = {f"{self.k} components": COMPONENT_COPIES * 8 * p * self.k, "mean and probes": MEAN_BYTES * p}
+        items = {f"{k} components": COMPONENT_COPIES * 8 * p * k, "mean and probes": MEAN_BYTES * p}
         return Phase.of("components", self.basis.items(p), items, runtime())
 
     def _start_phase(self) -> Phase:
@@ -398,89 +381,72 @@ def passes_beside(schedule: str) -> int:
     return 1 + (schedule == "scratch")
 
 
-def along_samples_plan(problem: Problem, request: Request, *, late: bool) -> Plan | None:
-    """Return the fastest plan that fits the budget; None where none does, or samples are not the smaller side.
+def _along_samples(problem: Problem, request: Request) -> list[list[AlongSamples]]:
+    """Return sizes for every width of a block, and every way of reading that leaves a pass for a product.
 
-    Parameters
-    ----------
-    problem, request : Problem, Request
-        Collection and options.
-    late : bool
-        Whether it may end by `max_passes` before it has what was asked for.
+    There are none where samples are not the smaller side, and several groups where k is open.
     """
-    memory, _ = problem.machine.budget(request.memory)
-    for k, some in _bases_to_try(problem, request):
-        found = [
-            sizes
-            for same_width in some
-            for sizes in _of_width(problem, request, k, same_width, memory)
-            if late or not sizes.cost.late
-        ]
-        if found:
-            return min(found, key=_merit).plan()
-    return None
-
-
-def _least_along_samples(problem: Problem, request: Request) -> list[MemoryEstimate]:
-    """The memory that it can do with, item by item, for every way of reading."""
+    names = [name for name in SCHEDULES if not reason_against_schedule(name, request)]
+    names = [name for name in names if request.max_passes is None or request.max_passes > passes_beside(name)]
+    if problem.n_samples >= problem.n_features or not names:
+        return []
+    readings = list(product(names, places(request)))
     return [
-        cut.memory_estimate
-        for k, some in list(_bases_to_try(problem, request))[-1:]
-        for same_width in some
-        for sizes in _along_samples(problem, request, k, same_width[-1])
-        for cut in sizes.smallest()
-    ]
+        [
+            AlongSamples(
+                problem=problem, request=request, k=k, bases=choices, basis=choices[0], schedule=name, stored=stored
+            )
+            for choices in of_widths
+            for name, stored in readings
+        ]
+        for k, of_widths in _bases_to_try(problem, request)
+    ]  # fmt: skip
 
 
-def _bases_to_try(problem: Problem, request: Request) -> Iterator[tuple[int, list[list[Basis]]]]:
-    """Components to make room for, and bases for them: those of every width, the largest first.
+def _bases_to_try(problem: Problem, request: Request) -> Iterator[tuple[int, list[tuple[Basis, ...]]]]:
+    """Yield components to make room for, and bases for them: those of every width, the largest first.
 
-    Where k is open, there are several to be tried in turn: all components there are, and fewer.
+    Where k is open, there are several counts to be tried in turn: all components there are, and fewer.
     """
     n, most = problem.n_samples, problem.most_components
-    if n >= problem.n_features:
-        return
-    found = list(bases(problem, request, n, later=LATER))
+    choices = list(bases(problem, request, n, later=RANDOM_START_PASSES))
     if not request.is_open:
-        widths = groupby(found, key=lambda basis: basis.width)
-        yield counted_on(problem, request), [list(same_width)[::-1] for _, same_width in widths]
+        widths = groupby(choices, key=lambda basis: basis.width)
+        yield counted_on(problem, request), [tuple(same_width)[::-1] for _, same_width in widths]
         return
-    (least,) = found
+    (least,) = choices
     for part in range(math.ceil(math.log(most, OPEN_PARTS)) + 1):
         k = max(1, most // OPEN_PARTS**part)
         columns = min(max(least.columns, OPEN_SHARE * k), n)
-        yield k, [[basis_of(problem, n, least.width, columns, least.passes - least.restarting)]]
-
-
-def _along_samples(problem: Problem, request: Request, k: int, basis: Basis) -> Iterator[AlongSamples]:
-    """One for every way of reading that leaves a pass for a product."""
-    for schedule, stored in ways(request):
-        if request.max_passes is None or request.max_passes > passes_beside(schedule):
-            yield AlongSamples(problem=problem, request=request, schedule=schedule, k=k, stored=stored, basis=basis)
-
-
-def _of_width(
-    problem: Problem, request: Request, k: int, same_width: list[Basis], memory: int
-) -> Iterator[AlongSamples]:
-    """Yield the sizes that fit with the largest basis that anything fits with, for every way of reading."""
-    for of_a_way in zip(*(_along_samples(problem, request, k, basis) for basis in same_width), strict=True):
-        for sizes in of_a_way:
-            # The smallest are asked first, as what fits does not tell as soon.
-            if any(cut.fits(memory) for cut in sizes.smallest()):
-                yield from sizes.that_fit(memory)
-                break
-
-
-def _merit(sizes: AlongSamples) -> tuple[int, float]:
-    """Sort key: missing passes, then predicted time; a plan that stores components must be much faster."""
-    return sizes.cost.late, sizes.seconds / (WORTH_CHANGING if sizes.stored else 1)
+        yield k, [(basis_of(problem, n, least.width, columns, least.passes - least.restarting),)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlongSamples(SizesByFeatures):
-    """Sizes with which components could be found along samples."""
+    """Sizes with which components could be found along samples; `bases` are those to try, the largest first."""
 
     basis: Basis
+    bases: tuple[Basis, ...]
+
+    # -- the search
+
+    def within(self, memory: int) -> Iterator[Self]:
+        """Yield the sizes that fit with the largest basis that anything fits with."""
+        for basis in self.bases:
+            sizes = replace(self, basis=basis)
+            # The smallest are asked first, as what fits does not tell as soon.
+            if any(narrow.fits(memory) for narrow in super(AlongSamples, sizes).smallest()):
+                yield from super(AlongSamples, sizes).within(memory)
+                return
+
+    def smallest(self) -> Iterator[Self]:
+        """Yield the narrowest ranges with the smallest basis."""
+        yield from super(AlongSamples, replace(self, basis=self.bases[-1])).smallest()
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Missing passes, then predicted time; a plan that stores components must be much faster."""
+        return self.cost.late, self.seconds / (WORTH_CHANGING if self.stored else 1)
 
     @property
     def multiplications(self) -> int:
@@ -493,9 +459,9 @@ class AlongSamples(SizesByFeatures):
         number = "1 product" if cost.passes == 1 else f"{cost.passes:g} products"
         made = f"{number} with {basis.width} vectors along samples need{'s' if cost.passes == 1 else ''}"
         why = basis.reason(made, self.problem, self.request, cost.late)
-        vectors = {"width": basis.width, "columns": basis.columns}
-        plan = self.planned("randomized", why, solver="lanczos", room=self.k, **vectors)
-        return replace(plan, passes=passes_beside(self.schedule) + (0 if plan.reads_once else cost.passes))
+        plan = self.planned("randomized", why, precision=self.precision, solver="lanczos")
+        passes = passes_beside(self.schedule) + (0 if plan.reads_once else cost.passes)
+        return replace(plan, passes=passes, width=basis.width, columns=basis.columns)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
@@ -538,9 +504,9 @@ class AlongSamples(SizesByFeatures):
     @cached_property
     def cost(self) -> Cost:
         """The products of all passes, the steps between, and the components."""
-        problem, precision, (width, columns, wanted, _) = self.problem, self.precision, self.basis
+        problem, precision, (width, columns, needed, _) = self.problem, self.precision, self.basis
         n, p, k, most = float(problem.n_samples), float(problem.n_features), self.k, self.request.max_passes
-        passes = wanted if most is None else min(wanted, most - passes_beside(self.schedule))
+        passes = needed if most is None else min(needed, most - passes_beside(self.schedule))
         reading, bytes_read, _ = self.reading(passes)
         tiles = -(-problem.n_features // self.product_features)
         work = products(4 * n * p * width * passes + 2 * n * p * k, precision)
@@ -549,4 +515,4 @@ class AlongSamples(SizesByFeatures):
         work += products((4 * n * held * width + 8 * n * width**2) * passes, "double")
         if precision == "single":
             work += products(2 * p * k**2, "single")  # components with one another
-        return Cost(passes, bytes_read, reading + work, wanted - passes)
+        return Cost(passes, bytes_read, reading + work, needed - passes)

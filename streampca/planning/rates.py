@@ -100,7 +100,7 @@ class Work:
         return (scaling / cores + other) / workers + self.solving / (rates.solving * cores)
 
 
-_values = attrgetter(*(each.name for each in fields(Work)))  # looked up once: a plan adds up hundreds of candidates
+_values = attrgetter(*(count.name for count in fields(Work)))  # looked up once: a plan adds up hundreds of candidates
 
 
 def products(flops: float, precision: str) -> Work:

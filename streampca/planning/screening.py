@@ -14,9 +14,10 @@ from typing import Self
 from ..errors import RequestError
 from .budget import DENSE_FEATURES, most_that_fits, precision_of
 from .by_samples import SizesBySamples, block_lengths, concurrencies
+from .candidate_sizes import Cost, Schedule
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, in_threads, runtime, smallest_of
-from .plan import Candidate, Cost, Plan
+from .memory import COMPONENT_COPIES, Phase, block_items, in_threads, runtime
+from .plan import Plan
 from .rates import Work, products, solve_work
 from .request import Problem, Request
 from .sizes import GROUP_PIECE, dense_bytes, scatter_bytes
@@ -30,19 +31,14 @@ PATH = STEP**2 / (STEP**2 - 1)  # time of solving for all these numbers by Lancz
 LANCZOS_FEATURES = 256  # from so many on, a few leading pairs are found by Lanczos: 10 times as fast at 2000
 
 
-def solver_of(size: int, wanted: object) -> str:
+def solver_of(size: int, count: object) -> str:
     """Return the solver for the components of so many features, of which many are solved for in turn."""
-    few = isinstance(wanted, int) and 8 * wanted <= size
+    few = isinstance(count, int) and 8 * count <= size
     return "lanczos" if few and size >= LANCZOS_FEATURES else "dense"
 
 
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; never."""
-    return ""
-
-
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the plan that tries most features; of those that try as many, the fastest.
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield the only schedule: any cut of the samples, read ahead or not, the fastest first.
 
     Raises
     ------
@@ -55,27 +51,18 @@ def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
             f"n_folds={options.n_folds} exceeds the {problem.n_samples} samples; ask for at most as many, or give a "
             "threshold such as 0.3, which takes no folds."
         )
-    memory, _ = problem.machine.budget(request.memory)
-    fitting = [sizes.grown(memory) for sizes in _all(problem, request) if sizes.fits(memory)]
-    found = max(fitting, key=lambda sizes: sizes.tried, default=None)
-    yield Candidate("screening", found.plan() if found else None, "" if found else str(least(problem, request)[1]))
-
-
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    return smallest_of(sizes.memory_estimate for sizes in _all(problem, request))
-
-
-def _all(problem: Problem, request: Request) -> Iterator[Screening]:
-    """Yield sizes for every cut of the samples, read ahead or not, the fastest first, with few features tried."""
-    for rows in block_lengths(problem):
-        for _, ahead in concurrencies(problem, rows, 1):
-            start = Screening(problem=problem, request=request, k=0, tried=0, block_rows=rows, ahead=ahead)
-            yield start.trying(start.least_tried)
+    sizes = ScreeningSizes(problem=problem, request=request, k=0, tried=0)
+    sizes = sizes.trying(sizes.least_tried)
+    candidates = [
+        replace(sizes, block_rows=rows, product_rows=min(PRODUCT_ROWS, rows), ahead=ahead)
+        for rows in block_lengths(problem)
+        for _, ahead in concurrencies(problem, rows, 1)
+    ]
+    yield Schedule("screening", [candidates])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Screening(SizesBySamples):
+class ScreeningSizes(SizesBySamples):
     """Sizes with which features could be screened; fields as in `Plan`.
 
     Attributes
@@ -94,9 +81,9 @@ class Screening(SizesBySamples):
     @property
     def least_tried(self) -> int:
         """Features to try at least: those of every training set, and of all samples, may be others."""
-        wanted = self.request.n_components
-        own = wanted if isinstance(wanted, int) else 1
-        return min(self.problem.n_features, max(LEAST_TRIED, (self.n_groups + 1) * own))
+        asked = self.request.n_components
+        k = asked if isinstance(asked, int) else 1
+        return min(self.problem.n_features, max(LEAST_TRIED, (self.n_groups + 1) * k))
 
     @property
     def most_tried(self) -> int:
@@ -106,17 +93,18 @@ class Screening(SizesBySamples):
 
     def trying(self, count: int) -> Self:
         """Return the sizes with so many features tried."""
-        wanted, most = self.request.n_components, min(count, self.problem.most_components)
-        return replace(self, tried=count, k=min(wanted, most) if isinstance(wanted, int) else most)
+        asked, most = self.request.n_components, min(count, self.problem.most_components)
+        return replace(self, tried=count, k=min(asked, most) if isinstance(asked, int) else most)
 
-    def grown(self, memory: int) -> Self:
-        """Return the sizes with as many features tried as the memory allows."""
-        return self.trying(most_that_fits(lambda count: self.trying(count).fits(memory), self.most_tried))
+    def within(self, memory: int) -> Iterator[Self]:
+        """Yield the sizes with as many features tried as the memory allows, if that is enough of them."""
+        if self.fits(memory):
+            yield self.trying(most_that_fits(lambda count: self.trying(count).fits(memory), self.most_tried))
 
     @property
-    def product_rows(self) -> int:
-        """Samples multiplied at a time in the second pass."""
-        return min(PRODUCT_ROWS, self.block_rows)
+    def rank(self) -> int:
+        """Features tried, the most first."""
+        return -self.tried
 
     @property
     def precision(self) -> str:
@@ -126,11 +114,11 @@ class Screening(SizesBySamples):
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
         number = "all" if self.tried == self.problem.n_features else f"up to {self.tried} of the"
-        each = f" for each of {self.n_groups} folds" if self.n_groups > 1 else ""
-        why = f"scores of single features in one pass, and the scatter matrix of {number} features{each} in a second"
+        folds = f" for each of {self.n_groups} folds" if self.n_groups > 1 else ""
+        why = f"scores of single features in one pass, and the scatter matrix of {number} features{folds} in a second"
         solver = solver_of(self.tried, self.request.n_components)
         plan = self.planned("screening", why, precision=self.precision, solver=solver)
-        return replace(plan, product_rows=self.product_rows, product_features=self.tried, dense_room=self.k)
+        return replace(plan, product_features=self.tried, dense_room=self.k)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

@@ -140,9 +140,9 @@ def dense_bytes(p: int, k: int) -> int:
     return 8 * p * p + 8 * p * k + 8 * 64 * p + 3 * 2**19
 
 
-def block_width(wanted: Any) -> int:
+def block_width(count: Any) -> int:
     """Columns of a Lanczos block by default: enough beyond k that the last wanted pairs converge as the first do."""
-    k = wanted if isinstance(wanted, int) else 50
+    k = count if isinstance(count, int) else 50
     return k + max(10, k // 4)
 
 
@@ -159,10 +159,10 @@ def step_bytes(p: int, width: int, columns: int) -> int:
     return 8 * (4 * p * width + 5 * columns * columns)
 
 
-def lanczos_bytes(p: int, wanted: Any) -> int:
+def lanczos_bytes(p: int, count: Any) -> int:
     """Bytes block Lanczos needs at its default width and limit."""
-    width = min(block_width(wanted), p)
-    limit = min(4 * width, p) if isinstance(wanted, int) else max(min(4 * width, p), p // FRACTION_SHARE)
+    width = min(block_width(count), p)
+    limit = min(4 * width, p) if isinstance(count, int) else max(min(4 * width, p), p // FRACTION_SHARE)
     return basis_bytes(p, limit) + step_bytes(p, width, limit)
 
 

@@ -7,30 +7,21 @@ of vectors, which extend a basis (see `randomized.bases`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Self
 
 from ..errors import RequestError
 from ..units import MIB, counted_passes, format_shape
 from .blocks import block_rows
-from .budget import MOST_BLOCK, most_that_fits
+from .budget import MOST_BLOCK, search
 from .by_samples import SizesBySamples, concurrencies
+from .candidate_sizes import Cost, Schedule
 from .decoding import Reading, read_boxes
-from .memory import (
-    COMPONENT_COPIES,
-    THREAD_BYTES,
-    MemoryEstimate,
-    Phase,
-    block_items,
-    in_threads,
-    runtime,
-    smallest_of,
-    solve_memory,
-)
-from .plan import Candidate, Cost, Plan, Sizes
-from .randomized import LATER, MOST_AGAIN, Basis, bases
+from .memory import COMPONENT_COPIES, THREAD_BYTES, Phase, block_items, in_threads, runtime, solve_memory
+from .plan import Plan
+from .randomized import MOST_AGAIN, RANDOM_START_PASSES, Basis, bases, counted_on
 from .rates import Work, products, solve_work
 from .request import Problem, Request
 from .sizes import PROBES_OF_PASS, thread_count
@@ -43,13 +34,6 @@ MEASURED_COPIES = 4  # copies of products with random directions, while bounds a
 
 APPROXIMATE = False
 KINDS = ("classical-mds",)
-
-R = TypeVar("R", bound="_Rows")
-
-
-def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; it is taken for matrices of pairs of samples, and only there."""
-    return ""
 
 
 def check_matrix(problem: Problem, request: Request) -> None:
@@ -76,43 +60,30 @@ def check_matrix(problem: Problem, request: Request) -> None:
         )
 
 
-def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the plan that holds the matrix, and the fastest that reads it again and again."""
+def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
+    """Yield the schedule that holds the matrix, and the one that reads it again and again.
+
+    Raises
+    ------
+    RequestError
+        If the matrix is not square, or options are of samples of features.
+    """
     check_matrix(problem, request)
     memory, _ = problem.machine.budget(request.memory)
-    held = _fastest(sizes for sizes in _held(problem, request) if sizes.fits(memory))
-    streamed = _fastest(sizes for sizes in _streamed(problem, request) if sizes.fits(memory))
-    slow = held is not None and streamed is not None and held.seconds > WORTH_ITERATING * streamed.seconds
-    if held is not None and not slow:
-        yield Candidate("symmetric (dense)", held.plan(memory))
-        if streamed is not None:
-            yield Candidate("symmetric (products)", None, "finds the leading eigenvalues only; dense finds all")
-        return
-    if streamed is not None:
-        yield Candidate("symmetric (products)", streamed.plan())
-    elif request.is_open or request.n_components is None:
-        asked = f"finds the leading eigenvalues only, and n_components={request.n_components!r} needs all"
-        yield Candidate("symmetric (products)", None, asked)
-    if held is not None:
-        yield Candidate("symmetric (dense)", held.plan(memory))
+    held, streamed, reason = [_held_sizes(problem, request)], [], ""
+    if isinstance(request.n_components, int):
+        streamed = [_streamed_sizes(problem, request)]
     else:
-        needed = smallest_of(sizes.memory_estimate for sizes in _held(problem, request))[1]
-        yield Candidate("symmetric (dense)", None, str(needed))
+        reason = f"finds the leading eigenvalues only, and n_components={request.n_components!r} needs all"
+    if (dense := search(held, memory)) and (products := search(streamed, memory)):
+        if dense.seconds <= WORTH_ITERATING * products.seconds:
+            reason = "finds the leading eigenvalues only; dense finds all"
+        held, streamed = [[dense]], [[products]]
+    yield Schedule("symmetric (dense)", held)
+    yield Schedule("symmetric (products)", streamed, reason)
 
 
-def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
-    """Return the smallest budget that would do, and its memory estimate."""
-    check_matrix(problem, request)
-    every: Iterator[Sizes] = iter([*_held(problem, request), *_streamed(problem, request)])
-    return smallest_of(sizes.memory_estimate for sizes in every)
-
-
-def _fastest(found: Iterable[R]) -> R | None:
-    """Return the fastest sizes; among equals those with more threads, then those that read ahead."""
-    return min(found, key=lambda sizes: (sizes.seconds, -sizes.threads, -sizes.ahead), default=None)
-
-
-def _ways(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
+def _cuts(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
     """Yield rows to a block, threads, and blocks that each thread reads ahead."""
     row, chunk, n = problem.sample_bytes, problem.chunk_samples, problem.n_samples
     lengths = {block_rows(row, chunk, max(limit, row)) for limit in BLOCKS}
@@ -125,33 +96,32 @@ def _ways(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
         yield from ((rows, *counts) for counts in concurrencies(problem, rows, threads))
 
 
-def _held(problem: Problem, request: Request) -> Iterator[_Held]:
-    """Yield every way to hold the matrix."""
-    k = _counted_on(problem, request)
-    for rows, _, ahead in _ways(problem, 1):
-        yield _Held(problem=problem, request=request, k=k, block_rows=rows, ahead=ahead)
+def _held_sizes(problem: Problem, request: Request) -> list[HeldSizes]:
+    """Return sizes for any cut of the rows, with room for the dimensions asked for, or for all there can be."""
+    count, most = request.counted_on(problem.most_components), problem.most_components
+    k = 1 if isinstance(count, float) else min(count or most, most)
+    return [
+        HeldSizes(problem=problem, request=request, k=k, block_rows=rows, ahead=ahead)
+        for rows, _, ahead in _cuts(problem, 1)
+    ]
 
 
-def _streamed(problem: Problem, request: Request) -> Iterator[_Streamed]:
-    """Yield every way to read the matrix pass after pass, where a number of dimensions is asked for."""
-    if not isinstance(request.n_components, int):
-        return
+def _streamed_sizes(problem: Problem, request: Request) -> list[StreamedSizes]:
+    """Return sizes for any basis and cut of the rows, for a number of dimensions."""
     threads = thread_count(problem.machine.cores) if request.workers == 1 else 1
-    k, ways = _counted_on(problem, request), list(_ways(problem, threads))
-    for basis in bases(problem, request, problem.n_samples, later=LATER):
-        for rows, count, ahead in ways:
-            how = {"block_rows": rows, "threads": count, "ahead": ahead}
-            yield _Streamed(problem=problem, request=request, k=k, basis=basis, **how)
-
-
-def _counted_on(problem: Problem, request: Request) -> int:
-    """Return the dimensions to make room for: those asked for, or as many as there can be."""
-    wanted, most = request.counted_on(problem.most_components), problem.most_components
-    return 1 if isinstance(wanted, float) else min(wanted or most, most)
+    k, cuts = counted_on(problem, request), list(_cuts(problem, threads))
+    return [
+        StreamedSizes(
+            problem=problem, request=request, k=k, basis=basis, schedule="products", block_rows=rows,
+            product_rows=min(PRODUCT_ROWS, rows), threads=count, ahead=ahead,
+        )
+        for basis in bases(problem, request, problem.n_samples, later=RANDOM_START_PASSES)
+        for rows, count, ahead in cuts
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows(SizesBySamples):
+class RowSizes(SizesBySamples):
     """Sizes with which rows of the matrix could be read; fields as in `Plan`."""
 
     @property
@@ -159,21 +129,25 @@ class _Rows(SizesBySamples):
         """Reading of one pass."""
         return read_boxes(self.problem, self.block_rows, self.problem.n_features)
 
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Predicted time; among equals more threads, then reading ahead."""
+        return self.seconds, -self.threads, -self.ahead
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Held(_Rows):
+class HeldSizes(RowSizes):
     """Sizes with which the matrix could be held in memory and solved as a whole."""
 
-    def plan(self, memory: int) -> Plan:
-        """Return the plan with these sizes, and room for the dimensions asked for, or all that there is memory for."""
+    def grown(self, memory: int) -> Self:
+        """Return the sizes with room for all dimensions that there is memory for, where their number is open."""
+        return self.with_room(memory)
 
-        def fits(k: int) -> bool:
-            return replace(self, k=k).fits(memory)
-
-        room = max(self.k, most_that_fits(fits, self.problem.most_components)) if self.request.is_open else self.k
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
         why = f"the {self._shape} matrix fits the budget; exact, in one pass"
         plan = self.planned("symmetric", why, precision="double", solver="dense")
-        return replace(plan, room=room, dense_room=room)
+        return replace(plan, dense_room=plan.room)
 
     @property
     def _shape(self) -> str:
@@ -201,7 +175,7 @@ class _Held(_Rows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Streamed(_Rows):
+class StreamedSizes(RowSizes):
     """Sizes with which rows could be multiplied with a block of vectors, pass after pass."""
 
     basis: Basis
@@ -213,24 +187,14 @@ class _Streamed(_Rows):
         why = f"{passes} with {basis.width} vectors; the {matrix} matrix does not fit the budget, or takes far longer"
         if basis.restarting:
             why += f"; {basis.restarting} fewer would do with a larger basis, which does not fit the budget"
-        return replace(
-            self.planned("symmetric", why, precision="double", solver="lanczos"),
-            schedule="products",
-            product_rows=self.product_rows,
-            width=basis.width,
-            columns=basis.columns,
-        )
-
-    @property
-    def product_rows(self) -> int:
-        """Rows that are float64 at a time."""
-        return min(PRODUCT_ROWS, self.block_rows)
+        plan = self.planned("symmetric", why, precision="double", solver="lanczos")
+        return replace(plan, width=basis.width, columns=basis.columns)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         problem, n, basis, threads = self.problem, self.problem.n_samples, self.basis, self.threads
         width = basis.width
-        own = {
+        products_of_task = {
             f"vectors, and the product with them, {format_shape((n, width))} float64": 2 * 8 * n * width,
             "random directions, products with them, and means": MEASURES * 8 * n,
             f"{self.product_rows} rows in float64": 8 * n * self.product_rows,
@@ -239,11 +203,11 @@ class _Streamed(_Rows):
         if self.request.workers > 1:
             shared["product of another worker, as sent and merged"] = 2 * 8 * n * (width + MEASURES)
         blocks = block_items(problem, self.block_rows, threads, self.ahead)
-        yield Phase.of("pass", basis.items(n), in_threads(own, threads), shared, blocks, runtime(threads))
+        yield Phase.of("pass", basis.items(n), in_threads(products_of_task, threads), shared, blocks, runtime(threads))
         kept = {"means and products with random directions": MEASURED_COPIES * 8 * PROBES_OF_PASS * n}
         yield Phase.of("step", basis.items(n), basis.step_items(n), kept, runtime())
-        found = {f"{self.k} components": COMPONENT_COPIES * 8 * n * self.k}
-        yield Phase.of("components", basis.items(n), found, kept, runtime())
+        components = {f"{self.k} components": COMPONENT_COPIES * 8 * n * self.k}
+        yield Phase.of("components", basis.items(n), components, kept, runtime())
 
     @cached_property
     def cost(self) -> Cost:

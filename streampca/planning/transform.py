@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ..units import MIB
 from .blocks import Span, spans_of
-from .budget import MOST_BLOCK, SPANS_A_WORKER, too_small
-from .memory import RUNTIME_BYTES, Phase, runtime
+from .budget import MOST_BLOCK, SPANS_A_WORKER, search_or_refuse
+from .candidate_sizes import SizesByBudget
+from .memory import Phase, runtime
 from .request import Problem
 
 LEAST_CHUNK = 4 * MIB  # of an output
@@ -44,8 +47,7 @@ class Application:
 def plan_application(
     *,
     problem: Problem,
-    n_features: int,
-    n_components: int,
+    components_shape: tuple[int, int],
     component_itemsize: int,
     out_bytes: int,
     memory: int | None,
@@ -59,8 +61,8 @@ def plan_application(
     ----------
     problem : Problem
         The collection, of images or of scores.
-    n_features, n_components, component_itemsize : int
-        p and k of the model, and bytes of one value of a component.
+    components_shape, component_itemsize : (int, int), int
+        k and p of the model, and bytes of one value of a component.
     out_bytes : int
         Bytes of one sample's result.
     memory : int or None
@@ -75,36 +77,70 @@ def plan_application(
     BudgetError
         If not even single samples fit.
     """
-    budget, source = problem.machine.budget(memory)
-    p = n_features
-    model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
-    model += problem.held_bytes
+    k, p = components_shape
+    sizes = ApplicationSizes(
+        problem=problem, components_shape=components_shape, component_itemsize=component_itemsize,
+        out_bytes=out_bytes, workers=workers,
+    )  # fmt: skip
     # Landmarks that are not in memory are read for every block, which is as large as there is memory for, and alone.
-    streams = problem.landmark_bytes > 0
-    row = (1 if streams else 2) * problem.sample_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
-    beside = problem.decode_bytes + problem.scratch_bytes
-    left = budget - model - RUNTIME_BYTES - beside
-    most = problem.n_samples if streams else min(max(1, MOST_BLOCK // row), problem.n_samples)
-    rows = min(left // row, most)
-    if rows < 1:
-        least = budget - left + row
-        raise too_small(f"applying {n_components} components of {p} features", least, (budget, source))
-    chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, out_bytes)))
-    rows = rows // chunk_rows * chunk_rows
-    blocks = -(-problem.n_samples // rows)
+    counts = ((1, 0),) if sizes.streams else ((threads, ahead), (1, ahead), (1, 0))
+    candidates = [[replace(sizes, threads=count, ahead=blocks)] for count, blocks in counts]
+    doing = f"applying {k} components of {p} features"
+    return search_or_refuse(doing, candidates, problem.machine.budget(memory)).plan()
 
-    def phase(threads: int, ahead: int) -> Phase:
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationSizes(SizesByBudget):
+    """Sizes with which a model could be applied; fields as in `Application` and `plan_application`."""
+
+    components_shape: tuple[int, int]
+    component_itemsize: int
+    out_bytes: int
+    workers: int
+    threads: int = 1
+    ahead: int = 0
+    block_rows: int = 1
+    chunk_rows: int = 1
+
+    @property
+    def streams(self) -> bool:
+        """True where landmarks are read for every block."""
+        return self.problem.landmark_bytes > 0
+
+    @property
+    def _row_bytes(self) -> int:
+        """Bytes of a sample of a block, from reading it to having stored its result."""
+        copies, p = 1 if self.streams else 2, self.components_shape[1]
+        return copies * self.problem.sample_bytes + 2 * p * max(4, self.component_itemsize) + 2 * self.out_bytes
+
+    def cut(self, memory: int) -> Self:
+        """Return the sizes with the largest blocks that so many bytes hold, one at a time."""
+        n, row = self.problem.n_samples, self._row_bytes
+        most = n if self.streams else min(max(1, MOST_BLOCK // row), n)
+        fixed = replace(self, threads=1, ahead=0, block_rows=0).memory_estimate.total
+        rows = max(1, min((memory - fixed) // row, most))
+        chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, self.out_bytes)))
+        rows = rows // chunk_rows * chunk_rows
+        return replace(self, block_rows=rows, chunk_rows=chunk_rows, threads=min(self.threads, -(-n // rows)))
+
+    def plan(self) -> Application:
+        """Return the plan with these sizes."""
+        tasks, problem = self.workers * self.threads, self.problem
+        pieces = SPANS_A_WORKER * tasks if tasks > 1 else 1
+        if problem.keeps:  # a chunk is kept for a piece: many pieces of one would each decode it
+            pieces = min(pieces, max(tasks, -(-problem.n_samples // problem.chunk_samples)))
+        (phase,) = self.phases()
+        return Application(self.block_rows, self.chunk_rows, phase, self.threads, self.ahead, pieces)
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of the only phase."""
+        problem, (k, p), threads, ahead = self.problem, self.components_shape, self.threads, self.ahead
+        model = 3 * p * k * self.component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
+        rows = self.block_rows
         items = {
-            "components and mean": model,
-            f"{threads} blocks of {rows} samples, stored to result": threads * rows * row,
+            "components and mean": model + problem.held_bytes,
+            f"{threads} blocks of {rows} samples, stored to result": threads * rows * self._row_bytes,
             f"{threads * ahead} blocks read ahead": threads * ahead * rows * problem.sample_bytes,
-            "storage being decoded": threads * beside,
+            "storage being decoded": threads * (problem.decode_bytes + problem.scratch_bytes),
         }
-        return Phase.of("apply", items, runtime(threads))
-
-    ways = ((1, 0),) if streams else ((min(threads, blocks), ahead), (1, ahead), (1, 0))
-    threads, ahead = next(way for way in ways if way == (1, 0) or phase(*way).total <= budget)
-    pieces = SPANS_A_WORKER * workers * threads if workers * threads > 1 else 1
-    if problem.keeps:  # a chunk is kept for a piece: many pieces of one would each decode it
-        pieces = min(pieces, max(workers * threads, -(-problem.n_samples // problem.chunk_samples)))
-    return Application(rows, chunk_rows, phase(threads, ahead), threads, ahead, pieces)
+        yield Phase.of("apply", items, runtime(threads))

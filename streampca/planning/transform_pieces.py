@@ -9,12 +9,15 @@ once for all of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 from ..units import MIB
 from .blocks import block_rows
-from .budget import MOST_BLOCK, check_budget
+from .budget import MOST_BLOCK, search_or_refuse
+from .candidate_sizes import SizesByBudget
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK
@@ -123,54 +126,76 @@ def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise
     BudgetError
         If not even the smallest pieces fit, naming the budget that would do.
     """
-    budget, source = problem.machine.budget(memory)
-    what = f"applying {parts.n_components} components of {parts.n_features} features in pieces"
-    check_budget(what, lambda count: are_possible(problem, parts, count), budget, source)
-    return min(_ways(problem, parts, budget), key=lambda way: way.bytes_moved)
+    doing = f"applying {parts.n_components} components of {parts.n_features} features in pieces"
+    routes = ROUTES if parts.sample_bytes else (_given,)
+    candidates = [[PiecewiseSizes(problem=problem, parts=parts, route=route) for route in routes]]
+    return search_or_refuse(doing, candidates, problem.machine.budget(memory)).plan()
 
 
-def are_possible(problem: Problem, parts: Parts, budget: int) -> bool:
-    """Tell whether any pieces fit a budget in bytes."""
-    return any(True for _ in _ways(problem, parts, budget))
+@dataclass(frozen=True, kw_only=True)
+class PiecewiseSizes(SizesByBudget):
+    """Sizes with which a model could be applied by a route; before they are cut to a budget, the smallest."""
 
+    parts: Parts
+    route: Callable[[Problem, Parts, int, int], _Route]
+    room: int = 1  # bytes for scores, and what they are made of, and for images
 
-def _ways(problem: Problem, parts: Parts, budget: int) -> Iterator[Piecewise]:
-    """The ways that fit a budget."""
-    always = (
-        ("mean and what else is held of the model", parts.held_bytes + problem.held_bytes),
-        ("components being decoded", parts.reading_bytes),
-        ("storage being decoded", problem.decode_bytes + problem.scratch_bytes),
-        ("BLAS and Python", RUNTIME_BYTES),
-    )
-    room = budget - sum(count for _, count in always)
-    if room <= 0:
-        return
-    out = _images(problem, parts, room) if parts.makes_images else _scores(problem, parts, room)
-    for route in ROUTES if parts.sample_bytes else (_given,):
-        made = route(problem, parts, room - out.scores, min(out.rows, problem.n_samples))
-        phases = [Phase("scores", (*always, ("scores", out.scores), *made.items))]
-        if parts.makes_images:
-            phases.append(Phase("images", (*always, ("scores", out.scores), *out.items)))
-        estimate = MemoryEstimate(tuple(phases))
-        if estimate.total <= budget:
-            yield _joined(problem, parts, out, made, estimate)
+    @property
+    def lower_bound(self) -> int:
+        """Bytes below which no sizes fit; 1, as products of narrow ranges may take more than those of wider ones."""
+        return 1
 
+    @cached_property
+    def _out(self) -> _Output:
+        make = _images if self.parts.makes_images else _scores
+        return make(self.problem, self.parts, self.room)
 
-def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, estimate: MemoryEstimate) -> Piecewise:
-    times = -(-problem.n_samples // out.rows)
-    components = times * (made.components + parts.makes_images) * parts.nbytes
-    samples = int(problem.n_samples * problem.row_bytes * (made.samples + out.samples))
-    return Piecewise(
-        scored_rows=out.rows,
-        panel_rows=made.panel,
-        read_rows=made.rows,
-        features=made.features,
-        image_features=out.features,
-        block_rows=out.block,
-        chunk_rows=out.chunk,
-        bytes_moved=components + samples,
-        memory_estimate=estimate,
-    )
+    @cached_property
+    def _made(self) -> _Route:
+        count = min(self._out.rows, self.problem.n_samples)
+        return self.route(self.problem, self.parts, self.room - self._out.scores, count)
+
+    @property
+    def _always(self) -> Items:
+        return (
+            ("mean and what else is held of the model", self.parts.held_bytes + self.problem.held_bytes),
+            ("components being decoded", self.parts.reading_bytes),
+            ("storage being decoded", self.problem.decode_bytes + self.problem.scratch_bytes),
+            ("BLAS and Python", RUNTIME_BYTES),
+        )
+
+    def cut(self, memory: int) -> Self:
+        """Return the sizes for what so many bytes leave."""
+        return replace(self, room=max(1, memory - sum(count for _, count in self._always)))
+
+    @property
+    def rank(self) -> int:
+        """Bytes of samples and components that are read."""
+        times = -(-self.problem.n_samples // self._out.rows)
+        components = times * (self._made.components + self.parts.makes_images) * self.parts.nbytes
+        samples = int(self.problem.n_samples * self.problem.row_bytes * (self._made.samples + self._out.samples))
+        return components + samples
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        scores = ("scores", self._out.scores)
+        yield Phase("scores", (*self._always, scores, *self._made.items))
+        if self.parts.makes_images:
+            yield Phase("images", (*self._always, scores, *self._out.items))
+
+    def plan(self) -> Piecewise:
+        """Return the plan with these sizes."""
+        return Piecewise(
+            scored_rows=self._out.rows,
+            panel_rows=self._made.panel,
+            read_rows=self._made.rows,
+            features=self._made.features,
+            image_features=self._out.features,
+            block_rows=self._out.block,
+            chunk_rows=self._out.chunk,
+            bytes_moved=self.rank,
+            memory_estimate=self.memory_estimate,
+        )
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,14 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     if subspace.missing == "em" and any(each.dtype.kind == "f" for each in collections):
         problem = replace(problem, scratch_bytes=problem.scratch_bytes + least_squares_bytes(p, k))
     try:
-        like = {"problem": problem, "n_components": k, "n_features": p, "component_itemsize": dtype.itemsize}
-        plan = plan_application(**like, out_bytes=3 * 8 * k, memory=budget, ahead=1)  # scores
+        plan = plan_application(  # of scores
+            problem=problem,
+            components_shape=(k, p),
+            component_itemsize=dtype.itemsize,
+            out_bytes=3 * 8 * k,
+            memory=budget,
+            ahead=1,
+        )
         return Rows(plan.block_rows, plan.ahead, True)
     except BudgetError:
         if subspace.is_held:

@@ -187,8 +187,7 @@ def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
         problem = replace(problem, scratch_bytes=scratch, prepared_bytes=problem.prepared_bytes + p)
     return plan_application(
         problem=problem,
-        n_components=len(components),
-        n_features=work.subspace.n_features,
+        components_shape=(len(components), work.subspace.n_features),
         component_itemsize=components.dtype.itemsize,
         out_bytes=math.prod(shape) * work.dtype.itemsize,
         memory=memory,

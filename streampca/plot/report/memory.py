@@ -138,8 +138,7 @@ def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
 def _application(collection: Prepared, count: int, itemsize: int, memory: int) -> Application:
     return plan_application(
         problem=problem_of(collection),
-        n_features=collection.n_features,
-        n_components=count,
+        components_shape=(count, collection.n_features),
         component_itemsize=itemsize,
         out_bytes=8 * (2 * count + 4),  # scores in double precision, their squares, and sums of these
         memory=memory - DOT_BYTES * _dots(memory) - SHEET_COPIES * _sheet(memory),
