@@ -103,11 +103,13 @@ class SizesByFeatures(MethodSizes):
             def fits(count: int, cut: Callable[[int], Self] = cut, unit: int = unit) -> bool:
                 return cut(count * unit).fits(memory)
 
-            most = -(-self.problem.n_features // unit)
+            p = self.problem.n_features
+            most = -(-p // unit)
             if fits(most):  # asked apart: a range of everything is kept while the eigenproblem is solved
-                yield cut(self.problem.n_features)
+                yield cut(p)
             elif count := most_that_fits(fits, most - 1):
-                yield cut(_even(self.problem.n_features, unit, count))
+                ranges = -(-p // (unit * count))  # no more of them than the widest make, but of nearly one width
+                yield cut(-(-p // (unit * ranges)) * unit)
 
     def smallest(self) -> Iterator[Self]:
         """Yield the narrowest ranges of each tile and block."""
@@ -268,9 +270,3 @@ class SizesByFeatures(MethodSizes):
         if self.stored:
             work += Work(writing=2 * 8.0 * self.k * p, reading=8.0 * self.k * p)  # again, for the signs
         return work, read.bytes + copied, again
-
-
-def _even(length: int, unit: int, count: int) -> int:
-    """Multiples of `unit` that cut a length into as few pieces as `count` of them do, of nearly one size."""
-    pieces = -(-length // (unit * count))
-    return -(-length // (unit * pieces)) * unit

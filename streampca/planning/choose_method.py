@@ -109,11 +109,6 @@ def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] 
     return faster
 
 
-def _memory_for_method(problem: Problem, request: Request) -> int:
-    """Return what the preparation, and what follows the fit, leave of the budget, in bytes."""
-    return max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes - problem.bytes_after)
-
-
 def _cheapest(plans: list[Plan]) -> Plan:
     """The exact plan that takes least time, or an approximate one where there is none, or so much is gained by it.
 
@@ -224,7 +219,9 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
 def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the candidates of every method, exact ones first; approximate ones are priced where they may be taken."""
     names = sorted(_methods(problem, request), key=lambda name: _method(name).APPROXIMATE)
-    memory, is_quick = _memory_for_method(problem, request), False
+    # A preparation holds what it has learned throughout, and what follows the fit comes beside its passes.
+    memory = max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes - problem.bytes_after)
+    is_quick = False
     for name in names:
         if is_quick and _method(name).APPROXIMATE:
             yield Candidate(name, None, "approximate, and an exact method takes less than a second")

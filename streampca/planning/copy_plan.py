@@ -68,8 +68,10 @@ class CopyPlan(SizesByBudget):
         rows, width = _tile(problem, max(memory - fixed, _bytes_in_memory(problem, 1, _least_width(problem))))
         box = box_of(width, shape)
         rows, chunk_rows = _whole_chunks(problem, problem.chunk_samples, rows, math.prod(box))
-        chunk = (chunk_rows, *_chunk_box(problem, box, chunk_rows))
-        tile, chunk = _whole_boxes((rows, *box), chunk, shape)
+        # The box of a chunk is that of the tile, or a part of it where one sample alone is large.
+        values = max(1, 2 * CHUNK // problem.itemsize)
+        part = box if chunk_rows * math.prod(box) <= values else box_of(max(1, values // chunk_rows), box)
+        tile, chunk = _whole_boxes((rows, *box), (chunk_rows, *part), shape)
         ahead = replace(self, tile=tile, chunk=chunk, ahead=1)
         is_part = ahead._samples * ahead._width < problem.n_samples * problem.n_features
         return ahead if is_part and ahead.fits(memory) else replace(ahead, ahead=0)
@@ -156,12 +158,6 @@ def _whole_chunks(problem: Problem, deep: int, rows: int, width: int) -> tuple[i
         aligned = _divisor(deep, most_rows) if rows % deep == 0 else 0
         chunk = aligned if 4 * aligned > most_rows else most_rows
     return rows // chunk * chunk, chunk
-
-
-def _chunk_box(problem: Problem, box: tuple[int, ...], rows: int) -> tuple[int, ...]:
-    """The box of features to a chunk: the tile's, or a part of it where one sample alone is large."""
-    values = max(1, 2 * CHUNK // problem.itemsize)
-    return box if rows * math.prod(box) <= values else box_of(max(1, values // rows), box)
 
 
 def _whole_boxes(

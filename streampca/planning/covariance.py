@@ -64,10 +64,6 @@ class CovarianceSizes(SizesByBudget, SizesBySamples):
     def _suits_threads(self) -> bool:
         return self.precision == "single" and self.problem.n_features <= THREAD_FEATURES
 
-    @property
-    def _multiplies_integers(self) -> bool:
-        return self.integer_units != "none" and self.problem.kind != "f"
-
     # -- the search
 
     def worthwhile_units(self) -> str:
@@ -213,7 +209,7 @@ class CovarianceSizes(SizesByBudget, SizesBySamples):
         problem, n, p = self.problem, float(self.problem.n_samples), float(self.problem.n_features)
         read = read_boxes(problem, self.block_rows, problem.n_features)
         work = read.work(problem) + Work(centring=n * p) + self.solve_work
-        if self._multiplies_integers:
+        if self.integer_units != "none" and problem.kind != "f":
             count = bytes_a_number(problem)
             work += integer_products(n * p * p * count**2, self.integer_units)
             # Half of p x p is joined, centred twice and added.

@@ -36,19 +36,15 @@ KINDS = ("pca", "classical-mds")
 
 def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
     """Yield sweeps of the collection, and of a scratch copy; "auto" leaves both out where there is no gain."""
-    if request.method == "auto" and problem.n_samples >= problem.n_features:
-        yield Schedule("dual", [], _no_gain(problem))
+    n, p = problem.n_samples, problem.n_features
+    if request.method == "auto" and n >= p:
+        samples, features = ("images", "pixels") if len(problem.sample_shape) == 2 else ("samples", "features")
+        compared = f"more {samples} ({n}) than" if n > p else f"as many {samples} as"
+        yield Schedule("dual", [], f"no gain, as there are {compared} {features} ({p})")
         return
     for name in SCHEDULES:
         reason = reason_against_schedule(name, request)
         yield Schedule(f"dual ({name})", [] if reason else _candidate_sizes(problem, request, name), reason)
-
-
-def _no_gain(problem: Problem) -> str:
-    n, p = problem.n_samples, problem.n_features
-    samples, features = ("images", "pixels") if len(problem.sample_shape) == 2 else ("samples", "features")
-    compared = f"more {samples} ({n}) than" if n > p else f"as many {samples} as"
-    return f"no gain, as there are {compared} {features} ({p})"
 
 
 def _candidate_sizes(problem: Problem, request: Request, schedule: str) -> list[list[DualSizes]]:

@@ -130,21 +130,16 @@ class BatchScatterSizes(CovarianceSizes):
     """Sizes of a batch's own scatter matrix, which is added to that of earlier batches."""
 
     @property
-    def _held(self) -> dict[str, int]:
-        """Bytes by name beside each phase."""
+    def _other_statistics(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Bytes by name beside the pass, and beside each phase."""
         p = self.problem.n_features
-        matrix = f"statistic of the last model, {format_shape((p, p))} float64"
-        return {matrix: 8 * p * p, **_waiting(self.problem, self.request)}
-
-    @property
-    def _earlier(self) -> dict[str, int]:
-        """Bytes by name beside the pass."""
-        p = self.problem.n_features
-        return {f"scatter matrix of earlier batches, {format_shape((p, p))} float64": 8 * p * p}
+        earlier = {f"scatter matrix of earlier batches, {format_shape((p, p))} float64": 8 * p * p}
+        last = {f"statistic of the last model, {format_shape((p, p))} float64": 8 * p * p}
+        return earlier, last | _waiting(self.problem, self.request)
 
     def cut(self, memory: int) -> Self:
         """Return the sizes for what the other statistics leave of so many bytes."""
-        held = sum(self._held.values()) + sum(self._earlier.values()) + self.problem.held_bytes
+        held = sum(sum(items.values()) for items in self._other_statistics) + self.problem.held_bytes
         return super().cut(max(1, memory - held))
 
     def plan(self) -> Plan:
@@ -154,10 +149,11 @@ class BatchScatterSizes(CovarianceSizes):
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
-        phases = []
-        for phase in super().phases():
-            earlier = self._earlier if phase.name == "pass" else {}
-            phases.append(Phase(phase.name, (*phase.items, *earlier.items(), *self._held.items())))
+        earlier, throughout = self._other_statistics
+        phases = (
+            Phase.of(phase.name, dict(phase.items), earlier if phase.name == "pass" else {}, throughout)
+            for phase in super().phases()
+        )
         yield from MemoryEstimate(tuple(phases)).plus_preparation(self.problem).phases
 
 

@@ -55,21 +55,15 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
             f"most {n // 2} parts."
         )
     whole = make_plan(problem, request.asking(method="covariance"))
-    work = _share_of(whole.work, rows.size / n)
+    shares = {count.name: rows.size / n * getattr(whole.work, count.name) for count in fields(whole.work)}
     return replace(
         whole,
         problem=replace(problem, n_samples=rows.size),
         request=request,
         spans=spans_within(rows, len(whole.spans), whole.block_rows),
         bytes_read=round(whole.bytes_read * rows.size / n),
-        work=work,
+        work=Work(**{**shares, "solving": whole.work.solving}),  # which takes as much as for all samples
     )
-
-
-def _share_of(work: Work, share: float) -> Work:
-    """Return the work for a share of the samples; solving takes as much as for all."""
-    scaled = {count.name: share * getattr(work, count.name) for count in fields(work)}
-    return Work(**{**scaled, "solving": work.solving})
 
 
 def merge_plan(problem: Problem, request: Request) -> Plan:

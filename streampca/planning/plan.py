@@ -22,7 +22,6 @@ from .rates import RATES, Rates, Work
 from .request import Problem, Request
 
 
-
 class Candidate(NamedTuple):
     """The fastest plan of a method, or of one of its schedules, that fits the budget.
 

@@ -246,7 +246,7 @@ class AlongFeatures(SizesBySamples):
 
     # -- the search
 
-    def _members(self) -> Iterator[Self]:
+    def smallest(self) -> Iterator[Self]:
         """Yield the same in several threads or one, read ahead or not, the best first."""
         problem, request = self.problem, self.request
         several = thread_count(problem.machine.cores) if self.precision == "single" and request.workers == 1 else 1
@@ -255,15 +255,11 @@ class AlongFeatures(SizesBySamples):
 
     def within(self, memory: int) -> Iterator[Self]:
         """Yield the best that fits; where k is open all that fit, each with as large a basis as does."""
-        for sizes in self._members():
+        for sizes in self.smallest():
             if sizes.fits(memory):
                 yield sizes._with_basis(memory)
                 if not self.request.is_open:
                     return  # others of the same blocks take as long, and are no better
-
-    def smallest(self) -> Iterator[Self]:
-        """Yield all that have these blocks."""
-        yield from self._members()
 
     @classmethod
     def preferred(cls, fitting: Sequence[Self]) -> Self:

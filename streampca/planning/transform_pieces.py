@@ -232,7 +232,9 @@ def _images(problem: Problem, parts: Parts, room: int) -> _Output:
     values = max(1, min(MOST_FILE, room // (4 * IMAGE_COPIES)) // parts.out_bytes // width)
     across = _across(problem, parts, width) if parts.reads_again else 0
     again = -(-(problem.sample_bytes) * across // p)
-    values = _whole_chunks(problem, min(values, room // AGAIN_SHARE // again)) if again else values
+    if again:  # whole storage chunks where there are any
+        values = min(values, room // AGAIN_SHARE // again)
+        values = max(1, values // problem.chunk_samples * problem.chunk_samples or values)
     chunk = max(1, min(n, LEAST_CHUNK // parts.out_bytes // width, values))
     block = values // chunk * chunk
     row = parts.n_components * (8 + parts.out_bytes)
@@ -317,11 +319,6 @@ ROUTES = (_panel, _range)  # of equal cost, the first
 
 def _read_rows(problem: Problem, row: int, limit: int) -> int:
     return min(problem.n_samples, block_rows(row, problem.chunk_samples, min(MOST_BLOCK, limit)))
-
-
-def _whole_chunks(problem: Problem, rows: int) -> int:
-    """At most so many samples, whole storage chunks of them where there are any."""
-    return max(1, rows // problem.chunk_samples * problem.chunk_samples or rows)
 
 
 def _decodings(problem: Problem, rows: int) -> float:
