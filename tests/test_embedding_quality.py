@@ -76,15 +76,17 @@ def test_components_of_the_graph_and_neighbours_kept_are_drawn_and_said(in_parts
 def test_models_without_these_measurements_are_shown_without_them(in_parts, tmp_path):
     about = dict(in_parts.provenance["embedding"])
     about["measured"] = {
-        name: value for name, value in about["measured"].items() if name not in ("facts", "neighborhoods")
+        name: value
+        for name, value in about["measured"].items()
+        if name not in ("facts", "neighborhoods", "trustworthiness")
     }
-    replace(in_parts, provenance={**in_parts.provenance, "embedding": about}).save(tmp_path / "old.zarr")
-    old = streampca.load_model(tmp_path / "old.zarr")
-    assert "principal components have" not in " ".join(old.notes)
-    streampca.write_report(old, tmp_path / "report.html", pictures=tmp_path / "pictures")
+    replace(in_parts, provenance={**in_parts.provenance, "embedding": about}).save(tmp_path / "few.zarr")
+    few = streampca.load_model(tmp_path / "few.zarr")
+    assert "principal components have" not in " ".join(few.notes)
+    streampca.write_report(few, tmp_path / "report.html", pictures=tmp_path / "pictures")
     assert {path.stem for path in (tmp_path / "pictures").iterdir()} == {"scores", "scree"}
     for draw in (streampca.plot.neighborhoods, streampca.plot.graph_components):
-        with pytest.raises(ModelError, match="embed the samples again"):
-            draw(old)
+        with pytest.raises(ModelError, match=r"which holds no .*; give another embedding"):
+            draw(few)
         with pytest.raises(ModelError, match="kind 'pca'"):
             draw(fitted(np.random.default_rng(0).random((9, 4)), 2))

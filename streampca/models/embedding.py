@@ -185,7 +185,6 @@ class EmbeddingModel(PCAModel):
                 f"{found['compared_neighbors']} neighbours, on {found['compared_samples']} samples: how far neighbours "
                 "in the embedding are neighbours among the samples, and the other way round"
             )
-        if "neighborhoods" in found:
             said.append(_compared(found["neighborhoods"], found["compared_neighbors"]))
         if "recall" in found:
             said.append(f"the graph has {found['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")

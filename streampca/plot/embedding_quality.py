@@ -119,5 +119,5 @@ def _measured(model: PCAModel, name: str, what: str) -> Any:
             f"{model.name} is of kind {model.kind!r}, and this figure is of embeddings; give one of these."
         )
     if name not in model.measured:
-        raise ModelError(f"{model.name} holds no {what}.")
+        raise ModelError(f"{model.name} is of kind {model.kind!r}, which holds no {what}; give another embedding.")
     return model.measured[name]
