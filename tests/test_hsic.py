@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -337,10 +338,12 @@ def test_blocks_and_tests_shrink_with_the_budget():
     assert plans[0].method == "landmarks"
     assert all(plan.memory_estimate.total <= size * 2**20 for plan, size in zip(plans, (512, 64), strict=True))
     assert plans[0].test_samples == 10_000 > plans[1].test_samples
-    with pytest.raises(BudgetError, match=r"HSIC of 1000000 samples by method 'landmarks' needs") as refused:
-        plan_hsic(side, side, HsicRequest(memory=2**20))
-    size = int(str(refused.value).partition("at least ")[2].partition("MiB")[0])
-    assert plan_hsic(side, side, HsicRequest(memory=size * 2**20)).method == "landmarks"
+    for method, workers in (("landmarks", 1), ("fourier", 3)):  # blocks of the latter grow with the budget
+        request = HsicRequest(method, memory=2**20, workers=workers)
+        with pytest.raises(BudgetError, match=rf"HSIC of 1000000 samples by method '{method}' needs") as refused:
+            plan_hsic(side, side, request)
+        least = int(str(refused.value).partition("at least ")[2].partition("MiB")[0]) * 2**20
+        assert plan_hsic(side, side, replace(request, memory=least)).method == method
 
 
 MEASURED = """
