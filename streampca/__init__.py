@@ -42,6 +42,7 @@ _HOME = {
     "promax": ".models.rotation",
     "varimax": ".models.rotation",
     "Run": ".kinds.run",
+    "Opening": ".kinds.opening",
     "Pace": ".fitting.follow",
     "PCA": ".estimators.pca",
     "SupervisedPCA": ".estimators.supervised",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from .fitting.neighbors import plan_neighbors as plan_neighbors
     from .fitting.plan import plan as plan
     from .fitting.update import update as update
+    from .kinds.opening import Opening as Opening
     from .kinds.run import Run as Run
     from .manifold.neighbor_graph import NeighborGraph as NeighborGraph
     from .manifold.stored_graph import is_graph as is_graph

@@ -61,6 +61,14 @@ class EmptySelectionError(RequestError):
     """A range of values that no entry of an axis lies in; of files that are joined, those without any are left out."""
 
 
+class UnusedOptionError(RequestError):
+    """An option of opening that sources of a sort, such as single arrays or image files, have no use for."""
+
+    def __init__(self, *args: object, option: str = "") -> None:
+        super().__init__(*args)
+        self.option = option
+
+
 class DuplicatesError(RequestError):
     """Samples that are there twice: files that are one file, or dates that several files of one series have."""
 

@@ -24,7 +24,6 @@ from contract import values
 from PIL import Image
 
 from streampca.readers import open_collection
-from streampca.readers.images import open_images
 from streampca.readers.views.reordered import Reordered
 
 
@@ -354,8 +353,8 @@ def opened_twice(*, listing=False, spoiled=False, **options):
         if spoiled:
             (Path(source) / "s0" / "0b.png").write_bytes(b"")
             how["on_bad_file"] = "skip"
-        open_images(source, **how)
-        return open_images(source, **how)
+        open_collection(source, **how)
+        return open_collection(source, **how)
 
     return opening
 

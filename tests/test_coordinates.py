@@ -276,7 +276,7 @@ def test_axes_are_compared_by_place_whatever_their_names(x, model, tmp_path):
 
 def test_what_coordinates_may_be():
     for door in (lambda: open_collection(np.eye(3), coordinates="no"), lambda: streampca.merge([], coordinates="no")):
-        with pytest.raises(RequestError, match="coordinates 'no' is not known; give 'check' or 'ignore'"):
+        with pytest.raises(RequestError, match=r"coordinates .*'no'.* give 'check' or 'ignore'"):
             door()
 
 

@@ -223,7 +223,7 @@ def test_a_table_of_a_folder_holds_all_of_its_files():
 
 
 def test_what_duplicates_may_be():
-    with pytest.raises(RequestError, match="duplicates 'last' is not known; give 'error', 'first' or 'all'"):
+    with pytest.raises(RequestError, match="duplicates = 'last': give 'error', 'first' or 'all'"):
         open_collection(npy("a.npy"), duplicates="last")
 
 

@@ -20,7 +20,6 @@ from sources import save
 
 import streampca
 from streampca.readers import open_collection
-from streampca.readers.images import open_images
 from streampca.readers.views.joined import Joined
 
 
@@ -142,7 +141,7 @@ def test_jpeg_2000_keeps_values_as_stored(tmp_path, depth, shape):
     for codec in ("jp2", "j2k"):
         path = tmp_path / f"x.{codec}"
         path.write_bytes(imagecodecs.jpeg2k_encode(pixels, codecformat=codec, bitspersample=depth, reversible=True))
-        found = open_images([str(path)])
+        found = open_collection([str(path)])
         assert (found.shape, found.dtype) == ((1, *shape), pixels.dtype)
         np.testing.assert_array_equal(found.read(slice(0, 1)).reshape(shape), pixels)
     path.write_bytes(path.read_bytes()[:60])

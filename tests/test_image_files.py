@@ -20,6 +20,7 @@ from sources import save
 import streampca
 from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
+from streampca.kinds.opening import Opening
 from streampca.preprocessing import Preparation, Prepared
 from streampca.readers import open_collection
 from streampca.readers.collection import Skipped
@@ -28,6 +29,7 @@ from streampca.readers.image_files.find import find_images
 from streampca.readers.image_files.listing import Listing
 from streampca.readers.image_files.names import FileNames, natural, natural_name
 from streampca.readers.images import MixedImages, open_images
+from streampca.readers.opener import Opener
 from streampca.readers.threads import for_each
 
 SKIP = 'give --on-bad-file skip (on_bad_file="skip")'
@@ -112,7 +114,7 @@ def test_a_folder_is_listed_in_naive_order(tmp_path):
 def test_a_link_to_nothing_is_no_silent_gap(folder):
     (folder / "s1" / "5b.png").symlink_to("nowhere.png")
     refused_as(str(folder), r"s1/5b\.png cannot be opened: No such file")
-    assert open_images(str(folder), on_bad_file="skip").n_samples == 12
+    assert open_collection(str(folder), on_bad_file="skip").n_samples == 12
 
 
 def test_names_are_taken_and_travel_small():
@@ -139,16 +141,16 @@ def forbid_listing(monkeypatch):
 
 def test_a_kept_listing_is_used_again(folder, tmp_path, monkeypatch):
     table = str(tmp_path / "table.npz")
-    first = open_images(str(folder), listing=table)
-    plain = open_images(str(folder))
+    first = open_collection(str(folder), listing=table)
+    plain = open_collection(str(folder))
     with monkeypatch.context() as patch:
         forbid_listing(patch)
-        again = open_images(str(folder), listing=table)
+        again = open_images(str(folder), opener=Opener(Opening(listing=table)))
     assert list(again.sample_names()) == list(plain.sample_names())
     assert again.fingerprint() == plain.fingerprint() == first.fingerprint()
     np.testing.assert_array_equal(again.read(slice(0, 12)), pictures().reshape(12, -1))
     save(folder / "s0" / "3.png", pictures(seed=1)[0])
-    assert open_images(str(folder), listing=table).fingerprint() != plain.fingerprint()
+    assert open_collection(str(folder), listing=table).fingerprint() != plain.fingerprint()
     assert [name for name in os.listdir(tmp_path) if name not in ("in", "table.npz")] == []
 
 
@@ -157,7 +159,7 @@ def test_a_changed_folder_is_listed_again(folder, tmp_path, change):
     table, where = str(tmp_path / "table.npz"), folder
     if change == "young":
         os.utime(folder / "s1")
-    open_images(str(where), listing=table)
+    open_collection(str(where), listing=table)
     expected = [f"s{at // 4}/{at}.png" for at in range(12)]
     if change == "file":
         save(folder / "s1" / "4b.png", pictures()[0])
@@ -176,7 +178,7 @@ def test_a_changed_folder_is_listed_again(folder, tmp_path, change):
         os.remove(folder / "s1" / "4.png")
         os.utime(folder / "s1", ns=(state.st_atime_ns, state.st_mtime_ns))
         expected.remove("s1/4.png")
-    assert list(open_images(str(where), listing=table).sample_names()) == expected
+    assert list(open_collection(str(where), listing=table).sample_names()) == expected
 
 
 def no_listing(folder, table, pattern, error=RequestError):
@@ -200,7 +202,7 @@ def test_nothing_else_is_written_over(folder, tmp_path):
 
 def test_a_damaged_table_is_refused(folder, tmp_path):
     table = tmp_path / "table.npz"
-    open_images(str(folder), listing=str(table))
+    open_collection(str(folder), listing=str(table))
     whole = table.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:40], b"", whole.replace(b".png", b".jpg", 1)):
         table.write_bytes(damaged)
@@ -238,7 +240,7 @@ def test_images_of_several_sizes_come_one_by_one(sizes, monkeypatch, threads):
     if threads:
         monkeypatch.setattr("streampca.readers.threads._WORTH_A_THREAD", 0)
     source, images = sizes
-    collection = open_images(source)
+    collection = open_collection(source)
     assert collection.mixed
     assert (collection.shape, collection.axes) == ((6, 9, 7, 4), ("y", "x", "channel"))
     assert list(collection.sample_names()) == [f"{at}.png" for at in range(6)]
@@ -247,7 +249,7 @@ def test_images_of_several_sizes_come_one_by_one(sizes, monkeypatch, threads):
             for read, expected in zip(each_of(one, start, stop), images[start:stop], strict=True):
                 np.testing.assert_array_equal(read, expected)
         assert one.fingerprint() == collection.fingerprint()
-    part = open_images(source, select={"sample": slice(1, 3)})
+    part = open_collection(source, select={"sample": slice(1, 3)})
     assert part.n_samples == 2
     assert part.where(1) == f"{source}/2.png"
     assert list(part.sample_names()) == ["1.png", "2.png"]
@@ -267,10 +269,10 @@ def test_rows_of_several_sizes_are_refused(sizes):
 def test_a_few_of_another_size_can_be_left_out(folder):
     save(folder / "s1" / "4b.png", np.zeros((30, 40), "u1"))
     refused_as(str(folder), r"4b\.png \(30 x 40\); .* or leave out the others \(--on-bad-file skip\)")
-    found = open_images(str(folder), on_bad_file="skip")
+    found = open_collection(str(folder), on_bad_file="skip")
     assert Prepared(found, Preparation()).shape == (12, 9, 7)
     for sides in ({"sample_axes": ("y",)}, {"select": {"y": slice(0, 9)}}):
-        assert len(open_images(str(folder), on_bad_file="skip", **sides).skipped) == 1
+        assert len(open_collection(str(folder), on_bad_file="skip", **sides).skipped) == 1
 
 
 @pytest.mark.parametrize("on_bad_file", ["error", "skip"])
@@ -282,7 +284,7 @@ def test_the_commonest_scale_is_that_of_most_files_not_of_most_alike(sizes, on_b
     if on_bad_file == "error":
         refused_as(source, said)
     else:
-        collection = open_images(source, on_bad_file="skip")
+        collection = open_collection(source, on_bad_file="skip")
         assert collection.shape == (6, 9, 7, 4)
         assert len(collection.skipped) == 3
         assert re.search(said, " ".join(collection.skipped[0]))
@@ -292,7 +294,7 @@ def test_all_headers_are_read_where_sizes_differ(tmp_path):
     for at in range(200):
         save(tmp_path / "in" / f"{at}.pgm", np.zeros((4, 5) if at % 10 else (6, 5), "u1"))
     save(tmp_path / "in" / "1.pgm", np.zeros((40, 50), "u1"))
-    collection = open_images(str(tmp_path / "in"))
+    collection = open_collection(str(tmp_path / "in"))
     assert collection.shape == (200, 40, 50)
     assert collection.storage.decode_bytes >= 40 * 50
     save(tmp_path / "in" / "2.pgm", np.zeros((400, 50), "u1"))
@@ -305,7 +307,7 @@ def test_a_far_larger_image_than_those_looked_at_is_refused(tmp_path, monkeypatc
     for at in range(200):
         save(tmp_path / f"{at}.pgm", np.zeros((4, 5) if at % 2 else (6, 5), "u1"))
     save(tmp_path / "1.pgm", np.zeros((12, 5), "u1"))
-    collection = open_images(str(tmp_path))
+    collection = open_collection(str(tmp_path))
     assert collection.shape == (200, 6, 5)
     assert each_of(collection, 1, 2)[0].shape == (12, 5)
     save(tmp_path / "1.pgm", np.zeros((13, 5), "u1"))
@@ -321,7 +323,7 @@ def test_scales_are_not_mixed(sizes):
     source, _ = sizes
     save(Path(source, "deep.png"), np.zeros((9, 7), "u2"))
     refused_as(source, rf"deep\.png is 9 x 7 uint16, unlike most .*{re.escape(SKIP)}")
-    collection = open_images(source, on_bad_file="skip")
+    collection = open_collection(source, on_bad_file="skip")
     assert collection.mixed
     assert collection.n_samples == 6
     assert [os.path.basename(path) for path, _ in collection.skipped] == ["deep.png"]
@@ -329,17 +331,17 @@ def test_scales_are_not_mixed(sizes):
 
 def test_uniform_images_come_one_by_one_too(folder):
     expected = pictures()
-    collection = open_images(str(folder), select={"y": slice(2, 9), "sample": slice(3, 12)})
+    collection = open_collection(str(folder), select={"y": slice(2, 9), "sample": slice(3, 12)})
     for read, image in zip(each_of(collection, 1, 8), expected[4:11, 2:9], strict=True):
         np.testing.assert_array_equal(read, image)
-    turned = open_images(str(folder), sample_axes=("x", "y"))
+    turned = open_collection(str(folder), sample_axes=("x", "y"))
     np.testing.assert_array_equal(each_of(turned, 5, 6)[0], expected[5].T)
-    columns = open_images(str(folder), sample_axes=("y",))
+    columns = open_collection(str(folder), sample_axes=("y",))
     np.testing.assert_array_equal(each_of(columns, 7, 9), expected[1].T[:2])
 
 
 def test_each_reads_no_block(folder, monkeypatch):
-    collection = open_images(str(folder))
+    collection = open_collection(str(folder))
     monkeypatch.setattr(type(collection.array), "read_into", None)
     assert len(each_of(collection, 0, 12)) == 12
 
@@ -387,7 +389,7 @@ def test_bad_files_are_left_out_on_request(spoiled, caplog, monkeypatch, threads
         monkeypatch.setattr("streampca.readers.threads._WORTH_A_THREAD", 0)
     events = []
     with caplog.at_level("INFO", "streampca"):
-        collection = open_images(str(spoiled), on_bad_file="skip", listener=events.append)
+        collection = open_collection(str(spoiled), on_bad_file="skip", listener=events.append)
         Prepared(collection, Preparation())
         Prepared(collection, Preparation())
     said = [record.message.split(":")[0] for record in caplog.records]
@@ -412,15 +414,15 @@ def test_bad_files_are_left_out_on_request(spoiled, caplog, monkeypatch, threads
 def test_without_the_request_the_first_bad_file_ends_it_and_the_remedy_works(spoiled):
     refused_as(str(spoiled), r"s0/2b\.png cannot be decoded .*" + re.escape(SKIP))
     with pytest.raises(SourceError) as caught:
-        open_images(str(spoiled / "s0" / "2b.png"))
+        open_collection(str(spoiled / "s0" / "2b.png"))
     assert "on-bad-file" not in str(caught.value)
-    with pytest.raises(RequestError, match="on_bad_file 'ignore' is not known; give 'error' or 'skip'"):
+    with pytest.raises(RequestError, match="on_bad_file = 'ignore': give 'error' or 'skip'"):
         open_collection(str(spoiled), on_bad_file="ignore")
-    check_spoiled(open_images(str(spoiled), on_bad_file="skip"), spoiled)
+    check_spoiled(open_collection(str(spoiled), on_bad_file="skip"), spoiled)
 
 
 def test_a_file_that_breaks_later_is_named_with_the_remedy(folder):
-    collection = open_images(str(folder), on_bad_file="skip")
+    collection = open_collection(str(folder), on_bad_file="skip")
     (folder / "s1" / "6.png").write_bytes(b"gone")
     with pytest.raises(SourceError, match=r"s1/6\.png is not of a known format.*" + re.escape(SKIP)):
         collection.read(slice(0, 12))
@@ -436,10 +438,10 @@ def test_nothing_but_bad_files(tmp_path):
 
 def test_lists_and_globs_skip_too(spoiled, tmp_path):
     paths = [str(spoiled / name) for name in ("s2/8.png", "s0/10.png", "s0/1.png")]
-    listed = open_images(paths, on_bad_file="skip", listing=str(tmp_path / "table.npz"))
+    listed = open_collection(paths, on_bad_file="skip", listing=str(tmp_path / "table.npz"))
     assert [skip.path for skip in listed.skipped] == [paths[1]]
     np.testing.assert_array_equal(listed.read(slice(0, 2)), pictures()[[8, 1]].reshape(2, -1))
-    globbed = open_images(f"{spoiled}/s0/*.png", on_bad_file="skip")
+    globbed = open_collection(f"{spoiled}/s0/*.png", on_bad_file="skip")
     assert list(globbed.sample_names()) == [f"{at}.png" for at in range(4)]
 
 
@@ -447,7 +449,7 @@ def test_an_outlier_in_size_is_not_decoded(folder, monkeypatch):
     save(folder / "s1" / "4b.png", np.zeros((90, 70), "u1"))
     looked_at = census._spread
     monkeypatch.setattr(census, "_spread", lambda n: [at for at in looked_at(n) if at != 5])
-    ((path, reason),) = open_images(str(folder), on_bad_file="skip").skipped
+    ((path, reason),) = open_collection(str(folder), on_bad_file="skip").skipped
     assert path == f"{folder}/s1/4b.png"
     assert "more than twice the largest image looked at first" in reason
 
@@ -466,23 +468,23 @@ def decodings(monkeypatch):
 
 def test_a_census_is_kept_and_only_what_changed_is_checked_again(spoiled, tmp_path, monkeypatch):
     table = str(tmp_path / "table.npz")
-    check_spoiled(open_images(str(spoiled), on_bad_file="skip", listing=table), spoiled)
+    check_spoiled(open_collection(str(spoiled), on_bad_file="skip", listing=table), spoiled)
     decoded = decodings(monkeypatch)
     with monkeypatch.context() as patch:
         forbid_listing(patch)
         before = os.stat(table).st_mtime_ns
-        check_spoiled(open_images(str(spoiled), on_bad_file="skip", listing=table), spoiled)
+        check_spoiled(open_images(str(spoiled), opener=Opener(Opening(on_bad_file="skip", listing=table))), spoiled)
         assert os.stat(table).st_mtime_ns == before
     assert decoded == []
     save(spoiled / "s0" / "10.png", pictures()[0])  # mended
     (spoiled / "s2" / "11.png").write_bytes(b"broken now")
     save(spoiled / "s1" / "new.png", pictures()[1])
     settle(spoiled)
-    collection = open_images(str(spoiled), on_bad_file="skip", listing=table)
+    collection = open_collection(str(spoiled), on_bad_file="skip", listing=table)
     assert sorted(decoded) == ["10.png", "11.png", "new.png"]
     collection = Prepared(collection, Preparation()).raw
     assert collection.n_samples == 13
-    fresh = Prepared(open_images(str(spoiled), on_bad_file="skip"), Preparation()).raw
+    fresh = Prepared(open_collection(str(spoiled), on_bad_file="skip"), Preparation()).raw
     assert collection.skipped == fresh.skipped
     assert collection.fingerprint() == fresh.fingerprint()
     assert list(collection.sample_names()) == list(fresh.sample_names())
@@ -493,7 +495,7 @@ def test_a_census_is_kept_and_only_what_changed_is_checked_again(spoiled, tmp_pa
 def test_a_skipped_few_among_several_sizes(sizes):
     source, images = sizes
     Path(source, "2b.png").write_bytes(b"")
-    collection = open_images(source, on_bad_file="skip")
+    collection = open_collection(source, on_bad_file="skip")
     assert collection.mixed
     assert [os.path.basename(path) for path, _ in collection.skipped] == ["2b.png"]
     for read, expected in zip(each_of(collection, 0, 6), images, strict=True):
@@ -526,7 +528,7 @@ def test_work_is_done_once_and_the_first_error_wins(monkeypatch, each_bytes):
 
 def test_a_stray_page_is_one_bad_file(folder):
     tifffile.imwrite(folder / "s1" / "7b.tif", np.zeros((3, 9, 7), "u1"), photometric="minisblack")
-    ((path, reason),) = open_images(str(folder), on_bad_file="skip").skipped
+    ((path, reason),) = open_collection(str(folder), on_bad_file="skip").skipped
     assert path.endswith("7b.tif")
     assert "has 3 pages" in reason
 

@@ -26,7 +26,6 @@ import streampca
 from streampca import open_collection
 from streampca.errors import SourceError
 from streampca.readers import tiff
-from streampca.readers.images import open_images
 
 odd, work, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 good = np.random.default_rng(0).integers(0, 256, (6, 32, 24), dtype="u1")
@@ -63,8 +62,8 @@ for name in names:
         Image.fromarray(pixels).save(folder / f"good{at}.png")
     shutil.copy(odd / name, folder)
     _, alone, first = attempt(name, lambda: streampca.open_collection(str(odd / name)))
-    _, among, second = attempt(name, lambda: open_images(str(folder)))
-    kept, _, third = attempt(name, lambda: open_images(str(folder), on_bad_file="skip"))
+    _, among, second = attempt(name, lambda: open_collection(str(folder)))
+    kept, _, third = attempt(name, lambda: open_collection(str(folder), on_bad_file="skip"))
     assert all(path.endswith(name) for path, _ in kept.skipped)
     model = streampca.fit(kept, n_components=2)
     ((path, reason),) = model.provenance["skipped"]

@@ -64,7 +64,9 @@ def test_lists_of_paths_are_kept(path):
 ])  # fmt: skip
 def test_long_lists_are_not_kept(options, name):
     found = streampca.open_collection(np.zeros((5000, 2, 2)), **options)
-    assert found.opened.to_json() == {"source": None, "options": {"sample_axes": [1, 2]}, "not_kept": [name]}
+    assert found.opened.to_json() == {
+        "source": None, "options": {"sample_axes": [1, 2]}, "not_kept": [name], "guessed": True
+    }  # fmt: skip
 
 
 def test_a_collection_that_is_opened_in_steps(path):

@@ -25,15 +25,14 @@ from streampca.cli.sections import (
 )
 from streampca.errors import RequestError
 from streampca.kinds.description import default_of, entries_of, fields_of
+from streampca.kinds.opening import Opening, OpeningOptions
 from streampca.kinds.registry import KINDS, kind_class
 from streampca.kinds.run import Run, RunOptions
 from streampca.models.pca import PCAModel
-from streampca.readers import Opening
 
 FITTED = {"preparation", "options"}
 # Functions of Python with the section that declares their parameters, and parameters that no section has.
 FUNCTIONS = {
-    "open_collection": (streampca.open_collection, CollectionSection, {"listing", "like", "listener"}, {*COLUMNS}),
     "Preparation": (
         streampca.Preparation,
         PrepareSection,
@@ -64,7 +63,8 @@ def test_python_takes_what_is_declared(function, section, own, elsewhere):
 
 
 def test_options_of_opening_and_running_are_those_declared():
-    assert set(Opening.__annotations__) == set(fields_of(CollectionSection)) - {"source", *COLUMNS} | {"listing"}
+    assert set(OpeningOptions.__annotations__) == set(fields_of(Opening))
+    assert set(fields_of(CollectionSection)) == {"source", *fields_of(Opening), *COLUMNS}
     assert set(RunOptions.__annotations__) == {"run", *fields_of(Run)}
     assert set(fields_of(RunSection)) == set(fields_of(Run))
 
@@ -128,7 +128,7 @@ def test_models_are_applied_by_options_that_are_declared(name):
 def test_commands_take_what_is_declared(command, sections):
     taken = {option.name for option in cli.commands[command].params}
     for name in sections:
-        omitted = {*NOT_WRITTEN} if name == "run" else {*COLUMNS} if name == "collection" else set()
+        omitted = {*NOT_WRITTEN, *COLUMNS} if name in ("run", "collection") else set()
         if command == "hsic":
             omitted |= {"source"}
         cls = {**SECTIONS, "hsic": HsicSection}[name]
@@ -160,7 +160,7 @@ def _classes(key):
     return [SECTIONS[section]] if section in SECTIONS else [kind_class(kind) for kind in KINDS]
 
 
-@pytest.mark.parametrize("section", [*SECTIONS.values(), HsicSection, *map(kind_class, KINDS)])
+@pytest.mark.parametrize("section", [*SECTIONS.values(), HsicSection, Opening, *map(kind_class, KINDS)])
 def test_first_sentences_are_help(section):
     """Every field has an entry, whose first sentence is short, and stands alone."""
     entries = entries_of(section)

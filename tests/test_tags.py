@@ -17,7 +17,6 @@ from sources import png_chunk
 import streampca
 from streampca import load_model, open_collection
 from streampca.errors import ModelError, RequestError
-from streampca.readers.images import open_images
 
 ORIENTATIONS = range(1, 9)
 # Model without a record of how its images were read.
@@ -271,7 +270,6 @@ def test_how_files_are_read_is_part_of_the_fingerprint(photos, tmp_path):
     for source in (stack, str(photos)):
         found = {open_collection(source, **how).fingerprint() for how in ({}, {"keep_orientation": True})}
         assert len(found) == 2
-    assert open_images(str(photos)).fingerprint() == open_collection(photos).fingerprint()
 
 
 def test_an_open_collection_cannot_be_opened_otherwise(photos):

@@ -10,7 +10,6 @@ from PIL import Image
 
 from streampca import open_collection
 from streampca.errors import SourceError
-from streampca.readers.images import open_images
 from streampca.readers.tiff import open_tiff
 
 
@@ -106,7 +105,7 @@ def test_planes_of_a_series_one_a_file_are_images(tmp_path):
     planes = [(t, 0, 0, f"{t}.ome.tif") for t in range(3)]
     for t in range(3):
         write_pages(tmp_path / f"{t}.ome.tif", x[t : t + 1], ome(planes, 3, 1))
-    np.testing.assert_array_equal(open_images(str(tmp_path)).read(slice(0, 3)), x.reshape(3, -1))
+    np.testing.assert_array_equal(open_collection(str(tmp_path)).read(slice(0, 3)), x.reshape(3, -1))
 
 
 @pytest.mark.parametrize("pages", [1, 2])

@@ -262,7 +262,7 @@ def test_patches_of_a_large_image_take_little_memory():
         (0, "not whole numbers from 1"),
         ((4, 2.5), "not whole numbers from 1"),
         ("16", "not whole numbers"),
-        ({"sides": 3}, "must have a size"),
+        ({"sides": 3}, "give {size: "),
         ({"size": (3, 3), "step": (1,)}, "2 sides and 1 steps"),
         (7, "do not fit the images of numpy array, which are 6 x 5; give at most 6 x 5"),
         ((2, 2, 2, 2), "4 sides and the images of numpy array are 6 x 5"),

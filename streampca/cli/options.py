@@ -151,8 +151,7 @@ def class_of(section: str, kind: str = DEFAULT_KIND) -> type:
 
 def keys_of(section: str, kind: str = DEFAULT_KIND) -> list[str]:
     """Return the dotted keys of a section."""
-    omitted = NOT_WRITTEN if section == "run" else ()
-    return [f"{section}.{name}" for name in fields_of(class_of(section, kind)) if name not in omitted]
+    return [f"{section}.{name}" for name in fields_of(class_of(section, kind)) if name not in NOT_WRITTEN]
 
 
 def names_of(key: str) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ from .sections import COLUMNS, CollectionSection
 
 if TYPE_CHECKING:
     from .. import Collection, NeighborGraph, PCAModel, Plan, Preparation
+    from ..kinds.opening import OpeningOptions
     from ..models.compression import Compression
-    from ..readers import Opening
 
 NOTHING_SHARED: dict[str, Any] = {
     "workers": None,
@@ -73,7 +73,7 @@ class Result:
 # -- the values that public functions take
 
 
-def opening_of(config: CollectionSection) -> Opening:
+def opening_of(config: CollectionSection) -> OpeningOptions:
     """Return the options of `open_collection` that a run gives."""
     options = {item.name: getattr(config, item.name) for item in fields(config) if item.name not in COLUMNS}
     del options["source"]
@@ -83,14 +83,14 @@ def opening_of(config: CollectionSection) -> Opening:
         }
         options[name] = ranges or None
     options["samples"] = None if config.samples is None else slice(*config.samples)
-    return cast("Opening", options)
+    return cast("OpeningOptions", options)
 
 
 def open_run(
     config: CollectionSection, *, listing: str | None = None, like: Any = None, listener: Listener = silent
 ) -> Collection:
     """Open the collection of a run; `listing` and `like` are as for `open_collection`."""
-    options: Opening = {**opening_of(config), "listing": listing}
+    options: OpeningOptions = {**opening_of(config), "listing": listing}
     return streampca.open_collection(config.source, **options, like=like, listener=listener)
 
 

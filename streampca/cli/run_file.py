@@ -132,8 +132,7 @@ class RunFile:
 
 
 def _values(section: Any) -> dict[str, Any]:
-    omitted = NOT_WRITTEN if isinstance(section, RunSection) else ()
-    return {name: getattr(section, name) for name in fields_of(type(section)) if name not in omitted}
+    return {name: getattr(section, name) for name in fields_of(type(section)) if name not in NOT_WRITTEN}
 
 
 def make_run(data: Mapping[str, Any], subject: str = "the run") -> RunFile:
@@ -179,7 +178,7 @@ def _kind_asked(model: Any, subject: str) -> type[Description]:
 
 def _mapping(values: Any, section: str, cls: type, subject: str) -> dict[Any, Any]:
     """Return the keys of a section, none of which is unknown."""
-    known = [name for name in fields_of(cls) if section != "run" or name not in NOT_WRITTEN]
+    known = [name for name in fields_of(cls) if name not in NOT_WRITTEN]
     known = (["kind"] if section == "model" else []) + known
     if values is None:
         return {}

@@ -18,7 +18,7 @@ COMMAND_LINE = ("allow_remote",)  # keys that only a command line may give
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of run files; the model is a union by its kind."""
-    sections = {name: _section(cls, NOT_WRITTEN if name == "run" else ()) for name, cls in SECTIONS.items()}
+    sections = {name: _section(cls) for name, cls in SECTIONS.items()}
     sections["collection"]["required"] = ["source"]
     model = {"anyOf": [_kind(kind) for kind in KINDS]}
     apply = {"type": "string", "description": "Fitted model to apply."}
@@ -31,17 +31,17 @@ def json_schema() -> dict[str, Any]:
 
 
 def _kind(kind: str) -> dict[str, Any]:
-    schema = _section(kind_class(kind), ())
+    schema = _section(kind_class(kind))
     named: dict[str, Any] = {"const": kind, "description": "Kind of model."}
     required = {} if kind == "pca" else {"required": ["kind"]}  # which is the default
     return {**schema, "title": kind, "properties": {"kind": named, **schema["properties"]}, **required}
 
 
-def _section(cls: type, omitted: tuple[str, ...]) -> dict[str, Any]:
+def _section(cls: type) -> dict[str, Any]:
     entries, hints = entries_of(cls), hints_of(cls)
     properties = {}
     for name, declared in fields_of(cls).items():
-        if name in omitted or name in COMMAND_LINE:
+        if name in NOT_WRITTEN or name in COMMAND_LINE:
             continue
         properties[name] = _schema(written(hints[name])) | {"default": default_of(declared)}
         if name in entries:

@@ -1,23 +1,23 @@
 """Sections of a run file beside the kind of model: plain dataclasses, as the kinds are.
 
 A field here is a key of run files and of their JSON schema, and an option of the commands that use it; its meaning is
-its entry in the docstring, whose first sentence is the help. The parameters of `streampca.open_collection`,
-`Preparation` and others are written out where they are used; ``tests/test_options.py`` proves names and defaults equal.
+its entry in the docstring, whose first sentence is the help. The parameters of `streampca.Preparation` and others are
+written out where they are used; ``tests/test_options.py`` proves names and defaults equal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal
 
 from ..errors import RequestError
+from ..kinds.opening import Opening
 from ..kinds.options import MissingRule, Seed
 from ..kinds.run import Run
 from ..kinds.values import Check, Count, Range
 from ..units import parse_seconds
 
 Pixel = int | None
-Value = int | float | str
 Seconds = Annotated[float | str, Check(parse_seconds)]
 
 
@@ -33,53 +33,14 @@ def _seconds(value: Any) -> Any:
     return None if value is None else parse_seconds(value)
 
 
-def _windows(value: Any) -> Any:
-    """Return the size of windows, and the step between them if one is given."""
-    if value is not None and "size" not in value:
-        raise RequestError(
-            f"patches = {value!r}: give {{size: [height, width]}}, and step: [rows, columns] if need be."
-        )
-    return value
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class CollectionSection:
-    """The samples, and numbers that belong to them; see `streampca.open_collection`.
+@dataclass(frozen=True, eq=False, repr=False)
+class CollectionSection(Opening):
+    """The samples, how they are opened, and numbers that belong to them.
 
     Parameters
     ----------
     source : str or list of str
         Path, glob, URL, @list.txt, table.csv:column, or list of paths.
-    key : str, optional
-        Name of the array, or of several variables of one field.
-    sample_axes : list of int or str, optional
-        Axes of one image, such as 1,2 or y,x. By default those that by attributes and names do not count samples.
-    select : mapping, optional
-        Entry or [start, stop] to take of other axes.
-    sel : mapping, optional
-        Value or [first, last] to take of other axes: numbers, texts or dates.
-    patches : mapping, optional
-        Windows of the image as samples.
-    samples : list of int, optional
-        Samples to take: [start, stop] or [start, stop, step].
-    labels : path, optional
-        Label of each sample: .npy, IDX, table.csv:column or folder. Used by where, anomaly (a model's, too) and
-        reports.
-    where : str, optional
-        Samples to take by label: label=3, label!=0,1 ... Several conditions: 'label>=1 and label<3'.
-    fill_value : int, float or str, optional
-        Stored number that stands for no value, or none. Needed where the file does not say so; none where every number
-        is a value.
-    on_bad_file : {"error", "skip"}, default="error"
-        Stop at a file that cannot be read, or leave it out.
-    keep_orientation : bool, default=False
-        Ignore the orientation tags of images.
-    coordinates : {"check", "ignore"}, default="check"
-        Compare latitudes and the like of files and models, or ignore them.
-    duplicates : {"error", "first", "all"}, default="error"
-        Stop at a file or date that comes twice, take the first, or all.
-    allow_remote : bool, default=False
-        Fetch URLs that lists, tables and models name.
     sample_weight : path, optional
         Weight of each sample: a column, as for labels.
     target : path, optional
@@ -87,20 +48,8 @@ class CollectionSection:
     """
 
     source: str | list[str] = ""
-    key: str | None = None
-    sample_axes: list[int | str] | None = None
-    select: dict[int | str, int | tuple[int, int]] | None = None
-    sel: dict[str, Value | tuple[Value | None, Value | None]] | None = None
-    patches: Annotated[dict[Literal["size", "step"], tuple[Count, Count]] | None, Check(_windows)] = None
+    _: KW_ONLY
     samples: Annotated[list[Pixel] | None, Check(_range)] = None
-    labels: str | None = None
-    where: str | None = None
-    fill_value: Value | None = None
-    on_bad_file: Literal["error", "skip"] = "error"
-    keep_orientation: bool = False
-    coordinates: Literal["check", "ignore"] = "check"
-    duplicates: Literal["error", "first", "all"] = "error"
-    allow_remote: bool = False
     sample_weight: str | None = None
     target: str | None = None
 
@@ -161,7 +110,8 @@ class RunSection(Run):
     checkpoint: bool = True
 
 
-NOT_WRITTEN = ("output", "listener", "reuse")  # fields of `Run` that a run file says elsewhere, or cannot hold
+# Fields of `Run` and `Opening` that a run file says elsewhere, or cannot hold.
+NOT_WRITTEN = ("output", "listener", "reuse", "listing")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

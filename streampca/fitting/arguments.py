@@ -9,13 +9,13 @@ from typing import Any
 from ..errors import RequestError
 from ..events import Listener, or_logged
 from ..kinds.description import Description, checked, default_of, description_class, fields_of, make
+from ..kinds.opening import OpeningOptions
 from ..kinds.pca import PCADescription
 from ..kinds.run import Run
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.preparation import with_features
 from ..preprocessing.run_options import check_options, estimator_name, run_and_opening
-from ..readers import Opening
 from ..storage.disk import expanded
 
 DEFAULT: Any = PCADescription.n_components
@@ -40,7 +40,7 @@ class Arguments:
     model: Description
     preparation: Preparation | None
     run: Run
-    opening: Opening
+    opening: OpeningOptions
 
     @property
     def listener(self) -> Listener:

@@ -42,7 +42,7 @@ from ..planning.incremental import (
 from ..planning.request import Problem, Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.sizes_for_planning import problem_of, this_machine
-from ..readers import Collection, open_collection
+from ..readers import Collection, open_collection, shared_record
 from ..readers.collection import digest
 from ..readers.weights import faded, weights_digest, weights_of_batch
 from ..signals import stopping_on_signals, stops_delayed
@@ -519,7 +519,7 @@ class IncrementalFit:
             "fingerprint": digest(*identity),
             **self._about,
             "nbytes": self._nbytes,
-            "opened": None,
+            "opened": shared_record([self.template.provenance.get("opened")]),
             "reading": self.template.provenance.get("reading"),
             "sample_weight": self._weights_digest,
             "batches": self._batches,
@@ -549,7 +549,8 @@ def _template(collection: Prepared) -> PCAModel:
     """Return a model without components of a collection, to hold other collections against."""
     none, p = np.empty(0), collection.n_features
     nothing = Decomposition(np.zeros(p), None, none, none, none, 0.0, 0, 0.0)
-    return model_of(collection, nothing, {"reading": collection.raw.reading}, np.empty((0, p)))
+    opened = None if collection.raw.opened is None else collection.raw.opened.to_json()
+    return model_of(collection, nothing, {"reading": collection.raw.reading, "opened": opened}, np.empty((0, p)))
 
 
 def _without_components(model: PCAModel) -> PCAModel:

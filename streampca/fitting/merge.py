@@ -33,7 +33,7 @@ from ..planning.incremental import SKETCH, batch_plan, sketch_candidates
 from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
 from ..preprocessing.run_options import OF_FITS, SHARING, run_and_opening
 from ..preprocessing.sizes_for_planning import this_machine
-from ..readers import check_apart, fitted_reading
+from ..readers import check_apart, fitted_reading, shared_record
 from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
 from ..signals import safe_point, stopping_on_signals
@@ -399,6 +399,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         "dtype": dtypes.pop() if len(dtypes) == 1 else None,
         "nbytes": None if None in sizes else sum(sizes),
         "units": pieces[0].about.get("units"),
+        "opened": shared_record([piece.about.get("opened") for piece in pieces]),
         "reading": reading,
         "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
         "merged": merged,

@@ -14,13 +14,14 @@ from ..errors import RequestError, SourceError
 from ..events import Listener
 from ..execution.executor import cluster_of
 from ..kinds.description import Description
+from ..kinds.opening import OpeningOptions
 from ..kinds.part import Part, part_of
 from ..models.pca import STATE_LIMIT
 from ..planning import Plan
 from ..planning.embedding import EmbeddingPlan
 from ..preprocessing import Preparation
 from ..preprocessing.run_options import FitOptions
-from ..readers import Collection, Opening, open_collection
+from ..readers import Collection, open_collection
 from ..readers.collection import Array, check_dtype
 from ..readers.target import check_target
 from ..readers.views.view import View
@@ -149,7 +150,7 @@ def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
 
 
 def open_declared(
-    shape: Sequence[int] | str, dtype: Any, opening: Opening, preparation: Preparation | None
+    shape: Sequence[int] | str, dtype: Any, opening: OpeningOptions, preparation: Preparation | None
 ) -> Collection:
     """Open data that are not here yet; raises as `declared`.
 

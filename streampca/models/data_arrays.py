@@ -19,6 +19,7 @@ from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
 from ..preprocessing.sample_keys import SampleFacts
+from ..readers.collection import counting_dim
 from ..readers.coordinates import (
     LEVEL,
     Grid,
@@ -376,6 +377,39 @@ def dataset_of(model: PCAModel) -> Dataset:
         if name in made:
             made[name].attrs.update(attributes)
     return with_coordinates(made, model.coordinates)
+
+
+def named_scores(model: PCAModel, scores: Any, samples: Any) -> DataArray:
+    """Return scores with the numbers of their components, and the coordinates and names of samples if these are given.
+
+    Raises
+    ------
+    RequestError
+        If scores are of more components than there are, or not as many as samples.
+    """
+    from xarray import DataArray
+
+    if getattr(scores, "ndim", 0) != 2 or scores.shape[1] > model.n_scores:
+        raise RequestError(
+            f"scores have shape {tuple(np.shape(scores))}; give n rows of up to {model.n_scores} columns, as transform "
+            "returns them."
+        )
+    raw = None if samples is None else model.prepared(samples).raw
+    if raw is not None and raw.n_samples != len(scores):
+        raise RequestError(
+            f"{raw.source} has {raw.n_samples} samples and there are {len(scores)} scores; give as many."
+        )
+    known = {} if raw is None else raw.sample_coordinates()
+    along = {name: item._replace(values=decoded_times(item.values, item.attributes)) for name, item in known.items()}
+    along = {
+        name: item if item.values.dtype.kind != "M" else item._replace(attributes={}) for name, item in along.items()
+    }
+    axis = "sample" if raw is None else counting_dim(raw, ())
+    if raw is not None and not along and (names := raw.sample_names()) is not None:
+        along[axis] = Coordinate(np.array([*names]))
+    units = units_of(model, model.preparation)
+    made = DataArray(scores, dims=(axis, COMPONENT), name="scores", attrs={} if units is None else {"units": units})
+    return with_coordinates(made, {**along, **component_numbers(scores.shape[1])})
 
 
 def _about_components(model: Any) -> str:

@@ -6,18 +6,18 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import machine
 from ..errors import ModelError, RequestError
+from ..kinds.opening import OpeningOptions
 from ..manifold.action_respecting import ActionMap, play_forward
 from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
 from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement
-from ..readers.coordinates import CHECK
 from ..units import counted
 from .pca import PCAModel
 from .subspace import Subspace, working_dtype
@@ -147,7 +147,7 @@ class EmbeddingModel(PCAModel):
         return super()._grid_bytes + self.placement.nbytes + PLACING_BYTES * machine.cores()
 
     def transform(
-        self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK, missing: str | None = None
+        self, samples: Any, /, *, whiten: bool = False, missing: str | None = None, **opening: Unpack[OpeningOptions]
     ) -> Any:
         """Return coordinates of samples in the embedding, (n, d); see `PCAModel.transform`.
 
@@ -157,7 +157,7 @@ class EmbeddingModel(PCAModel):
             If they are to be whitened.
         """
         self._check_plain(whiten)
-        return super().transform(samples, coordinates=coordinates, missing=missing)
+        return super().transform(samples, missing=missing, **opening)
 
     def write_scores(self, source: Any, path: str | os.PathLike[str], *, whiten: bool = False, **how: Any) -> None:
         """Write the coordinates of a collection within a memory budget; see `PCAModel.write_scores`."""

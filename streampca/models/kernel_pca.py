@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, RequestError
+from ..kinds.opening import OpeningOptions
 from ..planning.registry import OF_KERNEL
 from ..preprocessing import Frame
 from ..preprocessing.feature_map import FeatureMap, KernelMap
@@ -216,11 +217,12 @@ class KernelPCAModel(PCAModel):
     def reconstruct(
         self,
         samples: Any,
+        /,
         n_components: int | None = None,
         *,
-        coordinates: str = CHECK,
         missing: str | None = None,
         how: str = "ridge",
+        **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return pre-images of the projections of samples on the first components; see `inverse_transform`."""
         self._check_way(how)
@@ -228,7 +230,7 @@ class KernelPCAModel(PCAModel):
         function = partial(self._reconstructed, subspace=subspace, how=how)
         shape = self.image_frame.sample_shape
         result = MapResult(image_dims(shape), "images", shape=shape, dtype=np.float64)
-        return self._mapped(samples, function, result, coordinates=coordinates, missing=subspace.missing)
+        return self._mapped(samples, function, result, opening=opening, missing=subspace.missing)
 
     def write_reconstruction(self, *given: Any, **how: Any) -> NoReturn:
         """Refuse to write pre-images; the lazy arrays of `reconstruct` can be written."""

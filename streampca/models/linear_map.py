@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, RequestError, nearest
+from ..kinds.opening import OpeningOptions
 from ..kinds.options import MISSING
-from ..kinds.run import RunOptions, run_of
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import check_axes, check_guess, raw_orders
 from ..preprocessing.learned import SampleKeys
-from ..preprocessing.run_options import OF_FITS, refuse_unused
+from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
@@ -101,7 +101,7 @@ class LinearMap(ABC):
     # -- arrays
 
     def transform(
-        self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK, missing: str | None = None
+        self, samples: Any, /, *, whiten: bool = False, missing: str | None = None, **opening: Unpack[OpeningOptions]
     ) -> Any:
         """Scores of samples along the components.
 
@@ -114,15 +114,16 @@ class LinearMap(ABC):
         whiten : bool, default=False
             Divide by the standard deviation along each component. Scores along null components, whose variance is
             no more than rounding, are then 0.
-        coordinates : {"check", "ignore"}
-            Whether the coordinates of samples must be those of the model, in any order, or pixels are taken by place;
-            see `open_collection`. Samples or models without coordinates are taken by place.
         missing : {"error", "drop-features", "drop-samples", "em"}, optional
             Treatment of samples in which a feature is NaN or infinite; by default as when the model was fitted.
             "error": the first is named in an error. "drop-features": features missing when the model was fitted lie
             outside its mask, and others are an error. "drop-samples": such samples keep their place, and every score is
             NaN. "em": scores are those of least squares over the observed features (NaN where there are none), from
             which `reconstruct` fills in the others; errors are over the observed features.
+        **opening
+            ``key``, ``select`` ...: how a path is opened, see `Opening`; by default as the samples of the fit were, see
+            the parameter `like` of `open_collection`. ``coordinates`` says whether the coordinates of samples must be
+            those of the model, in any order, or pixels are taken by place, as those without coordinates are.
 
         Returns
         -------
@@ -144,7 +145,7 @@ class LinearMap(ABC):
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
         subspace = self._first(None, missing)
         function = partial(subspace.project, whiten=whiten)
-        return self._mapped(samples, function, scores, coordinates=coordinates, missing=subspace.missing)
+        return self._mapped(samples, function, scores, opening=opening, missing=subspace.missing)
 
     def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
         """Images from scores: ``mean + scores @ components``.
@@ -191,16 +192,24 @@ class LinearMap(ABC):
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
     def reconstruct(
-        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
+        self,
+        samples: Any,
+        /,
+        n_components: int | None = None,
+        *,
+        missing: str | None = None,
+        **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.
 
         Parameters
         ----------
-        samples, coordinates, missing
+        samples, missing
             As for `transform`. Images are NaN where scores are.
         n_components : int, optional
             How many components to use; all by default.
+        **opening
+            As for `transform`.
 
         Returns
         -------
@@ -209,20 +218,32 @@ class LinearMap(ABC):
             cut or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has
             none.
         """
-        return self._images(samples, self._first(n_components, missing), coordinates)
+        return self._images(samples, self._first(n_components, missing), opening)
 
     def residual(
-        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
+        self,
+        samples: Any,
+        /,
+        n_components: int | None = None,
+        *,
+        missing: str | None = None,
+        **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return each prepared sample less its reconstruction.
 
         Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
         as they are inside the mask, before any later step.
         """
-        return self._images(samples, self._first(n_components, missing), coordinates, residual=True)
+        return self._images(samples, self._first(n_components, missing), opening, residual=True)
 
     def reconstruction_error(
-        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
+        self,
+        samples: Any,
+        /,
+        n_components: int | None = None,
+        *,
+        missing: str | None = None,
+        **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
 
@@ -231,11 +252,17 @@ class LinearMap(ABC):
         """
         subspace = self._first(n_components, missing)
         return self.number_of_each(
-            samples, subspace.squared_error, "reconstruction_error", coordinates=coordinates, missing=subspace.missing
+            samples, subspace.squared_error, "reconstruction_error", missing=subspace.missing, **opening
         )
 
     def hotelling_t2(
-        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
+        self,
+        samples: Any,
+        /,
+        n_components: int | None = None,
+        *,
+        missing: str | None = None,
+        **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
 
@@ -244,18 +271,16 @@ class LinearMap(ABC):
         `reconstruction_error`'s.
         """
         subspace = self._first(n_components, missing)
-        return self.number_of_each(
-            samples, subspace.t2, "hotelling_t2", coordinates=coordinates, missing=subspace.missing
-        )
+        return self.number_of_each(samples, subspace.t2, "hotelling_t2", missing=subspace.missing, **opening)
 
     def number_of_each(
-        self, samples: Any, function: RowMap, name: str, *, coordinates: str = CHECK, missing: str = "error"
+        self, samples: Any, function: RowMap, name: str, /, *, missing: str = "error", **opening: Unpack[OpeningOptions]
     ) -> Any:
         """Map each sample's row of features to a number: shape (n,), float64, lazily as `transform` does.
 
         Parameters
         ----------
-        samples, coordinates
+        samples
             As for `transform`.
         function : callable
             From prepared rows, (m, p), to m numbers.
@@ -263,9 +288,11 @@ class LinearMap(ABC):
             Name of a DataArray of the result.
         missing : str
             "error" refuses samples in which values are missing; another rule leaves them to `function`.
+        **opening
+            As for `transform`.
         """
         result = MapResult((), name, dtype=np.float64)
-        return self._mapped(samples, function, result, coordinates=coordinates, missing=missing)
+        return self._mapped(samples, function, result, opening=opening, missing=missing)
 
     @property
     def makes_images(self) -> bool:
@@ -313,12 +340,12 @@ class LinearMap(ABC):
         subspace = replace(self.subspace, missing=self.rule_for(missing))
         return subspace if asked is None else subspace.first(self.count_of(asked))
 
-    def _images(self, samples: Any, subspace: Subspace, coordinates: str, *, residual: bool = False) -> Any:
+    def _images(self, samples: Any, subspace: Subspace, opening: OpeningOptions, *, residual: bool = False) -> Any:
         """Return images made of samples that are not normalized yet."""
         function = OfNumbered(partial(reconstructions_of, subspace, residual=residual), self.frame)
         images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
         steps = self.preparation.unnormalized
-        return self._mapped(samples, function, images, steps, coordinates=coordinates, missing=subspace.missing)
+        return self._mapped(samples, function, images, steps, opening=opening, missing=subspace.missing)
 
     def _mapped(
         self,
@@ -329,18 +356,18 @@ class LinearMap(ABC):
         source: str | None = None,
         *,
         keys: SampleKeys | None = None,
-        coordinates: str,
+        opening: OpeningOptions,
         missing: str,
     ) -> Any:
         """Map prepared rows of what was given: numpy and sparse at once, the rest lazily; named where samples are.
 
         Arrays have `keys` where groups or dates of their samples are known.
         """
-        preparation, checked = preparation or self.preparation, is_checked(coordinates)
+        preparation, checked = preparation or self.preparation, is_checked(opening.get("coordinates", CHECK))
         how: dict[str, Any]
         if is_dataset(samples) and (names := variables_fitted(self.sample_dims, self.coordinates)) is not None:
             given_as = one_array(samples, names, self.sample_dims, self.name)
-            how = {"keys": keys, "coordinates": coordinates, "missing": missing}
+            how = {"keys": keys, "opening": opening, "missing": missing}
             made = self._mapped(given_as, function, result, preparation, source, **how)
             return by_variable(made, samples) if VARIABLE in result.dims else made
         if is_data_array(samples):
@@ -348,7 +375,7 @@ class LinearMap(ABC):
             if checked:
                 given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
             keys = keys_of(preparation, given.facts("the DataArray"))
-            how = {"keys": keys, "coordinates": IGNORE, "missing": missing}
+            how = {"keys": keys, "opening": {"coordinates": IGNORE}, "missing": missing}
             made = self._mapped(given.values, function, result, preparation, "the DataArray", **how)
             along = {**result.coordinates, **given.prepared_coordinates(preparation)}
             return given.named(made, replace(result, coordinates=along))
@@ -364,7 +391,7 @@ class LinearMap(ABC):
             function = function.of(keys) if isinstance(function, OfNumbered) else function
             how = {"named": partial(_numbered, source=subject), "frame": frame, "missing": missing}
             return map_array(samples, function, shape=result.shape, dtype=dtype, **how)
-        collection = self.prepared(samples, preparation, coordinates=coordinates)
+        collection = self.prepared(samples, preparation, **opening)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
         mapped = map_now if is_sparse(samples) else map_collection
@@ -381,7 +408,9 @@ class LinearMap(ABC):
             return {}
         return raw_orders(steps, grid, shape, Grid(self.sample_dims, self.coordinates), subject, self.name)
 
-    def prepared(self, source: Any, preparation: Preparation | None = None, *, coordinates: str = CHECK) -> Prepared:
+    def prepared(
+        self, source: Any, preparation: Preparation | None = None, **opening: Unpack[OpeningOptions]
+    ) -> Prepared:
         """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
 
         Parameters
@@ -390,7 +419,7 @@ class LinearMap(ABC):
             Raw samples.
         preparation : Preparation, optional
             Some of the model's steps only; all by default.
-        coordinates : {"check", "ignore"}
+        **opening
             As for `transform`.
 
         Raises
@@ -399,7 +428,7 @@ class LinearMap(ABC):
             If it is not of the raw shape and kind the model was fitted on, or not on its grid, or it is of
             image files and was opened to be read in another way than those.
         """
-        raw: Collection = open_collection(source, coordinates=coordinates, like=self)
+        raw: Collection = open_collection(source, like=self, **opening)
         check_reading(raw, self.provenance, self.name)
         raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))
         check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
@@ -438,17 +467,16 @@ class LinearMap(ABC):
         path: str | os.PathLike[str],
         *,
         whiten: bool = False,
-        coordinates: str = CHECK,
         missing: str | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[FitOptions],
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy``, ``.csv`` or ``.parquet`` within a memory budget.
 
         Rows are in the collection's order; all but ``.npy`` carry the samples' names where they have any, Zarr and
-        Parquet (which needs ``pip install "streampca[parquet]"``) the coordinates along the samples, too. `coordinates`
-        and `missing` are as for `transform`, `options` are those of `streampca.Run`. A Parquet file is begun again
-        after a kill. Workers write their own rows to the output, which they must reach, but csv and Parquet files are
-        written by this process alone.
+        Parquet (which needs ``pip install "streampca[parquet]"``) the coordinates along the samples, too. `missing` is
+        as for `transform`, `options` are those of `streampca.Run`, and ``key``, ``select`` ... as for `transform`. A
+        Parquet file is begun again after a kill. Workers write their own rows to the output, which they must reach, but
+        csv and Parquet files are written by this process alone.
 
         Raises
         ------
@@ -460,9 +488,8 @@ class LinearMap(ABC):
         BudgetError
             If not even pieces of the components and one sample fit the budget.
         """
-        output, run = self._output(path, source), run_of(options)
-        refuse_unused(self.write_scores, run, (*OF_FITS, "output"))
-        collection = self.prepared(source, coordinates=coordinates)
+        run, opening = run_and_opening(self.write_scores, options, unused=(*OF_FITS, "output"))
+        output, collection = self._output(path, source), self.prepared(source, **opening)
         write_projection(
             Projection(self._first(None, missing), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
             output,
@@ -500,9 +527,8 @@ class LinearMap(ABC):
         residual: bool = False,
         whole: bool = False,
         whiten: bool = False,
-        coordinates: str = CHECK,
         missing: str | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[FitOptions],
     ) -> Compression:
         """Write images reconstructed from a collection, or from its scores, to a file within a memory budget.
 
@@ -535,10 +561,9 @@ class LinearMap(ABC):
             that are put together: give more memory or fewer `n_components`, or write the patches, and put them
             together with `from_patches`, which takes and fills arrays on disk.
         """
-        run = run_of(options)
-        refuse_unused(self.write_reconstruction, run, (*OF_FITS, "output"))
+        run, opening = run_and_opening(self.write_reconstruction, options, unused=(*OF_FITS, "output"))
         output, subspace = self._output(path, source), self._first(n_components, missing)
-        raw = open_collection(source, coordinates=coordinates, like=self)
+        raw = open_collection(source, like=self, **opening)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
         given = self._holds_scores(raw)
         whitened = given and bool(raw.attributes.get("whiten", whiten))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from ..storage.integrity import read_model, read_unreplaced
 from ..units import GIB, counted, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
 from .compression import Compression, check_compared, fitted_compression, measured_compression
-from .data_arrays import dataset_of
+from .data_arrays import dataset_of, named_scores
 from .likelihood import check_matrix_fits, density_of, mean_log_density, noise_variance_of
 from .linear_map import LinearMap
 from .notebook import model_html
@@ -32,7 +32,7 @@ from .store import PER_COMPONENT, SAMPLE, ModelWriter, read_fields, read_statist
 from .subspace import Subspace
 
 if TYPE_CHECKING:
-    from xarray import Dataset
+    from xarray import DataArray, Dataset
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -372,18 +372,32 @@ class PCAModel(LinearMap):
         given = self.prepared(samples, coordinates=coordinates)
         return measured_compression(self, given, other, ladder, peak=peak, memory=memory)
 
-    def to_xarray(self) -> Dataset:
-        """The model as an `xarray.Dataset`: what is stored, under the same names, with coordinates and units.
+    @overload
+    def to_xarray(self) -> Dataset: ...
+    @overload
+    def to_xarray(self, scores: Any, samples: Any = None) -> DataArray: ...
+    def to_xarray(self, scores: Any = None, samples: Any = None) -> Dataset | DataArray:
+        """Return the model as an `xarray.Dataset`, or scores as a DataArray, with names, coordinates and units.
 
-        Components on disk stay there, in a lazy dask array. Of a field (time, lat, lon) the components are the
-        empirical orthogonal functions (EOFs), (component, lat, lon); `transform` gives their time series.
+        A Dataset holds what is stored, under the same names; components on disk stay there, in a lazy dask array. Of a
+        field (time, lat, lon) the components are the empirical orthogonal functions (EOFs), (component, lat, lon);
+        `transform` gives their time series.
+
+        Parameters
+        ----------
+        scores : ndarray or dask array of shape (n, j), optional
+            Scores as `transform` returns them, not whitened; by default the model itself is returned. They stay lazy.
+        samples : path, glob, list of paths or Collection, optional
+            Samples of the scores, whose coordinates and names are then those of the rows; opened as by `transform`.
 
         Raises
         ------
         ImportError
             If xarray is not installed; ``pip install "streampca[xarray]"``.
+        RequestError
+            If scores are of more components than there are, or not as many as samples.
         """
-        return dataset_of(self)
+        return dataset_of(self) if scores is None else named_scores(self, scores, samples)
 
     def merge(
         self,

@@ -9,32 +9,32 @@ from typing import Any, cast
 
 from ..errors import RequestError, nearest
 from ..kinds.description import default_of, fields_of
+from ..kinds.opening import OpeningOptions
 from ..kinds.pca import PCADescription
 from ..kinds.registry import kind_class, kinds_with
 from ..kinds.run import Run, RunOptions, run_of
-from ..readers import Opening
 from .preparation import Preparation
 
 SHARING = ("workers", "cluster")  # options of a run whose work is shared ...
 OF_FITS = ("part", "scratch", "reuse")  # ... and of one that fits a model
 
 
-class FitOptions(RunOptions, Opening, total=False):
+class FitOptions(RunOptions, OpeningOptions, total=False):
     """Options of `Run` and of `open_collection`, as keywords of functions that open a source and work on it."""
 
 
 def run_and_opening(
     function: Callable[..., Any], options: Mapping[str, Any], *, unused: Collection[str] = ()
-) -> tuple[Run, Opening]:
+) -> tuple[Run, OpeningOptions]:
     """Return the run and the options of opening that the keywords of a function hold; raises as `arguments_of`.
 
     Options of a run that the function has no use for are refused by name.
     """
     check_options(function, options)
-    opening = {name: value for name, value in options.items() if name in Opening.__annotations__}
+    opening = {name: value for name, value in options.items() if name in OpeningOptions.__annotations__}
     run = run_of({name: value for name, value in options.items() if name in RunOptions.__annotations__})
     refuse_unused(function, run, unused)
-    return run, cast("Opening", opening)
+    return run, cast("OpeningOptions", opening)
 
 
 def refuse_unused(function: Callable[..., Any], run: Run, names: Collection[str]) -> None:
@@ -56,7 +56,7 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> N
     ------
     TypeError
     """
-    known = {*Opening.__annotations__, *RunOptions.__annotations__}
+    known = {*OpeningOptions.__annotations__, *RunOptions.__annotations__}
     for name in options:
         if name in known:
             continue

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ChangedError, DataError, RequestError, SourceError, without_secrets
+from ..errors import ChangedError, DataError, SourceError, UnusedOptionError, without_secrets
 from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
 from ..units import counted, format_bytes, format_shape
@@ -562,7 +562,9 @@ def file_state(path: str) -> tuple[int, int]:
 def refuse_key(key: str | None, subject: str) -> None:
     """Refuse a key for a source with a single array: ignoring the key could read something that was not meant."""
     if key is not None:
-        raise RequestError(f"key {key!r} was given, but {subject} holds a single array; leave key out.")
+        raise UnusedOptionError(
+            f"key {key!r} was given, but {subject} holds a single array; leave key out.", option="key"
+        )
 
 
 def by_key(name: str) -> str:

@@ -174,8 +174,21 @@ def array_files_in(source: str) -> list[str]:
 
 def _is_made(path: str) -> bool:
     """Return whether a store is a model, or scores or images computed by one, rather than a copy of a collection."""
-    kind = _attributes(path).get("streampca", {}).get("kind")
+    kind = _kind_of(path)
     return kind is not None and (kind not in ("scores", "images") or "model" in _attributes(os.path.join(path, kind)))
+
+
+def is_result(source: Any) -> bool:
+    """Return whether a source is a store of scores or images that this package wrote, which holds one array."""
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source):
+        return False
+    return _kind_of(os.fspath(source)) in ("scores", "images")
+
+
+def _kind_of(path: str) -> Any:
+    """Return the kind of what this package wrote to a store; None for any other store."""
+    about = _attributes(path).get("streampca")
+    return about.get("kind") if isinstance(about, dict) else None
 
 
 def _attributes(path: str) -> dict[str, Any]:

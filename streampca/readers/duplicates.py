@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DuplicatesError, RequestError, without_secrets
+from ..errors import DuplicatesError, without_secrets
 from ..units import counted
 from .collection import Array, Collection, digest, file_and_key
 from .coordinates import tells_series
@@ -29,13 +29,6 @@ KEEP_ALL = "keep all with --duplicates all (duplicates='all')"
 SERIES = "where they are of several series, such as members of an ensemble,"
 
 _log = logging.getLogger("streampca")
-
-
-def check_duplicates(duplicates: str) -> str:
-    """Return the option `duplicates`; refuse any other value."""
-    if duplicates not in (ERROR, FIRST, ALL):
-        raise RequestError(f"duplicates {duplicates!r} is not known; give {ERROR!r}, {FIRST!r} or {ALL!r}.")
-    return duplicates
 
 
 def repeats_to_leave_out(files: Listing, label: str, duplicates: str) -> dict[int, int]:

@@ -12,14 +12,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from .. import machine
-from ..errors import RequestError, SourceError
-from ..events import Listener, silent
+from ..errors import RequestError, SourceError, UnusedOptionError
 from ..storage.coordinate import Coordinate
 from ..storage.georeference import BAND, Georeference
 from ..units import MIB, format_shape
 from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
-from .coordinates import CHECK, is_checked
-from .duplicates import ERROR, repeats_to_leave_out
+from .coordinates import is_checked
+from .duplicates import repeats_to_leave_out
 from .image_files.census import (
     Census,
     common_place,
@@ -34,6 +33,7 @@ from .image_files.census import (
 from .image_files.decode import Kind, format_kind, read_picture
 from .image_files.find import find_images
 from .image_files.listing import Listing, listing_in, read_table, write_table
+from .opener import Opener
 from .remote import is_url
 from .silence_decoders import quiet
 from .storage_record import Chunks, Storage
@@ -41,28 +41,13 @@ from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box
 from .stored.axis_roles import page_axes
 from .stored.layout import SampleAxes, layout_of
-from .tags import TagRules
 from .threads import for_each
 from .tiff_axes import check_place
 from .views.compose import choose
 from .views.joined import joined
 
 
-def open_images(
-    source: str | Sequence[str],
-    *,
-    key: str | None = None,
-    on_bad_file: str = "error",
-    coordinates: str = CHECK,
-    duplicates: str = ERROR,
-    sel: Mapping[str, Any] | None = None,
-    fill_value: int | float | str | None = None,
-    listing: str | None = None,
-    listener: Listener = silent,
-    opened: Callable[..., Collection] | None = None,
-    reading: TagRules = TagRules(),  # noqa: B008 - frozen
-    **axes: Unpack[SampleAxes],
-) -> Collection:
+def open_images(source: str | Sequence[str], *, opener: Opener) -> Collection:
     """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
 
     If most of the files are TIFF stacks or FITS cubes, each of their pages or planes is a sample, and so is every other
@@ -73,25 +58,28 @@ def open_images(
     ImageCollection, MixedImages or Joined
         The second if images differ in height, width or colour, the third if most files hold several images.
     """
-    skip = on_bad_file == "skip"
+    options, listener = opener.options, opener.listener
+    select: Any = options.select
+    axes: SampleAxes = {"sample_axes": options.sample_axes, "select": select}
+    skip, listing = options.on_bad_file == "skip", None if options.listing is None else os.fspath(options.listing)
     table = read_table(listing) if listing else None
     listed = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
     files = listed or find_images(source, skip=skip)
     files.again = partial(find_images, source, skip=skip) if isinstance(source, str) else None
-    files.reading = reading
+    files.reading = opener.reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
-    if opened is not None and mostly_stacks(files):
-        options = {"key": key, "sel": sel, **({} if fill_value is None else {"fill_value": fill_value}), **axes}
-        checked = is_checked(coordinates)
-        return joined(files, label, options, opened, reading, skip=skip, checked=checked, duplicates=duplicates)
-    if sel:
-        raise RequestError(
-            f"{label} are images without values along their axes to take by; give select in place of sel."
+    if mostly_stacks(files):
+        return joined(files, label, opener)
+    if options.sel:
+        raise UnusedOptionError(
+            f"{label} are images without values along their axes to take by; give select in place of sel.", option="sel"
         )
-    if fill_value is not None:
-        raise RequestError(f"{label} are images, whose files say which values are missing; leave fill_value out.")
-    refuse_key(key, label)
-    repeats, every = repeats_to_leave_out(files, label, duplicates), len(files)
+    if options.fill_value is not None:
+        raise UnusedOptionError(
+            f"{label} are images, whose files say which values are missing; leave fill_value out.", option="fill_value"
+        )
+    refuse_key(opener.key, label)
+    repeats, every = repeats_to_leave_out(files, label, options.duplicates), len(files)
     once = np.setdiff1d(np.arange(every), [*repeats])
     files, listing = files.select(once), None if repeats else listing  # a table holds all files of its folder
     census = take_census(files, table, listener) if skip else look_at(files, label)
@@ -99,7 +87,7 @@ def open_images(
         write_table(listing, files, **(census.arrays() if skip else {}))
     if skip:
         census = census.usable(label)
-    census, place = common_place(census, label, skip=skip, checked=is_checked(coordinates))
+    census, place = common_place(census, label, skip=skip, checked=is_checked(options.coordinates))
     if skip:
         log_skipped(census.skipped, len(files), label)
     try:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import index as as_index
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import without_secrets
+from ..errors import ModelError, without_secrets
+from ..kinds.opening import Opening, Value
+from ..kinds.values import RefusedValueError, accepted
 
 MOST_KEPT = 1_000  # longest list of paths or indices that is kept: attributes of a model are small
-# Values that are left out, like options that were not given.
-DEFAULTS = {"on_bad_file": "error", "keep_orientation": False, "coordinates": "check", "duplicates": "error"}
 ELSEWHERE = frozenset({"listing", "allow_remote"})  # options of a run, which do not affect its samples
 COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # applied in sequence, each to the result so far
+# Options that say what a sample is, whatever the source, as a record holds them.
+OF_SAMPLES: dict[str, Any] = {
+    "key": str,
+    "sample_axes": list[int | str],
+    "select": list[tuple[int | str, int | tuple[int | None, int | None, int | None]]],
+    "sel": list[tuple[str, Value | tuple[Value | None, Value | None]]],
+    "patches": int | list[int] | dict[Literal["size", "step"], int | list[int]],
+    "fill_value": Value,
+}
 
 
 class GuessedAxes(NamedTuple):
@@ -47,22 +56,26 @@ class OpeningRecord:
         Options of `open_collection` that were given, as given.
     not_kept : tuple of str
         Names of options that were given as arrays or long lists, and are not kept.
+    guessed : bool
+        Whether `sample_axes` was not given, but chosen by position; the record holds for any later default.
     """
 
     source: str | list[str] | None
     options: Mapping[str, Any]
     not_kept: tuple[str, ...] = ()
+    guessed: bool = False
 
-    def again(self, **more: Any) -> OpeningRecord:
+    def again(self, more: Opening) -> OpeningRecord:
         """Return the record of a collection opened with more options; an option applied twice cannot be kept."""
-        twice = COMPOSED & {*self.options, *self.not_kept} if COMPOSED & more.keys() else ()
-        options = {name: value for name, value in {**self.options, **more}.items() if name not in twice}
-        return OpeningRecord(self.source, options, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
+        added = given_of(more)
+        twice = COMPOSED & {*self.options, *self.not_kept} if COMPOSED & added.keys() else ()
+        options = {name: value for name, value in {**self.options, **added}.items() if name not in twice}
+        return replace(self, options=options, not_kept=(*self.not_kept, *sorted({*twice} - {*self.not_kept})))
 
     def without(self, name: str) -> OpeningRecord:
         """Return the record with one option moved to those that cannot be kept."""
         options = {option: value for option, value in self.options.items() if option != name}
-        return OpeningRecord(self.source, options, (*self.not_kept, *({name} - {*self.not_kept})))
+        return replace(self, options=options, not_kept=(*self.not_kept, *({name} - {*self.not_kept})))
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain data."""
@@ -72,27 +85,74 @@ class OpeningRecord:
             "source": self.source,
             "options": {name: value for name, value in options.items() if value is not None},
             "not_kept": [*self.not_kept, *lost],
+            **({"guessed": True} if self.guessed else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpeningRecord:
         """Inverse of `to_json`."""
         options = {name: _given(name, value) for name, value in data["options"].items()}
-        return cls(data["source"], options, tuple(data["not_kept"]))
+        return cls(data["source"], options, tuple(data["not_kept"]), bool(data.get("guessed", False)))
 
 
-def record_of(source: Any, options: Mapping[str, Any]) -> OpeningRecord:
-    """Return the record of a source opened with options of `open_collection`; defaults are left out."""
-    return OpeningRecord(_paths(source), given_of(options))
+def inherited_options(model: Any) -> dict[str, Any]:
+    """Return the options that say what a sample is among those that a model's fit was given.
+
+    Ranges along axes that count samples are of the source that was fitted, and are left out, as are axes that were
+    chosen by position.
+
+    Raises
+    ------
+    ModelError
+        If the record in the model is not one.
+    """
+    data = model.provenance.get("opened")
+    if data is None:
+        return {}
+    try:
+        stored = _of_samples(data)
+        for option, value in stored.items():
+            accepted(OF_SAMPLES[option], value)
+        record = OpeningRecord.from_json({**data, "options": stored})
+    except (RefusedValueError, LookupError, TypeError, ValueError, AttributeError):
+        raise ModelError(
+            f"{model.name} holds a damaged record of how its samples were opened; fit it again, or give samples opened "
+            "by open_collection without like=."
+        ) from None
+    options = dict(record.options)
+    along_sample = {*model.sample_dims, *options.get("sample_axes", ())}
+    if record.guessed:
+        options.pop("sample_axes", None)
+    for option in ("select", "sel"):
+        entries = options.pop(option, {}).items()
+        kept = {axis: item for axis, item in entries if not isinstance(item, slice) or axis in along_sample}
+        options |= {option: kept} if kept else {}
+    return options
 
 
-def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def shared_record(records: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Return the record, as plain data, of several sources whose samples were opened alike; None if they were not."""
+    guessed = {bool((record or {}).get("guessed")) for record in records}
+    options = [None if record is None else _of_samples(record) for record in records]
+    if options[0] is None or any(other != options[0] for other in options) or len(guessed) > 1:
+        return None
+    return {"source": None, "options": options[0], "not_kept": [], **({"guessed": True} if True in guessed else {})}
+
+
+def _of_samples(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a record that say what a sample is, as plain data."""
+    return {option: value for option, value in record["options"].items() if option in OF_SAMPLES}
+
+
+def record_of(source: Any, options: Opening, guessed: GuessedAxes | None) -> OpeningRecord:
+    """Return the record of a source opened with options; defaults are left out, but for axes chosen by position."""
+    axes = {} if guessed is None else {"sample_axes": guessed.sample}
+    return OpeningRecord(_paths(source), {**given_of(options), **axes}, guessed=guessed is not None)
+
+
+def given_of(options: Opening) -> dict[str, Any]:
     """Return the options that differ from their defaults and affect the samples."""
-    return {
-        name: value
-        for name, value in options.items()
-        if value is not None and name not in ELSEWHERE and not (name in DEFAULTS and value == DEFAULTS[name])
-    }
+    return {name: value for name, value in options.given.items() if name not in ELSEWHERE}
 
 
 def _paths(source: Any) -> str | list[str] | None:

@@ -31,7 +31,8 @@ class Format:
     module, function : str
         Location of ``function(source, *, key, sample_axes, select) -> Collection``; imported on first use.
     options : tuple of str
-        Further options of `open_collection` that the function accepts as keywords.
+        Further options of `Opening` that the function accepts as keywords. With "opener", it takes an `Opener` in their
+        place, which opens the files that the source is made of.
     """
 
     name: str
@@ -61,30 +62,8 @@ READERS: list[Format] = [
     Format("hdf5", detect.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", detect.is_classic_netcdf, ".netcdf", "open_netcdf"),
     Format("fits", detect.is_fits, ".fits", "open_fits"),
-    Format(
-        "joined",
-        detect.is_array_files,
-        ".views.joined",
-        "open_joined",
-        options=("on_bad_file", "coordinates", "duplicates", "opened", "reading", "sel", "fill_value"),
-    ),
-    Format(
-        "images",
-        detect.is_paths,
-        ".images",
-        "open_images",
-        options=(
-            "on_bad_file",
-            "coordinates",
-            "duplicates",
-            "listing",
-            "listener",
-            "opened",
-            "reading",
-            "sel",
-            "fill_value",
-        ),
-    ),
+    Format("joined", detect.is_array_files, ".views.joined", "open_joined", options=("opener",)),
+    Format("images", detect.is_paths, ".images", "open_images", options=("opener",)),
 ]
 
 

@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Listener, or_logged
 from ...execution.session import session
+from ...kinds.opening import Opening, OpeningOptions
 from ...models.embedding import EmbeddingModel
 from ...models.pca import PCAModel, load_model
 from ...planning.budget import block_limit
@@ -20,7 +21,6 @@ from ...preprocessing import complete_samples
 from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
 from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import (
-    Opening,
     OpeningRecord,
     check_apart,
     check_not_remote,
@@ -128,7 +128,7 @@ def write_report(
 
 
 def _raw(
-    model: PCAModel, collection: Any, opening: Opening, complete: Callable[[Collection], Collection]
+    model: PCAModel, collection: Any, opening: OpeningOptions, complete: Callable[[Collection], Collection]
 ) -> tuple[Collection | None, str]:
     """Return the given collection, otherwise the fitted one, or None and the reason."""
     if collection is None:
@@ -145,14 +145,14 @@ def _complete(model: PCAModel, raw: Collection, *, memory: int | None, listener:
 
 
 def _fitted(
-    model: PCAModel, opening: Opening, complete: Callable[[Collection], Collection]
+    model: PCAModel, opening: OpeningOptions, complete: Callable[[Collection], Collection]
 ) -> tuple[Collection | None, str]:
     """Open the fitted collection as for the fit, except for given options; None and the reason if it changed."""
     before = opened_for(model.provenance)
     if before is None:
         what = model.provenance.get("source") or "samples that it does not name"
         return None, f"the model was fitted on {what}, which cannot be opened again by itself"
-    named = given_of(opening)
+    named = given_of(Opening(**cast("dict[str, Any]", opening)))
     # Options that a model cannot store must be given again; labels alone can be missed.
     lost = [name for name in before.not_kept if name not in named]
     if lost and not (lost == ["labels"] and "where" not in before.options):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import RequestError
+from ...kinds.opening import Opening
 from ..collection import Collection
 from ..stored.array import ArrayCollection
 from ..stored.layout import Axis, image_layout
@@ -19,28 +20,26 @@ from .patches import Patches
 from .variables import Variables
 
 
-def composed(
-    collection: Collection,
-    *,
-    sample_axes: Sequence[Axis] | None,
-    patches: Any,
-    samples: Any,
-    labels: Any,
-    where: str | None,
-) -> Collection:
+def cut(collection: Collection, options: Opening) -> Collection:
+    """Return a collection's images, or windows of them."""
+    if options.patches is None:
+        _refuse_single_image(collection, options.sample_axes)
+        return collection
+    images = _images(collection.fitting(lambda shape: shape), options.sample_axes, options.patches)
+    return Patches(images, options.patches)
+
+
+def composed(collection: Collection, options: Opening) -> Collection:
     """Cut a collection's images into windows, then choose samples by their indices, then by their labels."""
-    if patches is None:
-        _refuse_single_image(collection, sample_axes)
-    else:
-        collection = Patches(_images(collection.fitting(lambda shape: shape), sample_axes, patches), patches)
-    if samples is not None:
-        collection = choose(collection, places_of(samples, collection.n_samples, collection.source))
-    if labels is not None:
-        column = open_column(labels, collection)
+    collection = cut(collection, options)
+    if options.samples is not None:
+        collection = choose(collection, places_of(options.samples, collection.n_samples, collection.source))
+    if options.labels is not None:
+        column = open_column(options.labels, collection)
         collection = copy.copy(collection)  # it may be the caller's own
         collection.labels = column
-    if where is not None:
-        collection = choose(collection, compact(matching(where, collection), collection.n_samples))
+    if options.where is not None:
+        collection = choose(collection, compact(matching(options.where, collection), collection.n_samples))
     return collection
 
 

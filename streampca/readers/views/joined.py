@@ -13,15 +13,15 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ... import machine
 from ...errors import DuplicatesError, EmptySelectionError, SourceError, StreampcaError, without_secrets
-from ...events import silent
 from ...execution.threads import ordered_in_threads
+from ...kinds.opening import Opening
 from ...storage.coordinate import Coordinate
 from ...units import MIB, counted, format_shape
 from ..collection import (
@@ -35,7 +35,7 @@ from ..collection import (
     group_size,
     span_of,
 )
-from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
+from ..coordinates import MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in, is_zarr
 from ..duplicates import (
     ALL,
@@ -49,11 +49,11 @@ from ..duplicates import (
 )
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
+from ..opener import Opener
 from ..opening_record import GuessedAxes
 from ..remote import is_url
 from ..storage_record import Chunks, Storage
 from ..stored.files import Reopening, state_of
-from ..stored.layout import SampleAxes
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
 from .chosen import Chosen, Places, compact
@@ -65,53 +65,23 @@ _log = logging.getLogger("streampca")
 
 # Most parts that stay open, each with a file or two and its cache of decoded chunks, and most bytes of them together.
 _OPEN, _HELD = 32, 8 * MIB
+# Options that decide which values are read.
+_OF_VALUES = ("key", "sample_axes", "select", "sel", "fill_value")
 # Headers read concurrently: disks and networks have latency.
 _AT_ONCE = 16
 
 
-def open_joined(
-    source: str | Sequence[str],
-    *,
-    key: str | None = None,
-    on_bad_file: str = "error",
-    coordinates: str = CHECK,
-    duplicates: str = ERROR,
-    sel: Mapping[str, Any] | None = None,
-    fill_value: int | float | str | None = None,
-    opened: Callable[..., Collection],
-    reading: TagRules = TagRules(),  # noqa: B008 - frozen
-    **axes: Unpack[SampleAxes],
-) -> Collection:
+def open_joined(source: str | Sequence[str], *, opener: Opener) -> Collection:
     """Open every file of a list, glob or folder and concatenate them."""
     files = _listing(source)
-    label = source if isinstance(source, str) else f"a list of {len(files)} files"
-    filled = {} if fill_value is None else {"fill_value": fill_value}
-    options = {"key": key, "sel": sel, **filled, **axes}
-    checked = is_checked(coordinates)
-    skip = on_bad_file == "skip"
-    return joined(files, label, options, opened, reading, skip=skip, checked=checked, duplicates=duplicates)
+    return joined(files, source if isinstance(source, str) else f"a list of {len(files)} files", opener)
 
 
-def joined(
-    files: Listing,
-    label: str,
-    options: Mapping[str, Any],
-    opened: Callable[..., Collection],
-    reading: TagRules,
-    *,
-    skip: bool,
-    checked: bool,
-    duplicates: str,
-) -> Joined:
-    """Open every file of a listing by `opened` with `options`, and concatenate them; see `open_joined`."""
+def joined(files: Listing, label: str, opener: Opener) -> Joined:
+    """Open every file of a listing and concatenate them; see `open_joined`."""
     if not len(files):
         raise SourceError(f"{label} holds no files; give at least one.")
-    how = repr((options, tuple(reading)))
-    # These options concern many files, and have no use for a part that is one image file.
-    further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
-    further |= {"coordinates": CHECK if checked else IGNORE, "duplicates": duplicates, "allow_remote": False}
-    opener = partial(opened, options={"sample_axes": None, "select": None, "fill_value": None, **options, **further})
-    return Joined(files, opener, source=label, how=how, skip=skip, checked=checked, duplicates=duplicates)
+    return Joined(files, opener.of_part().open, source=label, options=opener.options, reading=opener.reading)
 
 
 # Kind that the parts of one collection share: the shape of a sample, its dtype and the names of its axes.
@@ -192,12 +162,13 @@ class Joined(Reopening, Filled):
         opener: Callable[[str], Collection],
         *,
         source: str,
-        how: str,
-        skip: bool,
-        checked: bool,
-        duplicates: str,
+        options: Opening,
+        reading: TagRules,
     ) -> None:
-        self.source, self._opener, self._how, self.compares_coordinates = source, opener, how, checked
+        skip, duplicates, checked = options.on_bad_file == "skip", options.duplicates, is_checked(options.coordinates)
+        named = {name: value for name, value in options.given.items() if name in _OF_VALUES}
+        self._how = repr((named, tuple(reading)))
+        self.source, self._opener, self.compares_coordinates = source, opener, checked
         counts, numbers = np.zeros(len(files), np.int64), np.full(len(files), -1, np.int32)
         states, several = np.zeros(len(files), np.uint64), np.zeros(len(files), np.bool_)
         groups: list[_Group] = []

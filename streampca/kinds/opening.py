@@ -1,0 +1,132 @@
+"""`Opening`: how a source is opened as a collection, declared once for every door."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypedDict
+
+from ..errors import RequestError
+from .values import Check, Count, InPython
+
+Value = int | float | str
+Object = Annotated[Any, InPython()]
+
+
+def _windows(value: Any) -> Any:
+    """Return windows, of which a mapping gives a size."""
+    if isinstance(value, Mapping) and "size" not in value:
+        raise RequestError(
+            f"patches = {value!r}: give {{size: [height, width]}}, and step: [rows, columns] if need be."
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Opening:
+    """How a source is opened as a collection.
+
+    Parameters
+    ----------
+    key : str or sequence of str, optional
+        Name of the array, or of several variables of one field. It is needed where the source holds several arrays that
+        can be images. Several names, or one text of them such as ``"u,v"``, make one field of variables with the same
+        samples, side by side along a last axis ``variable``. The default for an `xarray.Dataset` is all variables that
+        can hold images.
+    sample_axes : sequence of int or str, optional
+        Axes of one image, such as 1,2 or y,x. By default those that by attributes and names do not count samples. They
+        may stand at any position; the others are flattened into samples in order. By default samples are counted by
+        axes that have dates, or that attributes or names assign to time, members or the like, else by the first axis
+        that is not along x, y or colours; without names, by the first axis.
+    select : mapping of axis to int or slice, optional
+        Entry or [start, stop] to take of other axes. An integer drops the axis, a slice narrows it.
+    sel : mapping of str to value or slice, optional
+        Value or [first, last] to take of other axes: numbers, texts or dates. They are values of the axis's coordinate,
+        as in xarray: a number or text drops the axis, ``{"level": 500, "c": "GFP"}``; a slice selects all values
+        between its ends, both included, ``{"lat": slice(30, 60)}``. Dates can leave out their last parts,
+        ``{"time": slice("1990", "2000-06")}``. Files without a value in the range are left out when files are joined.
+    patches : int, sequence of int or mapping, optional
+        Windows of the image as samples. Their side, their sides ``(16, 16)``, or also the step between them,
+        ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. The array can be a single image.
+    samples : slice, (start, stop[, step]) or sequence of int, optional
+        Samples to take: [start, stop] or [start, stop, step]. In Python also a slice, numbers or a mask.
+    labels : array, path or "folder", optional
+        Label of each sample: .npy, IDX, table.csv:column or folder. Used by where, anomaly (a model's, too) and
+        reports. Anything `open_column` takes; the collection keeps them as `labels`.
+    where : str, optional
+        Samples to take by label: label=3, label!=0,1 ... Several conditions: 'label>=1 and label<3'.
+    fill_value : int, float or str, optional
+        Stored number that stands for no value, or none. Needed where the file does not say so; none where every number
+        is a value. The number is read as NaN. In NetCDF files without ``_FillValue``, the default of the format is
+        missing among floats, and refused if it is read among whole numbers; with "none" it is a value like any other.
+    on_bad_file : {"error", "skip"}, default="error"
+        Stop at a file that cannot be read, or leave it out. See `Collection.skipped`. Images of another shape than most
+        are not left out on opening, but by a preparation that does not make them fit.
+    keep_orientation : bool, default=False
+        Ignore the orientation tags of images. By default images are turned by them (Exif, TIFF).
+    coordinates : {"check", "ignore"}, default="check"
+        Compare latitudes and the like of files and models, or ignore them. The coordinates of a sample's axes
+        (latitudes, wavelengths, labels ...) are compared by value: those of joined files with the first file's, and
+        later those of the collection with a model's. Samples that have the same coordinates in another order are put in
+        order, samples on another grid are refused. With "ignore", pixels correspond by position.
+    duplicates : {"error", "first", "all"}, default="error"
+        Stop at a file or date that comes twice, take the first, or all. A file is a duplicate if another path, or a
+        link, leads to the same file; a sample, if another file has its date, unless the files belong to several series
+        (by a coordinate ``member``, ``realization``, ``step`` ..., or by CMIP's attributes). Dates repeated within a
+        file all count, which the log reports.
+    allow_remote : bool, default=False
+        Fetch URLs that lists, tables and models name. A URL given as the source itself, or in a list, is always
+        fetched.
+    listing : path, optional
+        Path of a table in which the files of a folder are stored for the next time; by default none.
+    """
+
+    key: str | Annotated[Sequence[str], InPython()] | None = None
+    sample_axes: list[int | str] | Object | None = None
+    select: dict[int | str, int | tuple[int, int]] | Object | None = None
+    sel: dict[str, Value | tuple[Value | None, Value | None]] | Object | None = None
+    patches: Annotated[
+        dict[Literal["size", "step"], tuple[Count, Count]] | Object | None,
+        Check(_windows),
+    ] = None
+    samples: Object | None = None
+    labels: str | Object | None = None
+    where: str | None = None
+    fill_value: Value | Object | None = None
+    on_bad_file: Literal["error", "skip"] = "error"
+    keep_orientation: bool = False
+    coordinates: Literal["check", "ignore"] = "check"
+    duplicates: Literal["error", "first", "all"] = "error"
+    allow_remote: bool = False
+    listing: str | Annotated[os.PathLike[str], InPython()] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Options that are not at their defaults."""
+        values = {item.name: (getattr(self, item.name), item.default) for item in fields(Opening)}
+        return {
+            name: value
+            for name, (value, default) in values.items()
+            if value is not default and (default is None or value != default)
+        }
+
+
+class OpeningOptions(TypedDict, total=False):
+    """The fields of `Opening` as keywords of functions that open a source."""
+
+    key: str | Sequence[str] | None
+    sample_axes: Sequence[int | str] | None
+    select: Mapping[int | str, int | slice] | None
+    sel: Mapping[str, Any] | None
+    patches: int | Sequence[int] | Mapping[str, Any] | None
+    samples: Any
+    labels: Any
+    where: str | None
+    fill_value: int | float | str | None
+    on_bad_file: str
+    keep_orientation: bool
+    coordinates: str
+    duplicates: str
+    allow_remote: bool
+    listing: str | os.PathLike[str] | None

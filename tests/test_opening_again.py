@@ -1,0 +1,207 @@
+"""What opened a source for a fit opens the next source that the model is applied to, at every door."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+import yaml
+import zarr
+from shell import refused, succeeded
+
+import streampca
+from streampca.errors import ModelError, RequestError
+
+RNG = np.random.default_rng(5)
+FIELDS = RNG.integers(0, 99, (2, 20, 3, 6, 5)).astype("f4")  # of two sources: samples, channels, y and x
+
+
+def npz(path, x):
+    np.savez(f"{path}.npz", other=x + 1, tasmax=x)
+    return f"{path}.npz"
+
+
+def hdf5(path, x):
+    with h5py.File(f"{path}.h5", "w") as file:
+        file["other"], file["tasmax"] = x + 1, x
+    return f"{path}.h5"
+
+
+def stored(path, x):
+    group = zarr.open_group(f"{path}.zarr", mode="w")
+    for name, values in (("other", x + 1), ("tasmax", x)):
+        group.create_array(name, data=values, dimension_names=("time", "c", "y", "x"))
+    return f"{path}.zarr"
+
+
+FORMATS = {"npz": npz, "hdf5": hdf5, "zarr": stored}
+OPENINGS = {
+    "a channel": {"sample_axes": (2, 3), "select": {1: 0}},
+    "rows of a channel": {"sample_axes": (2, 3), "select": {1: 1, 2: slice(1, 5)}},
+    "windows": {"sample_axes": (2, 3), "select": {1: 2}, "patches": {"size": (3, 2), "step": (2, 1)}},
+    "turned": {"sample_axes": (3, 2), "select": {1: 0}, "fill_value": 7},
+}
+
+
+@pytest.fixture(params=FORMATS, scope="module")
+def sources(request, tmp_path_factory):
+    """Two sources of the same arrays, of which one is called tasmax."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return [FORMATS[request.param](folder / name, x) for name, x in zip(("a", "b"), FIELDS, strict=True)]
+
+
+@pytest.mark.parametrize("how", OPENINGS.values(), ids=OPENINGS)
+def test_a_model_opens_the_next_source_as_that_of_its_fit(sources, how, tmp_path):
+    first, following = sources
+    missing = {"missing": "drop-samples"} if "fill_value" in how else {}
+    kind = streampca.PCA(3, method="covariance", **missing)
+    model = streampca.fit(first, kind, key="tasmax", **how, output=tmp_path / "m.zarr")
+    told = streampca.open_collection(following, key="tasmax", **how)
+    expected = np.asarray(model.transform(told))
+    for applied in (model, streampca.load_model(tmp_path / "m.zarr")):
+        scores = applied.transform(following)
+        assert hasattr(scores, "dask"), "scores of a path are lazy"
+        np.testing.assert_array_equal(scores, expected)
+    np.testing.assert_array_equal(model.transform(following, key="tasmax"), expected)
+    np.testing.assert_array_equal(model.reconstruct(following), model.reconstruct(told))
+    model.write_scores(following, tmp_path / "python.npy")
+    succeeded("transform", tmp_path / "m.zarr", following, "-o", tmp_path / "command.npy")
+    run = {"collection": {"source": str(following)}, "apply": str(tmp_path / "m.zarr"),
+           "output": {"scores": str(tmp_path / "run.npy")}}  # fmt: skip
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    succeeded("run", tmp_path / "run.yaml")
+    for name in ("python", "command", "run"):
+        np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), expected, err_msg=name)
+    if "fill_value" not in how:
+        model.write_reconstruction(following, tmp_path / "python-images.npy")
+        succeeded("reconstruct", tmp_path / "m.zarr", following, "-o", tmp_path / "images.npy")
+        np.testing.assert_array_equal(np.load(tmp_path / "images.npy"), np.load(tmp_path / "python-images.npy"))
+        # Scores, and copies, are opened by their path alone.
+        model.write_scores(following, tmp_path / "scores.zarr")
+        model.write_reconstruction(tmp_path / "scores.zarr", tmp_path / "from-scores.npy")
+        streampca.copy(told, output=tmp_path / "copy.zarr")
+        np.testing.assert_array_equal(model.transform(tmp_path / "copy.zarr"), expected)
+        updated = streampca.update(model, following)
+        assert updated.n_samples == model.n_samples + told.n_samples
+        np.testing.assert_array_equal(updated.transform(following).shape, expected.shape)
+
+
+def test_what_is_given_stands_in_place_of_what_the_model_knows(sources):
+    first, following = sources
+    model = streampca.fit(first, n_components=2, key="tasmax", sample_axes=(2, 3), select={1: 0})
+    for more in ({"key": "other"}, {"select": {1: 2}}, {"select": {0: slice(3, 9)}}, {"samples": slice(0, 4)}):
+        how = {"key": "tasmax", "sample_axes": (2, 3), **more}
+        how["select"] = {1: 0, **more.get("select", {})}
+        expected = model.transform(streampca.open_collection(following, **how))
+        np.testing.assert_array_equal(model.transform(following, **more), expected)
+        np.testing.assert_array_equal(
+            streampca.open_collection(following, like=model, **more)[:], expected_raw(following, how)
+        )
+
+
+def expected_raw(source, how):
+    return streampca.open_collection(source, **how)[:]
+
+
+def test_what_a_source_of_another_sort_has_no_use_for_is_left_out(sources, tmp_path):
+    how = {"key": "tasmax", "sample_axes": (2, 3), "select": {1: 0}, "fill_value": 7}
+    model = streampca.fit(sources[0], streampca.PCA(2, missing="drop-samples"), **how)
+    plain = np.where(FIELDS[1][:, 0] == 7, 8, FIELDS[1][:, 0])
+    expected = model.transform(plain)
+    np.save(tmp_path / "x.npy", plain)
+    tifffile.imwrite(tmp_path / "x.tif", plain, photometric="minisblack")
+    np.savez(tmp_path / "x.npz", tasmax=plain)
+    for path in ("x.npy", "x.tif", "x.npz"):
+        np.testing.assert_array_equal(model.transform(tmp_path / path), expected, err_msg=path)
+    (tmp_path / "pages").mkdir()
+    for number, page in enumerate(plain):
+        tifffile.imwrite(tmp_path / "pages" / f"{number:02}.tif", page)
+    np.testing.assert_array_equal(model.transform(tmp_path / "pages"), expected)
+
+
+def test_what_could_suit_a_source_and_does_not_is_refused(sources, tmp_path):
+    model = streampca.fit(sources[0], n_components=2, key="tasmax", sample_axes=(2, 3), select={1: 0})
+    np.savez(tmp_path / "other.npz", tas=FIELDS[1])
+    with pytest.raises(RequestError, match=r"has no array .*'tasmax'|holds no array .*tasmax") as error:
+        model.transform(tmp_path / "other.npz")
+    assert "it holds tas" in str(error.value)
+    scores = model.transform(tmp_path / "other.npz", key="tas")  # the remedy
+    assert scores.shape == (20, 2)
+    np.savez(tmp_path / "other.npz", tasmax=FIELDS[1][..., :3])
+    with pytest.raises(ModelError, match="6 x 3"):
+        model.transform(tmp_path / "other.npz")
+    model.save(tmp_path / "m.zarr")
+    assert "6 x 3" in refused("transform", tmp_path / "m.zarr", tmp_path / "other.npz", "-o", tmp_path / "s.npy")
+
+
+def test_rows_and_columns_of_one_source_are_not_taken_over(tmp_path):
+    np.save(tmp_path / "a.npy", FIELDS[0][:, 0])
+    model = streampca.fit(
+        tmp_path / "a.npy", n_components=2, samples=slice(0, 10), labels=np.arange(10) % 2, where="label=1",
+        select={0: slice(0, 19)}, on_bad_file="skip",
+    )  # fmt: skip
+    np.save(tmp_path / "b.npy", FIELDS[1][:, 0])
+    assert model.transform(tmp_path / "b.npy").shape == (20, 2)
+
+
+def test_parts_that_were_opened_alike_are_merged_into_a_model_that_knows_it(sources):
+    how = {"key": "tasmax", "sample_axes": (2, 3), "select": {1: 0}}
+    kind = streampca.PCA(2, method="covariance")
+    models = [streampca.fit(source, kind, **how) for source in sources]
+    merged = streampca.merge(models)
+    expected = merged.transform(streampca.open_collection(sources[0], **how))
+    np.testing.assert_array_equal(merged.transform(sources[0]), expected)
+    other = streampca.fit(sources[1], kind, **{**how, "key": "other"})
+    assert streampca.merge([models[0], other]).provenance["opened"] is None
+
+
+@pytest.mark.parametrize("options", [
+    {"key": ["tasmax"]}, {"sample_axes": "yx"}, {"sample_axes": [[2]]}, {"select": {"1": 0}}, {"select": [[1, "a"]]},
+    {"select": [[1, [0, 1]]]}, {"sel": [["c", {}]]}, {"patches": {"size": "a"}}, {"fill_value": [1]}, {"key": 3},
+], ids=str)  # fmt: skip
+def test_a_damaged_record_is_refused_in_a_line(tmp_path, options):
+    np.savez(tmp_path / "a.npz", tasmax=FIELDS[0][:, 0], other=FIELDS[0])
+    model = streampca.fit(tmp_path / "a.npz", n_components=2, key="tasmax")
+    model.provenance["opened"]["options"] = options
+    with pytest.raises(
+        ModelError, match="holds a damaged record of how its samples were opened; fit it again"
+    ) as error:
+        model.transform(tmp_path / "a.npz")
+    assert "\n" not in str(error.value)
+    collection = streampca.open_collection(tmp_path / "a.npz", key="tasmax")
+    assert model.transform(collection).shape == (20, 2)  # the other remedy
+
+
+def test_options_that_name_paths_are_not_taken_from_a_model(tmp_path):
+    np.savez(tmp_path / "a.npz", tasmax=FIELDS[0][:, 0], other=FIELDS[0])
+    model = streampca.fit(tmp_path / "a.npz", n_components=2, key="tasmax")
+    options = {"labels": "https://elsewhere.example/labels.npy", "allow_remote": True, "listing": "/etc/listing.npz",
+               "where": "label=1", "key": "tasmax"}  # fmt: skip
+    model.provenance["opened"]["options"] |= options
+    assert model.transform(tmp_path / "a.npz").shape == (20, 2)
+
+
+def test_scores_are_named(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    days = np.arange("1990-01-01", "1990-01-21", dtype="datetime64[D]").astype("datetime64[ns]")
+    field = xarray.Dataset(
+        {name: (("time", "y", "x"), FIELDS[0][:, at]) for at, name in enumerate(("tas", "tasmax"))}, {"time": days}
+    )
+    field.to_netcdf(tmp_path / "a.nc")
+    model = streampca.fit(tmp_path / "a.nc", n_components=2, key="tasmax")
+    scores = model.transform(tmp_path / "a.nc")
+    named = model.to_xarray(scores, tmp_path / "a.nc")
+    assert named.dims == ("time", "component")
+    assert named.chunks is not None, "they stay lazy"
+    np.testing.assert_array_equal(named["time"], days)
+    np.testing.assert_array_equal(named["component"], [1, 2])
+    np.testing.assert_array_equal(named, scores)
+    assert model.to_xarray(scores).dims == ("sample", "component")
+    model.write_scores(tmp_path / "a.nc", tmp_path / "s.zarr")
+    written = xarray.open_zarr(tmp_path / "s.zarr")["scores"]
+    np.testing.assert_array_equal(written["time"], days)
+    with pytest.raises(RequestError, match="has 20 samples and there are 3 scores"):
+        model.to_xarray(scores[:3], tmp_path / "a.nc")
+    with pytest.raises(RequestError, match="up to 2 columns"):
+        model.to_xarray(np.ones((3, 4)))
