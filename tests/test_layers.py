@@ -65,7 +65,7 @@ KNOWS = {
     "astropy": ("readers", "preprocessing/mask_files"),
     "cftime": ("readers/coordinates", "readers/dates"),
     "tifffile": ("readers", "models/export", "storage/tiff_pages"),
-    "pyarrow": ("storage",),
+    "pyarrow": ("storage", "readers/source"),
     "PIL": ("readers", "preprocessing/resize", "plot", "models"),
     "psutil": ("machine",),
     "fsspec": ("readers",),

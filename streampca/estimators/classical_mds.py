@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import RequestError
 from ..fitting.arguments import Arguments
@@ -17,9 +17,7 @@ from ..kinds.classical_mds import ClassicalMDSDescription
 from ..models.classical_mds import ClassicalMDSModel
 from ..models.pca import PCAModel
 from ..readers import Collection, open_collection
-from ..readers.collection import unmasked
-from .inputs import as_samples, is_table
-from .model_estimator import ModelEstimator, rows_of_all
+from .model_estimator import ModelEstimator, is_table, rows_of_all
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -150,13 +148,13 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         """Open what was given to `fit`; compute distances of samples, and keep these, where the metric asks for it."""
         if not self._makes_distances:
             return super()._opened(X, **how)
-        X = as_samples(X)
-        if not is_table(X):
+        source = self._source(X)
+        if not is_table(source):
             raise RequestError(
                 f"metric {self.metric!r} takes a table in memory, and {type(X).__name__} was given; use metric "
                 "'euclidean', or compute the distances and give them with metric 'precomputed'."
             )
-        self._samples = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
+        self._samples = self._checked(X, source, dtype="numeric", ensure_min_samples=2)
         return open_collection(self._distances(self._samples, self._samples))
 
     def _distances(self, one: Array, other: Array) -> Float64:

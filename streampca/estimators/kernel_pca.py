@@ -18,7 +18,7 @@ from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import Request
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
-from .inputs import as_samples
+from ..readers.source import as_source
 from .model_estimator import ModelEstimator, of_model
 
 Array = npt.NDArray[Any]
@@ -172,7 +172,7 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         check_is_fitted(self)
         if not hasattr(self, "dual_coef_"):
             raise NotFittedError("this KernelPCA has learned no pre-images; set fit_inverse_transform=True before fit.")
-        scores = np.asarray(as_samples(X), np.float64)
+        scores = np.asarray(as_source(X), np.float64)
         rows = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
         images: Array = self.model_.image_frame.images(rows)
         return images.reshape(len(images), -1)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 from scipy.spatial.distance import cdist
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import RequestError
 from ..fitting.embed import embed_affinities, plan_of_affinities
@@ -29,7 +29,6 @@ from ..kinds.manifold import (
 from ..kinds.run import Run
 from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel
 from ..preprocessing.run_options import refuse_unused
-from .inputs import as_samples
 from .model_estimator import ModelEstimator, is_single, rows_of_all
 from .scikit_learn import ClusterMixin
 
@@ -282,7 +281,7 @@ class SpectralEstimator(ManifoldEstimator, SpectralDescription):
         if self.affinity == NEAREST:
             return self._fitted_to(X)
         checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 3}
-        X = validate_data(self, as_samples(X), **checks)
+        X = self._checked(X, self._source(X), **checks)
         given, arguments = self._given(X), self._arguments()
         refuse_unused(self.fit, arguments.run, [name for name in fields_of(Run) if name not in IN_MEMORY])
         request = arguments.request()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..errors import RequestError
 from ..fitting.arguments import DEFAULT, Arguments, arguments_of
@@ -22,10 +23,9 @@ from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
-from ..readers.dask import rows_of_frame
-from ..readers.detect import is_lazy_frame
+from ..readers.detect import is_dataset, is_lazy_frame, is_sparse
+from ..readers.source import as_known_frame, as_source, is_frame, refuse_mapping
 from .docstrings import with_parameters
-from .inputs import as_samples, is_table
 from .scikit_learn import TransformerBase
 
 Array = npt.NDArray[Any]
@@ -144,42 +144,56 @@ class ModelEstimator(TransformerBase, Description):
     def inverse_transform(self, X: Any) -> Any:
         """Return samples from scores, in the shape of those fitted: (n, p) or images."""
         check_is_fitted(self)
-        X = as_samples(X)
-        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self._whitens)
+        return self.model_.inverse_transform(as_source(X), whiten=self._whitens)
 
     def _values(self, X: Any) -> Any:
         """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
 
         NaN is left to the model, which knows what its mask leaves out and names the sample.
         """
-        X = as_samples(X, self.model_.raw_shape)
-        images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
-        if is_lazy_frame(X):
+        source = self._source(X, self.model_.raw_shape)
+        images = isinstance(source, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
+        if is_table(source) and not images:
+            return self._checked(X, source, reset=False, ensure_all_finite=False)
+        if is_lazy_frame(source):
             self._check_names(X, reset=False)
-            return rows_of_frame(X)
-        if not is_table(X) or images:
-            return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
-        checks: dict[str, Any] = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
-        return validate_data(self, unmasked(X), reset=False, **checks)
+        return source if hasattr(source, "dtype") else open_collection(source, like=self.model_)
 
     def _opened(
         self, X: Any, *, least: int = 2, reset: bool = True, sample_shape: tuple[int, ...] | None = None
     ) -> Collection:
         """Open samples of a shape that may be known, tables validated as scikit-learn does, with at least so many."""
-        X = as_samples(X, sample_shape)
-        if is_lazy_frame(X):
+        source = self._source(X, sample_shape)
+        if is_lazy_frame(source):
             self._check_names(X, reset=reset)
-        if is_table(X):
-            checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
-            X = validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks)
-        collection = open_collection(X)
+        if is_table(source):
+            source = self._checked(X, source, reset=reset, ensure_min_samples=least, ensure_all_finite=False)
+        collection = open_collection(source)
         if reset:
             self.n_features_in_ = collection.n_features
         return collection
 
-    def _check_names(self, frame: Any, *, reset: bool) -> None:
-        """Note the names of a lazy frame's columns, or hold them against those of the first, as of tables."""
-        validate_data(self, frame._meta, reset=reset, skip_check_array=True)
+    def _source(self, X: Any, shape: tuple[int, ...] | None = None) -> Any:
+        """Return what holds samples, see `as_source`; arrays by name are refused, as there is no key to choose by."""
+        refuse_mapping(X, "X is {}, of which one is the samples; give X[{!r}]")
+        return as_source(X, shape)
+
+    def _checked(self, X: Any, table: Any, *, reset: bool = True, **checks: Any) -> Any:
+        """Return a table validated as scikit-learn does, by the names of its columns where it was given with any."""
+        checks = {"dtype": "numeric", "accept_sparse": True, **checks}
+        if self._check_names(X, reset=reset):
+            return check_array(table, input_name="X", estimator=self, **checks)
+        return validate_data(self, unmasked(table), reset=reset, **checks)
+
+    def _check_names(self, X: Any, *, reset: bool) -> bool:
+        """Note the names of a data frame's columns, or compare them with those noted; False where it is none."""
+        frame = X[0] if isinstance(X, (list, tuple)) and len(X) else X
+        if is_lazy_frame(frame):
+            frame = frame._meta
+        elif not is_frame(frame):
+            return False
+        validate_data(self, as_known_frame(frame), reset=reset, skip_check_array=True)
+        return True
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: `X` may be sparse, with some values of `missing` also NaN; float32 stays so."""
@@ -204,6 +218,16 @@ class WhiteningEstimator(ModelEstimator):
 
     _: KW_ONLY
     whiten: bool = False
+
+
+def is_table(source: Any) -> bool:
+    """Return whether scikit-learn validates what `as_source` returned: an array of up to two axes, or none at all."""
+    if isinstance(source, np.ndarray):
+        return source.ndim <= 2
+    if isinstance(source, (list, tuple)):
+        return not source  # else they are paths
+    is_opened = isinstance(source, (str, os.PathLike, Collection)) or is_lazy_frame(source) or is_dataset(source)
+    return is_sparse(source) or not (is_opened or hasattr(source, "dtype"))
 
 
 def rows_of_all(rows: Array, raw: Collection, chosen: Collection) -> Array:

@@ -18,23 +18,22 @@ from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, RequestError
 from ..events import logged
 from ..fitting.arguments import Arguments
+from ..fitting.batches import NO_BATCHES, check_batches
 from ..fitting.identity import described
 from ..fitting.incremental import IncrementalFit
 from ..fitting.null_components import with_n_components
 from ..fitting.open_fit import Opened
-from ..kinds.description import default_of, fields_of
+from ..kinds.description import fields_of
 from ..kinds.pca import PCADescription
-from ..kinds.run import Run, run_of
+from ..kinds.run import run_of
 from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, mean_log_density
 from ..models.pca import PCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from .inputs import batch_of, is_batches
+from ..readers.source import batch_of, is_batches
 from .model_estimator import WhiteningEstimator, is_single, of_model
 
 Array = npt.NDArray[Any]
-
-OF_BATCHES = ("memory", "listener")  # fields of a run that count where samples come in batches
 
 
 @dataclass(eq=False, repr=False)
@@ -255,18 +254,7 @@ class PCA(WhiteningEstimator, PCADescription):
 
     def _fit_batches(self, batches: Iterator[Any], sample_weight: Any) -> None:
         """Fit batches that come one after another."""
-        run = run_of({"run": self.run})
-        again = [] if sample_weight is None else ["sample_weight"]
-        for name, item in fields_of(Run).items():
-            if name not in OF_BATCHES and getattr(run, name) != default_of(item):
-                again.append(name)
-        if again:
-            raise RequestError(
-                f"batches can be read only once, and {again[0]} needs samples that can be read again; leave it out, or "
-                "give each batch with its weights to partial_fit, and pickle the estimator between batches."
-            )
-        if self.method not in ("auto", "covariance"):
-            raise RequestError(f"method={self.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
+        check_batches(self, run_of({"run": self.run}), sample_weight)
         for name in ("_batches", "_model", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         for batch in map(batch_of, batches):
@@ -274,7 +262,7 @@ class PCA(WhiteningEstimator, PCADescription):
                 self._add(batch, None)
         begun, _ = self._state
         if begun is None:
-            raise RequestError("the batches are over before the first; give at least one.")
+            raise RequestError(NO_BATCHES)
         if lacking := begun.lacking(self._request(begun.request.seed)):
             raise RequestError(f"{lacking}; give more batches, or ask for fewer components.")
         self._take(self.model_, self.n_features_in_, begun.n_samples)

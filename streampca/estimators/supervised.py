@@ -23,7 +23,7 @@ from ..kinds.supervised import (
 from ..models.data_arrays import NamedSamples
 from ..models.supervised import DiscriminantModel, SupervisedComponentsModel
 from ..readers.detect import is_data_array
-from .inputs import as_samples
+from ..readers.source import as_source
 from .model_estimator import WhiteningEstimator, is_single, of_model
 from .scikit_learn import RegressorMixin
 
@@ -218,8 +218,7 @@ class DiscriminantEstimator(SupervisedEstimator):
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the projections on the span of the axes of samples that have these scores."""
-        X = as_samples(X)
-        X = X if hasattr(X, "shape") else np.asarray(X)
+        X = as_source(X)
         if not self.whiten:
             scaling = self._model_of("scaling_").scaling
             if is_data_array(X):  # whose components may be some of all, in any order

@@ -27,6 +27,7 @@ from ..models.store import ModelWriter, check_model_output
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.run_options import FitOptions
 from ..readers import check_apart, column_paths, open_collection, paths_of
+from ..readers.source import is_batches
 from ..readers.stored.axis_roles import grid_mapping
 from ..readers.target import check_target, digest_of
 from ..readers.weights import weights_digest
@@ -34,6 +35,7 @@ from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from .arguments import DEFAULT, arguments_of
+from .batches import fit_batches
 from .build_model import coordinates_of, data_of, dims_of, model_of, provenance_of
 from .earlier_model import load_earlier
 from .executor import resumable_scratch_name, scratch_name, with_executor_limits
@@ -65,7 +67,8 @@ def fit(
     Parameters
     ----------
     source : path, glob, list of paths, array or Collection
-        See `open_collection`.
+        See `open_collection`. Or a generator of batches, each of which is read once: then principal components are
+        fitted by method "covariance", or a sketch, as by `PCA.partial_fit`.
     kind : PCA, KernelPCA, Isomap or another kind of model, optional
         What is computed, such as ``streampca.Isomap(2)``; by default ``streampca.PCA(n_components)``. It is not
         changed: the fitted model is returned.
@@ -125,6 +128,8 @@ def fit(
     check_listener(listener)
     check_target(target, given.model)
     place = output_of(run, source, opening.get("labels"), sample_weight, target)
+    if is_batches(source):
+        return fit_batches(source, given, None if place is None else place.path, sample_weight)
     opened = open_fit(
         open_collection(source, listener=listener, **opening),
         given.request(),

@@ -25,6 +25,7 @@ from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
 from ..readers.detect import is_data_array, is_dataset, is_sparse
+from ..readers.source import as_source
 from ..readers.views.reordered import Reordered
 from ..readers.views.variables import VARIABLE, variables_fitted
 from ..storage.components import StoredComponents
@@ -181,7 +182,7 @@ class LinearMap(ABC):
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None, standardize=False))
             return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
-        scores = scores if is_dask_array(scores) else np.asanyarray(scores)
+        scores = scores if is_dask_array(scores) else np.asanyarray(as_source(scores))
         if scores.ndim != 2 or not min(1, self.n_components) <= scores.shape[1] <= self.n_components:
             raise RequestError(
                 f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
@@ -363,6 +364,10 @@ class LinearMap(ABC):
 
         Arrays have `keys` where groups or dates of their samples are known.
         """
+        samples = as_source(samples, self.raw_shape)
+        is_here = isinstance(samples, np.ndarray) or is_sparse(samples)
+        if any(value is not None for option, value in opening.items() if option != "coordinates"):
+            samples = open_collection(samples, like=self, **opening)
         preparation, checked = preparation or self.preparation, is_checked(opening.get("coordinates", CHECK))
         how: dict[str, Any]
         if is_dataset(samples) and (names := variables_fitted(self.sample_dims, self.coordinates)) is not None:
@@ -391,10 +396,10 @@ class LinearMap(ABC):
             function = function.of(keys) if isinstance(function, OfNumbered) else function
             how = {"named": partial(_numbered, source=subject), "frame": frame, "missing": missing}
             return map_array(samples, function, shape=result.shape, dtype=dtype, **how)
-        collection = self.prepared(samples, preparation, **opening)
+        collection = self.prepared(samples, preparation, coordinates=CHECK if checked else IGNORE)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
-        mapped = map_now if is_sparse(samples) else map_collection
+        mapped = map_now if is_here else map_collection
         return mapped(collection, function, shape=result.shape, dtype=dtype, missing=missing)
 
     def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:

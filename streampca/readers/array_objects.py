@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
 
-from ..errors import SourceError, first_line
-from ..units import counted, format_shape
+from ..errors import SourceError
 from .collection import Collection, refuse_key
 from .dask import LazyArray, is_lazy
-from .detect import is_array, is_dataset
+from .detect import is_array
 from .stored.array import ArrayCollection, ObjectArray, StoredArray, dims_of
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
@@ -24,7 +22,6 @@ def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
     name = f"{package} array"
     refuse_key(key, f"a {name}")
     _check_lengths(source, name)
-    source = as_numpy(source, name)
     array: StoredArray
     if package == "h5py":
         from .hdf5 import dataset_of_object
@@ -41,65 +38,6 @@ def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
     else:
         array = ObjectArray(source, name)
     return ArrayCollection(array, source=name, dims=array.dims or dims_of(source), **axes)
-
-
-def as_numpy(source: Any, name: str = "the array") -> Any:
-    """Convert an array whose dtype numpy does not know, such as a tensor, to numpy; any other is returned as it is.
-
-    Raises
-    ------
-    SourceError
-        If it cannot be converted: numpy has no such values, or they are in the memory of another device.
-    """
-    try:
-        np.dtype(source.dtype)
-    except TypeError:
-        try:
-            converted = np.asarray(source)
-        except Exception as error:  # third-party conversions raise any kind of error
-            why = f" ({first_line(error)})"
-        else:
-            if converted.dtype.kind != "O" and converted.shape == tuple(source.shape):
-                return converted
-            why = ""
-        raise SourceError(
-            f"{name} has dtype {source.dtype}, unknown to numpy{why}; convert it to a numpy array."
-        ) from None
-    return source
-
-
-def refuse_several(arrays: Sequence[Any]) -> None:
-    """Refuse a list that holds arrays of two axes or more: each could be one sample, or a batch of samples.
-
-    Raises
-    ------
-    SourceError
-        Names the calls of numpy that make one array of them; not raised if the list holds no such arrays.
-    """
-    shapes = [shape_in_list(item) for item in arrays]
-    if all(len(shape) < 2 for shape in shapes):
-        return
-    first = next(shape for shape in shapes if len(shape) > 1)
-    numpy = "np.ma" if any(isinstance(item, np.ma.MaskedArray) for item in arrays) else "np"
-    if len({shape[1:] for shape in shapes}) > 1:
-        which, how = "not all of one shape", "give one of them"
-    elif len(set(shapes)) > 1:
-        which, how = "of several lengths", f"if these are batches of samples, give {numpy}.concatenate(arrays)"
-    else:
-        which = "each of which may be one sample, or a batch of samples"
-        how = f"give {numpy}.stack(arrays) if it is one sample, or {numpy}.concatenate(arrays) if it is a batch"
-    raise SourceError(
-        f"a list of {counted(len(shapes), 'array')} was given, the first of {format_shape(first)}, {which}; {how}."
-    )
-
-
-def shape_in_list(item: Any) -> tuple[int, ...]:
-    """Return the shape of an item of a list: () for numbers, paths and anything but arrays; nothing is computed."""
-    if isinstance(item, (list, tuple)):  # only the first row is looked at: long lists of numbers are common
-        return (len(item), *shape_in_list(item[0])) if item else (0,)
-    if hasattr(item, "shape"):
-        return tuple(item.shape)
-    return np.shape(item) if hasattr(item, "__array__") and not is_dataset(item) else ()
 
 
 def _check_lengths(source: Any, name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
@@ -163,9 +163,11 @@ def open_frame(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
     return ArrayCollection(LazyFrame(source, name), source=name, **axes)
 
 
-def rows_of_frame(frame: Any) -> Any:
-    """Return a dask DataFrame as a dask array of known length; the rows are counted as in `open_frame`."""
-    return frame.to_dask_array(lengths=True)
+def joined_frames(frames: Sequence[Any]) -> Any:
+    """Return dask DataFrames one after another."""
+    import dask.dataframe
+
+    return dask.dataframe.concat(frames)
 
 
 class LazyFrame(StoredArray):

@@ -14,13 +14,13 @@ from ..events import Listener, silent
 from ..kinds.description import make
 from ..kinds.opening import Opening
 from ..storage.disk import expanded
-from .array_objects import refuse_several
 from .collection import Collection, file_state
 from .coordinates import is_checked
 from .detect import is_dataset, is_result
 from .opening_record import inherited_options
 from .paths import resolve_source
 from .registry import readers
+from .source import as_source
 from .stored.array import ArrayCollection
 from .stored.cf import with_fill_value
 from .tags import TagRules, fitted_reading
@@ -166,15 +166,13 @@ class Opener:
         if isinstance(source, Collection):
             return source
         options = self.options
-        source = resolve_source(source, allow_remote=options.allow_remote)
+        source = resolve_source(as_source(source), allow_remote=options.allow_remote)
         before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
         row = next((row for row in readers() if row.matches(source)), None)
         if row is None:
-            if isinstance(source, (list, tuple)):
-                refuse_several(source)
             raise SourceError(
-                f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, or an "
-                "array with shape, dtype and slicing."
+                f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, a table, "
+                "or an array with shape, dtype and slicing."
             )
         names = variables_in(self.key)
         if self.key is None and is_dataset(source):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import machine
 from ...errors import BudgetError, IndexingError, RequestError
+from ...kinds.opening import Opening
 from ...planning.blocks import Span, blocks_of
 from ...planning.request import Machine
 from ...units import counted, format_bytes, format_shape
@@ -78,7 +79,7 @@ def view_of(collection: Collection, places: Places) -> Collection:
         view = Chosen(view, ranks)
     if collection.opened is not None:
         samples = slice(places.start, places.stop, places.step) if isinstance(places, range) else places
-        record = collection.opened.again(samples=samples)
+        record = collection.opened.again(Opening(samples=samples))
         view.opened = record if ordered else record.without("samples")
     return view
 

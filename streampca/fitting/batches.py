@@ -1,0 +1,71 @@
+"""Fit principal components to batches of samples, each of which can be read only once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from ..errors import RequestError
+from ..execution.session import run_session
+from ..kinds.description import Description, default_of, fields_of
+from ..kinds.pca import PCADescription
+from ..kinds.run import Run
+from ..models.pca import PCAModel
+from ..readers import open_collection
+from ..readers.source import batch_of
+from .arguments import Arguments
+from .incremental import IncrementalFit
+
+OF_BATCHES = ("memory", "listener")  # fields of a run that count where samples come in batches
+NO_BATCHES = "the batches are over before the first; give at least one."
+
+
+def check_batches(kind: Description, run: Run, sample_weight: Any, options: Collection[str] = OF_BATCHES) -> None:
+    """Refuse what needs samples that can be read again, for batches that cannot.
+
+    Raises
+    ------
+    RequestError
+    """
+    again = [] if sample_weight is None else ["sample_weight"]
+    again += [
+        name for name, item in fields_of(Run).items() if name not in options and getattr(run, name) != default_of(item)
+    ]
+    if again:
+        raise RequestError(
+            f"batches can be read only once, and {again[0]} needs samples that can be read again; leave it out, or "
+            "give each batch with its weights to partial_fit, and pickle the estimator between batches."
+        )
+    if not isinstance(kind, PCADescription):
+        raise RequestError(
+            f"batches can be read only once, and kind {kind.kind!r} reads samples again; give all samples at once, or "
+            "fit kind 'pca'."
+        )
+    if kind.method not in ("auto", "covariance"):
+        raise RequestError(f"method={kind.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
+
+
+def fit_batches(batches: Iterator[Any], given: Arguments, path: str | None, sample_weight: Any) -> PCAModel:
+    """Return the model of all batches, written to a path where there is one; see `fit`.
+
+    Raises
+    ------
+    RequestError
+        If there are too few samples, or an option needs samples that can be read again.
+    """
+    run, request = given.run, given.request()
+    check_batches(given.model, run, sample_weight, (*OF_BATCHES, "output", "overwrite"))
+    fit: IncrementalFit | None = None
+    with run_session("fit", run, path) as current:
+        for batch in map(batch_of, batches):
+            raw = open_collection(batch, **given.opening)
+            fit = IncrementalFit.begin(raw, given.preparation, request) if fit is None else fit
+            fit.add(raw, None, current.listener)
+        if fit is None:
+            raise RequestError(NO_BATCHES)
+        if lacking := fit.lacking(request):
+            raise RequestError(f"{lacking}; give more batches, or ask for fewer components.")
+        model = fit.model(request, current.listener)
+        if path is not None:
+            model.save(path, overwrite=run.overwrite)
+    return model
