@@ -27,8 +27,9 @@ _HOME = {
     "merge": ".fitting.merge",
     "update": ".fitting.update",
     "follow": ".fitting.follow",
+    "Model": ".models.model",
     "PCAModel": ".models.pca",
-    "load_model": ".models.pca",
+    "load_model": ".models.load",
     "hsic": ".fitting.hsic",
     "neighbors": ".fitting.neighbors",
     "plan_neighbors": ".fitting.neighbors",
@@ -39,8 +40,6 @@ _HOME = {
     "NeighborGraph": ".manifold.neighbor_graph",
     "load_graph": ".manifold.stored_graph",
     "bootstrap": ".models.bootstrap",
-    "promax": ".models.rotation",
-    "varimax": ".models.rotation",
     "Run": ".kinds.run",
     "Opening": ".kinds.opening",
     "Pace": ".fitting.follow",
@@ -97,10 +96,9 @@ if TYPE_CHECKING:
     from .manifold.stored_graph import load_graph as load_graph
     from .models.bootstrap import bootstrap as bootstrap
     from .models.export import export_components as export_components
+    from .models.load import load_model as load_model
+    from .models.model import Model as Model
     from .models.pca import PCAModel as PCAModel
-    from .models.pca import load_model as load_model
-    from .models.rotation import promax as promax
-    from .models.rotation import varimax as varimax
     from .models.verify import verify as verify
     from .planning import Plan as Plan
     from .plot.report import write_report as write_report

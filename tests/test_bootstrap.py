@@ -125,7 +125,7 @@ def test_masked_pixels_and_components_on_disk(tmp_path, monkeypatch):
 
 def test_as_a_dataset(model, scores):
     found = streampca.bootstrap(model, scores, 3, n_replicates=20)
-    made = found.to_xarray()
+    made = found.intervals()
     assert made.sizes["component"] == 3
     np.testing.assert_array_equal(made["variance_lower"], found.variance_interval[:, 0])
     assert made["component_error"].dims == ("component", "y", "x")

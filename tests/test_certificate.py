@@ -413,9 +413,8 @@ def model(values, *, bound=1e-6, angle=None, n=10_000, **known):
         **known,
     }
     fields["variance_left"] = fields["total_variance"] - values.sum()
-    return SimpleNamespace(
-        explained_variance=values, error_bound=bounds, angle_bound=angles, n_samples=n, **fields
-    )  # fmt: skip
+    fields |= {"explained_variance": values, "error_bound": bounds, "angle_bound": angles, "n_samples": n}
+    return SimpleNamespace(basis=SimpleNamespace(**fields), **fields)
 
 
 def said(given_model):

@@ -11,7 +11,7 @@ import pytest
 import streampca
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.models.compression import peak_of
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.planning import component_chunks
 from streampca.units import MIB
 

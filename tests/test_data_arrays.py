@@ -11,7 +11,7 @@ import xarray as xr
 import streampca
 from streampca.errors import ModelError, RequestError
 from streampca.models.data_arrays import NamedSamples
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 
 K = 3
 

@@ -21,7 +21,7 @@ from shell import fresh, refused, succeeded
 import streampca
 from streampca.errors import ModelError, SourceError, StreampcaError
 from streampca.execution.checkpoint_file import INDEX, CheckpointFile
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.models.store import PER_COMPONENT
 from streampca.planning import component_chunks
 from streampca.storage import integrity

@@ -13,7 +13,8 @@ from shell import measured
 
 import streampca
 from streampca.errors import BudgetError
-from streampca.models.pca import PCAModel, load_model
+from streampca.models.load import load_model
+from streampca.models.pca import PCAModel
 from streampca.models.store import ModelWriter
 from streampca.planning.component_chunks import POOLS, WRITE_COPIES, component_cut, tile_bytes
 from streampca.preprocessing import Preparation

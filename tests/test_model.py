@@ -21,7 +21,7 @@ from sklearn.decomposition import PCA
 import streampca
 from streampca.errors import DataError, ModelError, OutputError, RequestError
 from streampca.models import store
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.models.store import PER_COMPONENT
 from streampca.readers import dask as dask_arrays
 

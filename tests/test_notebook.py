@@ -16,8 +16,8 @@ from rich.console import Console
 
 import streampca
 from streampca.cli.terminal.tables import print_fit
+from streampca.models.load import load_model
 from streampca.models.notebook import png_of, thumbnails_of
-from streampca.models.pca import load_model
 from streampca.readers.stored.array import ArrayCollection
 from streampca.storage.coordinate import Coordinate
 

@@ -152,7 +152,7 @@ def test_embeddings_have_no_components_to_draw(x):
         lambda: plot.unusual(model, x[:2], [1, 2], [1, 2]),
         lambda: plot.series(model, scores),
     ):
-        with pytest.raises(ModelError, match="whose axes have no components"):
+        with pytest.raises(ModelError, match="kind 'isomap'; use those that it contains"):
             draw()
 
 

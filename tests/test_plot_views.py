@@ -10,7 +10,7 @@ import pytest
 from pictured import assert_readable, drawn, fitted, samples_like, texts_of
 
 from streampca import plot
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.models.sample_images import MOST, SLICES, sample_view, view_of
 from streampca.preprocessing import Preparation
 from streampca.storage.components import StoredComponents

@@ -33,7 +33,7 @@ from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.open_fit import Opened
 from streampca.fitting.prepare import prepare
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.signals import stopping_on_signals
 from streampca.storage.outputs import SCRATCH
 

@@ -28,7 +28,7 @@ from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.checkpoint_file import CheckpointFile
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.models.transform import projection as pieces
 from streampca.models.transform import write as writing
 from streampca.planning import Application, component_chunks

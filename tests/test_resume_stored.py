@@ -16,7 +16,7 @@ from streampca.errors import ModelError, OutputError
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.methods.dual import GONE
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.models.store import ModelWriter
 from streampca.storage import disk
 from streampca.storage.components import ComponentWriter

@@ -23,7 +23,7 @@ from streampca.cli.pipeline import execute
 from streampca.cli.run_file import make_run
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.models.export import export_components
-from streampca.models.pca import load_model
+from streampca.models.load import load_model
 from streampca.models.store import ModelWriter
 from streampca.models.transform import projection as pieces
 from streampca.models.transform import write as writing

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from .pca import PCAModel
+from .images import ImageModel
+from .model import over
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ProbabilisticPCAModel(PCAModel):
+class ProbabilisticPCAModel(ImageModel):
     """A Gaussian density: the covariance of the components, and the same noise along all other directions.
 
     Attributes
@@ -21,9 +22,8 @@ class ProbabilisticPCAModel(PCAModel):
     """
 
     kind = "probabilistic-pca"
-    own_arrays: ClassVar = {"noise": ()}  # stored beside the arrays of every model; a number has no axes
 
-    noise: float
+    noise: float = field(metadata=over())  # stored beside the arrays of every model; a number has no axes
 
     def log_likelihood(self, samples: Any) -> Any:
         """Return the logarithm of the density at each raw sample, shape (n,)."""

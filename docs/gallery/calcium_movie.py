@@ -39,7 +39,7 @@ if len(sys.argv) == 1:
 
 model = streampca.fit(path, n_components=4, memory="256 MiB")
 frames = streampca.open_collection(path)
-turned = streampca.varimax(model)
+turned = model.rotate()
 scores = turned.transform(np.asarray(frames))
 times = frames.sample_coordinates()["t"].values if "t" in frames.sample_coordinates() else np.arange(len(scores))
 y_size = model.coordinates["y"].values[1] if "y" in model.coordinates else 1

@@ -86,7 +86,7 @@ def _show(console: Console, title: str, source: str, memory: str) -> None:
     draw_leading(console, model)
     console.print(components_table(model, LISTED))
     with Progress() as listener:
-        examined = survey(model, collection, examine=EXAMINED, listener=listener)
+        examined = survey(model.basis, collection, examine=EXAMINED, listener=listener)
         listener(Drawing("overview of the samples"))
         plot.save(overview(examined), f"{stem}.png")
     console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)

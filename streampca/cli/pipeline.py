@@ -31,7 +31,7 @@ from .run_record import Record, recorded
 from .sections import COLUMNS, CollectionSection
 
 if TYPE_CHECKING:
-    from .. import Collection, NeighborGraph, PCAModel, Plan, Preparation
+    from .. import Collection, Model, NeighborGraph, PCAModel, Plan, Preparation
     from ..kinds.opening import OpeningOptions
     from ..models.compression import Compression
 
@@ -51,7 +51,7 @@ class Result:
 
     Attributes
     ----------
-    model : PCAModel or None
+    model : Model or None
         The model fitted or applied.
     plan : Plan or None
         Of the fit, where there was one.
@@ -63,7 +63,7 @@ class Result:
         Graph of nearest neighbours, where one was made.
     """
 
-    model: PCAModel | None
+    model: Model | None
     plan: Plan | None = None
     written: list[str] = field(default_factory=list)
     compression: Compression | None = None
@@ -297,7 +297,12 @@ def _followed(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         listener=heard,
         **opening_of(run.collection),
     )
-    return Result(model.without_statistic(), heard.plan, [outputs.model])
+    return Result(_without_statistic(model), heard.plan, [outputs.model])
+
+
+def _without_statistic(model: Model) -> Model:
+    """Return a model without the p x p statistic, where it has one, whose memory is given back."""
+    return model.without_statistic() if isinstance(model, streampca.PCAModel) else model
 
 
 class _Heard:
@@ -321,7 +326,7 @@ class _Job:
     outputs: OutputPaths
     raw: Collection
     listener: Listener
-    applied: PCAModel | None
+    applied: Model | None
     stack: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
@@ -425,7 +430,7 @@ def _fitted(job: _Job) -> Result:
     if path is not None:  # outputs name the model by its path; large components, and its statistic, are given back
         del model
         model = streampca.load_model(path, memory=run.run.memory)
-    return Result(model.without_statistic(), heard.plan)
+    return Result(_without_statistic(model), heard.plan)
 
 
 def _updated(asked: dict[str, Any]) -> dict[str, Any]:
@@ -454,7 +459,7 @@ def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
         note(outputs.graph)
 
 
-def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], None]) -> None:
+def _apply(job: _Job, result: Result, model: Model, note: Callable[[str], None]) -> None:
     """Write scores, images and the report of the run's collection."""
     outputs, output = job.outputs, job.run.output
     if job.applied is None:  # the number of components is known only now
@@ -463,7 +468,7 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
         model.write_scores(job.raw, outputs.scores, **job.applying(outputs.scores))
         note(outputs.scores)
     if outputs.images:
-        result.compression = model.write_reconstruction(
+        result.compression = cast("PCAModel", model).write_reconstruction(  # others were refused
             job.raw,
             outputs.images,
             n_components=output.n_components,

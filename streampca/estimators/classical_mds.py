@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,7 @@ from ..errors import RequestError
 from ..fitting.arguments import Arguments
 from ..fitting.open_fit import Opened
 from ..kinds.classical_mds import ClassicalMDSDescription
-from ..models.classical_mds import ClassicalMDSModel
-from ..models.pca import PCAModel
+from ..models.classical_mds import ClassicalMDSModel, PairsModel
 from ..readers import Collection, open_collection
 from .model_estimator import ModelEstimator, is_table, rows_of_all
 
@@ -47,7 +46,7 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         Bounds on the share of negative eigenvalues in the sum of absolute values: 0 for Euclidean distances.
     n_components_, n_features_in_ : int
         Number of dimensions, smaller than asked for where fewer eigenvalues are positive, and number of features.
-    model_ : ClassicalMDSModel
+    model_ : ClassicalMDSModel, or PairsModel of a matrix
         The fitted model, with names, saving and lazy application.
 
     Notes
@@ -91,15 +90,15 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         """
         raw = self._opened(X)
         opened = self._open(raw)
-        model = cast("ClassicalMDSModel", self._carry_out(opened))
+        model = self._carry_out(opened)
         self.embedding_: Float64 = rows_of_all(self.embedding_, raw, opened.collection.raw)
         self.eigenvalues_ = model.mds_eigenvalues
         self.negative_share_, self.n_components_ = model.negative_share, model.n_components
         return self
 
-    def _finished(self, model: PCAModel, opened: Opened) -> PCAModel:
+    def _finished(self, model: ClassicalMDSModel | PairsModel, opened: Opened) -> ClassicalMDSModel | PairsModel:
         """Store coordinates, and return a model in memory whose largest absolute one along each axis is positive."""
-        if isinstance(model, ClassicalMDSModel) and model.from_matrix:
+        if isinstance(model, PairsModel):
             self.embedding_ = model.embedding
             return model
         self.embedding_ = np.asarray(model.transform(opened.collection.raw), np.float64)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import RequestError
 from ..fitting.open_fit import Opened
 from ..kinds.kernel_pca import PRECOMPUTED, KernelPCADescription
-from ..models.classical_mds import ClassicalMDSModel
+from ..models.classical_mds import PairsModel
 from ..planning.request import Request
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
@@ -56,7 +56,7 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
     dual_coef_, X_transformed_fit_ : ndarray
         Coefficients and scores of the regression that learns pre-images.
     n_features_in_ : int
-    model_ : KernelPCAModel, or ClassicalMDSModel of a precomputed kernel
+    model_ : KernelPCAModel, or PairsModel of a precomputed kernel
         The fitted model, with images, saving and lazy application.
 
     Examples
@@ -89,7 +89,7 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         if self.fit_inverse_transform:
             self._check_samples_are_held(opened)
         model, self._weights = self._carry_out(self._counted(opened)), opened.weights
-        if isinstance(model, ClassicalMDSModel):
+        if isinstance(model, PairsModel):
             self._take(model.mds_eigenvalues)
         else:
             self._take(((model.total_weight or model.n_samples) - 1) * model.explained_variance)

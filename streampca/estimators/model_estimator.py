@@ -18,7 +18,7 @@ from ..fitting.open_fit import Opened, open_fit
 from ..fitting.prepare import drop_misfit_images
 from ..kinds.description import Description, description_class, fields_of
 from ..kinds.run import Run, run_of
-from ..models.pca import PCAModel
+from ..models.model import Model
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers import Collection, open_collection
@@ -86,7 +86,7 @@ class ModelEstimator(TransformerBase, Description):
         """Return a request of no more components than so many samples have, where scikit-learn allows more."""
         return request
 
-    def _carry_out(self, opened: Opened) -> PCAModel:
+    def _carry_out(self, opened: Opened) -> Any:
         """Carry out a fit that was opened, and store the model here, and where the run writes it."""
         run = run_of({"run": self.run})
         place = output_of(run, opened.collection.raw)
@@ -94,21 +94,21 @@ class ModelEstimator(TransformerBase, Description):
         model = self._finished(fitted, opened)
         if place is not None and model is not fitted:
             model.save(place.path, overwrite=True)
-        self._model: PCAModel | None = model
+        self._model: Model | None = model
         return model
 
-    def _finished(self, model: PCAModel, opened: Opened) -> PCAModel:
+    def _finished(self, model: Any, opened: Opened) -> Any:
         """Return a fitted model in the form that scikit-learn has for it."""
         return model
 
     @property
-    def model_(self) -> PCAModel:
-        """The fitted model, with images, names, saving and lazy application."""
+    def model_(self) -> Any:
+        """The fitted model, of the class of its kind, with names, saving and lazy application."""
         return self._fitted("model_")
 
-    def _fitted(self, name: str) -> PCAModel:
+    def _fitted(self, name: str) -> Any:
         """Return the model; before a fit, raise an error that names the attribute asked for."""
-        model: PCAModel | None = self.__dict__.get("_model")
+        model: Model | None = self.__dict__.get("_model")
         if model is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
         return model
@@ -128,7 +128,7 @@ class ModelEstimator(TransformerBase, Description):
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.n_components
+        return int(self.model_.n_scores)
 
     def transform(self, X: Any) -> Any:
         """Return scores of samples, (n, n_components_), float32 for samples in float32; whitened with `whiten`."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -337,7 +337,7 @@ class PCA(WhiteningEstimator, PCADescription):
         """Return the model of all samples so far, or say why there is no attribute `name`."""
         begun, _ = self._state
         if begun is None:
-            return super()._fitted(name)
+            return cast("PCAModel", super()._fitted(name))
         request = self._request(begun.request.seed)
         if lacking := begun.lacking(request):
             raise NotFittedError(f"this {type(self).__name__} has no {name} yet: {lacking}; give it more samples.")

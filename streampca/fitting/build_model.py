@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..eigensolvers import FAILURE
 from ..kinds.part import Part
+from ..models.components import ComponentsModel
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.registry import model_class
@@ -37,7 +38,7 @@ Float64 = npt.NDArray[np.float64]
 # Fields of a model that are those of its decomposition as they are.
 SHARED = (
     "explained_variance", "error_bound", "angle_bound", "outside", "variance_bound", "total_variance", "n_samples",
-    "eigenvalues", "statistic",
+    "eigenvalues",
 )  # fmt: skip
 VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
@@ -61,6 +62,7 @@ def numbers_of(
         "mean": unflatten(found.mean[None], shape, mask)[0],
         "total_weight": None if found.total_weight == found.n_samples else found.total_weight,
         **{name: getattr(found, name) for name in SHARED},
+        **({"statistic": found.statistic} if found.kind == PCAModel.kind else {}),
         **found.own_fields,
         **{name: _over_pixels(found.own_fields[name], shape, mask) for name in _of_features(found.kind)},
     }
@@ -68,7 +70,7 @@ def numbers_of(
 
 def _of_features(kind: str) -> Iterator[str]:
     """Yield the names of the fields of a kind of model that have one value for each feature."""
-    return (name for name, axes in model_class(kind).own_arrays.items() if axes == SAMPLE)
+    return (name for name, axes in model_class(kind).own_arrays().items() if axes == SAMPLE)
 
 
 def _over_pixels(values: Array, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None) -> Array:
@@ -154,20 +156,23 @@ def _dropped(collection: Prepared) -> dict[str, Any]:
 
 def dims_of(collection: Collection, kind: str) -> tuple[str, ...]:
     """Return the names of a sample's axes in a model of a kind, none of which an array of the model has."""
-    return sample_dims(collection, names_of_arrays(model_class(kind).own_arrays))
+    return sample_dims(collection, names_of_arrays(model_class(kind)))
 
 
 def coordinates_of(collection: Collection, kind: str) -> dict[str, Coordinate]:
     """Return the coordinates that a model of a kind has of a collection."""
-    return kept_coordinates(collection.coordinates, dims_of(collection, kind), model_class(kind).own_arrays)
+    return kept_coordinates(collection.coordinates, dims_of(collection, kind), model_class(kind))
 
 
-def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
+def model_of(
+    collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any
+) -> ComponentsModel:
     """Return the model of a decomposition of a collection, whose components are `components`."""
     if found.mapped is not None and collection.pending is not None:
         wanted = replace(collection.pending, kernel=found.mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=wanted, mapped=found.mapped))
-    return model_class(found.kind)(
+    cls = cast("type[ComponentsModel]", model_class(found.kind))
+    return cls(
         **numbers_of(found, collection.sample_shape, collection.mask, components),
         sample_dims=dims_of(collection, found.kind),
         coordinates=coordinates_of(collection, found.kind),

@@ -7,7 +7,8 @@ from dataclasses import replace
 from ..errors import ModelError, OutputError
 from ..execution.fingerprint import first_difference
 from ..kinds.part import Part
-from ..models.pca import PCAModel, load_model
+from ..models.load import load_model
+from ..models.model import Model
 from ..planning.request import RUN_FIELDS
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import data_difference, digest
@@ -20,7 +21,7 @@ from .open_fit import Opened
 DIGESTED = ("mask", "scale", "sample_weight", "target", "means", "feature map", "graph", "actions")
 
 
-def load_earlier(path: str, opened: Opened, part: Part | None) -> PCAModel | None:
+def load_earlier(path: str, opened: Opened, part: Part | None) -> Model | None:
     """Load the model at a path, if there is a complete one, and if it is that of a fit.
 
     Raises
@@ -40,7 +41,7 @@ def load_earlier(path: str, opened: Opened, part: Part | None) -> PCAModel | Non
     return model
 
 
-def _difference(model: PCAModel, opened: Opened, part: Part | None) -> str | None:
+def _difference(model: Model, opened: Opened, part: Part | None) -> str | None:
     """Return the first difference between a model's fit and another, in words."""
     collection, fitted = opened.collection, model.provenance
     asked = _with_full_scale(_asked(collection, model), collection.sample_shape)
@@ -63,7 +64,7 @@ def _difference(model: PCAModel, opened: Opened, part: Part | None) -> str | Non
     return changed and f"other data: {changed}"
 
 
-def _asked(collection: Prepared, model: PCAModel) -> Preparation:
+def _asked(collection: Prepared, model: Model) -> Preparation:
     """Return the preparation asked for; a gamma that is still to be found is that of the model."""
     pending, known = collection.pending, model.preparation.feature_map
     if pending is not None and known is not None and not pending.kernel.is_resolved:

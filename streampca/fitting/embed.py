@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -28,7 +28,8 @@ from ..manifold.neighbors import NeighborSearch
 from ..manifold.quality import quality
 from ..manifold.stored_graph import load_graph
 from ..models.embedding import EmbeddingModel
-from ..models.pca import PCAModel, load_model
+from ..models.load import load_model
+from ..models.pca import PCAModel
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, block_rows, blocks_of
@@ -176,7 +177,7 @@ class EmbeddingRun:
             model = self._model(pca, found, scores, kept, measured, self.session.seconds)
             if output is not None:
                 model.save(output, overwrite=self.session.overwrite)
-        if output is not None and not isinstance(model.components, np.ndarray):
+        if output is not None and not isinstance(model.pca.components, np.ndarray):
             model = cast("EmbeddingModel", load_model(output, memory=self.request.memory))
         return model
 
@@ -297,7 +298,7 @@ class EmbeddingRun:
             **data_of(collection, collection.states(), None, None),
             "versions": dict(versions()),
         }
-        return model_of(collection, found, about, found.components), rows
+        return cast("PCAModel", model_of(collection, found, about, found.components)), rows
 
     def _components(self, folder: str, how: Checkpointing | None) -> PCAModel:
         """Fit the principal components, or load those of the run that is resumed."""
@@ -310,7 +311,7 @@ class EmbeddingRun:
                 checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
                 listener=self.listener,
             )
-        return load_model(path, memory=self.request.memory)
+        return cast("PCAModel", load_model(path, memory=self.request.memory))
 
     def _graph(self, compared: Prepared, folder: str, how: Checkpointing | None) -> NeighborGraph:
         """Find the graph of all samples, or load that of the run that is resumed."""
@@ -372,10 +373,10 @@ class EmbeddingRun:
         kind = cast("type[EmbeddingModel]", model_class(self.request.kind))
         about = {**self.request.given, "actions": self._digest_of_actions, "measured": measured}
         about["seconds"] = round(seconds, 3)
-        own = {each.name: getattr(pca, each.name) for each in fields(PCAModel)}
-        own |= {"provenance": {**pca.provenance, "embedding": about}, "statistic": None, "name": "the model"}
-        return kind(
-            **own,
+        return kind.on(
+            pca,
+            provenance={**pca.provenance, "embedding": about},
+            name="the model",
             embedding=found.coordinates,
             embedded_samples=kept.astype(np.int64),
             embedding_eigenvalues=found.eigenvalues,

@@ -22,7 +22,7 @@ from ..kinds.description import Description
 from ..kinds.part import Part, part_of
 from ..kinds.run import Run
 from ..machine import PeakMeter, hand_back
-from ..models.pca import PCAModel
+from ..models.model import Model
 from ..models.store import ModelWriter, check_model_output
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.run_options import FitOptions
@@ -61,7 +61,7 @@ def fit(
     sample_weight: Any = None,
     preparation: Preparation | None = None,
     **options: Unpack[FitOptions],
-) -> PCAModel:
+) -> Model:
     """Fit a kind of model to a collection of images.
 
     Parameters
@@ -151,7 +151,7 @@ def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
     return ModelOutput(path, run.overwrite, run.reuse and not run.overwrite and os.path.lexists(path))
 
 
-def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> PCAModel:
+def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> Model:
     """Carry out a fit that was opened, on the executor and with the checkpoints that a run asks for.
 
     The model that is at the output is returned if it may be used again, and is that of this fit.
@@ -204,7 +204,7 @@ def fit_collection(
     executor: Executor | None = None,
     checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
-) -> PCAModel:
+) -> Model:
     """Plan and carry out a fit that was opened, and write the model where there is a place for it; see `fit`."""
     where: dict[str, Any] = {} if place is None else {"output": place.path, "overwrite": place.overwrite}
     how: dict[str, Any] = {"executor": executor, "checkpointing": checkpoint, "listener": listener}
@@ -217,7 +217,7 @@ def name_of(opened: Opened) -> str:
     return "embed" if opened.request.model.uses_graph else "fit"
 
 
-def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> PCAModel:
+def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Model:
     """Fit within a session; see `fit`."""
     if opened.request.model.uses_graph:
         from .embed import EmbeddingRun  # loads the manifolds, which other kinds do without
@@ -269,7 +269,7 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> PCA
 
 def _written(
     collection: Prepared, job: Job, current: Session, about: Callable[[Decomposition], dict[str, Any]]
-) -> PCAModel:
+) -> Model:
     """Return a model whose components are written as they are computed, and stay on disk."""
     kind = job.plan.request.kind
     dims, known = dims_of(collection, kind), coordinates_of(collection, kind)

@@ -22,7 +22,7 @@ from ..execution.session import session
 from ..kinds.description import Description
 from ..kinds.pca import PCADescription
 from ..machine import hand_back
-from ..models.pca import PCAModel, load_but_components
+from ..models.pca import PCAModel
 from ..models.store import check_model_output
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -38,7 +38,7 @@ from .arguments import DEFAULT, arguments_of
 from .build_model import data_of
 from .incremental import IncrementalFit, Running
 from .seen import Seen, provenance_of_sources, seen_by
-from .update import updating_request
+from .update import load_to_update, updating_request
 
 PathLike = str | os.PathLike[str]
 
@@ -287,7 +287,7 @@ class _Following:
         """Go on from the model that is stored already."""
         if not os.path.lexists(self.path):
             return
-        self.model = model = load_but_components(self.path, statistic=True, memory=self.request.memory)
+        self.model = model = load_to_update(self.path, self.request.memory)
         seen = [each for each in seen_by(model.provenance) if each.place is not None]
         if len(seen) != 1:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")

@@ -17,7 +17,8 @@ from ..errors import RequestError
 from ..kinds.description import Description
 from ..kinds.kernel_pca import PRECOMPUTED
 from ..kinds.run import Run
-from ..models.pca import PCAModel
+from ..models.images import ImageModel
+from ..models.model import Model, require
 from ..models.store import are_held
 from ..models.transform import check_foreseen
 from ..planning import Plan
@@ -130,25 +131,26 @@ def foresee_fit(
     return plan
 
 
-def foresee_applying(model: PCAModel, raw: Collection, outputs: AppliedOutputs) -> None:
+def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> None:
     """Refuse outputs of a model that is there which do not fit; raises as `foresee_fit`."""
     if outputs.images:
         how: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole}
-        collection = model.check_reconstruction(raw, n_components=outputs.n_components, **how)
+        images = require(model, ImageModel, "images are made")
+        collection = images.check_reconstruction(raw, n_components=outputs.n_components, **how)
         if outputs.scores:
             check_foreseen(
                 collection,
-                model.frame,
-                outputs.n_components or model.n_components,
-                dtype=model.components.dtype,
-                stored=isinstance(model.components, StoredComponents),
+                images.frame,
+                outputs.n_components or images.n_components,
+                dtype=images.components.dtype,
+                stored=isinstance(images.components, StoredComponents),
                 makes_images=True,
                 memory=outputs.run.memory,
                 **how,
             )
     if outputs.has_report:
         outputs.check_report(model.prepared(raw))
-    outputs.check_disk(raw.n_samples, model.n_scores, model.sample_shape, model.components.dtype.itemsize)
+    outputs.check_disk(raw.n_samples, model.n_scores, model.sample_shape, model.basis.components.dtype.itemsize)
     if outputs.scores:
         outputs.check_graph(raw.n_samples, model.n_scores)
 

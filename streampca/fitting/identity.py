@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..errors import ModelError
 from ..kinds.part import Part
+from ..models.model import Model
 from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.integer_units import bytes_a_number
@@ -74,16 +75,17 @@ def decisive_fields(plan: Plan) -> dict[str, Any]:
     return {name: value for name, value in plan.to_json().items() if name in names}
 
 
-def check_adds(model: PCAModel, name: str) -> None:
-    """Refuse to add samples, or other models, to a model of a kind that has no statistic of its own to add to.
+def check_adds(model: Model, name: str) -> PCAModel:
+    """Return a model that samples, or other models, can be added to; refuse a kind that has no statistic to add to.
 
     Raises
     ------
     ModelError
         If it is of another kind than "pca".
     """
-    if model.kind != PCAModel.kind:
+    if not isinstance(model, PCAModel):
         raise ModelError(
             f"{name} is of kind {model.kind!r}, and only models of kind {PCAModel.kind!r} can be updated and merged; "
             "fit all samples together."
         )
+    return model

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -550,7 +550,8 @@ def _template(collection: Prepared) -> PCAModel:
     none, p = np.empty(0), collection.n_features
     nothing = Decomposition(np.zeros(p), None, none, none, none, 0.0, 0, 0.0)
     opened = None if collection.raw.opened is None else collection.raw.opened.to_json()
-    return model_of(collection, nothing, {"reading": collection.raw.reading, "opened": opened}, np.empty((0, p)))
+    provenance = {"reading": collection.raw.reading, "opened": opened}
+    return cast("PCAModel", model_of(collection, nothing, provenance, np.empty((0, p))))
 
 
 def _without_components(model: PCAModel) -> PCAModel:

@@ -26,7 +26,9 @@ from ..kinds.options import components
 from ..kinds.part import Part
 from ..kinds.run import RunOptions
 from ..machine import PeakMeter, hand_back
-from ..models.pca import PCAModel, load_but_components
+from ..models.load import load_model
+from ..models.model import Model
+from ..models.pca import PCAModel
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.incremental import SKETCH, batch_plan, sketch_candidates
@@ -54,7 +56,7 @@ COMPONENTS = "components"  # in place of the kind of a statistic: they stand for
 
 @stopping_on_signals()
 def merge(
-    parts: PathLike | Iterable[PathLike | PCAModel],
+    parts: PathLike | Iterable[PathLike | Model],
     *,
     n_components: int | float | str | None = None,
     approximate: bool = False,
@@ -142,17 +144,17 @@ def merge(
     return model
 
 
-def _given(parts: PathLike | Iterable[PathLike | PCAModel]) -> list[str | PCAModel]:
+def _given(parts: PathLike | Iterable[PathLike | Model]) -> list[str | Model]:
     """Models and paths, one by one: a glob stands for what it matches."""
-    given: list[str | PCAModel] = []
+    given: list[str | Model] = []
     for part in [parts] if isinstance(parts, (str, os.PathLike)) or not isinstance(parts, Iterable) else parts:
-        if not isinstance(part, (str, os.PathLike, PCAModel)):
+        if not isinstance(part, (str, os.PathLike, Model)):
             raise RequestError(
                 f"a {type(part).__name__} is not a model; merge takes models and the folders they were saved to. "
                 "Fit each collection with method='covariance' first."
             )
-        path = part if isinstance(part, PCAModel) else expanded(part)
-        if isinstance(path, PCAModel) or os.path.lexists(path) or not glob.has_magic(path):
+        path = part if isinstance(part, Model) else expanded(part)
+        if isinstance(path, Model) or os.path.lexists(path) or not glob.has_magic(path):
             given.append(path)
             continue
         found = sorted(glob.glob(path))
@@ -162,7 +164,7 @@ def _given(parts: PathLike | Iterable[PathLike | PCAModel]) -> list[str | PCAMod
     return given
 
 
-def _check_output(path: str, given: Sequence[str | PCAModel], *, overwrite: bool) -> None:
+def _check_output(path: str, given: Sequence[str | Model], *, overwrite: bool) -> None:
     if any(isinstance(part, str) and os.path.realpath(part) == os.path.realpath(path) for part in given):
         raise OutputError(f"{path} is one of the models to merge; choose another output.")
     check_model_output(path, overwrite=overwrite)
@@ -206,12 +208,12 @@ class _Piece:
     memory: int | None
 
     @classmethod
-    def of(cls, source: str | PCAModel, number: int, *, approximate: bool, memory: int | None) -> _Piece:
-        model = _loaded(source, memory)
-        name = model.name if isinstance(source, str) else f"model {number}"
-        if isinstance(source, PCAModel) and source.statistic is None and os.path.isdir(source.name):
-            source = source.name  # where it was loaded from, which may have its statistic
-        check_adds(model, name)
+    def of(cls, given: str | Model, number: int, *, approximate: bool, memory: int | None) -> _Piece:
+        name = expanded(given) if isinstance(given, str) else f"model {number}"
+        model = _loaded(given, name, memory)
+        source = given if isinstance(given, str) else model
+        if model.statistic is None and os.path.isdir(model.name):
+            source = model.name  # where it was loaded from, which may have its statistic
         about = model.provenance
         kind = kind_of_statistic(source)
         if kind is None and not approximate:
@@ -239,7 +241,7 @@ class _Piece:
 
     def load(self) -> PCAModel:
         """Return the model, its components on disk."""
-        return _loaded(self.source, self.memory)
+        return _loaded(self.source, self.name, self.memory)
 
     def statistic(self) -> Scatter | FrequentDirections:
         """Return the statistic stored with the model, checked against it.
@@ -250,9 +252,8 @@ class _Piece:
             If it is damaged.
         """
         model = self.load()
-        found = (
-            model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source, memory=self.memory)
-        )
+        source = self.source
+        found = read_statistic(source, memory=self.memory) if isinstance(source, str) else model.statistic
         assert isinstance(found, Scatter | FrequentDirections)  # noqa: S101 - as its kind said
         weight = model.n_samples if model.total_weight is None else model.total_weight
         expected, counts = (
@@ -275,8 +276,9 @@ class _Piece:
         return found
 
 
-def _loaded(source: str | PCAModel, memory: int | None) -> PCAModel:
-    return source if isinstance(source, PCAModel) else load_but_components(source, memory=memory)
+def _loaded(source: str | Model, name: str, memory: int | None) -> PCAModel:
+    model = load_model(source, memory=memory, components=False) if isinstance(source, str) else source
+    return check_adds(model, name)
 
 
 def _alike(model: PCAModel) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..machine import hand_back
+from ..models.components import ComponentsModel
 from ..models.pca import PCAModel
 from ..models.subspace import Subspace
 from ..planning.blocks import Span, blocks_of
@@ -196,8 +197,8 @@ class _Loadings:
 
 
 def with_rounding(
-    model: PCAModel, collection: Prepared, weights: Float64 | None, rows: StoredRows | None = None
-) -> PCAModel:
+    model: ComponentsModel, collection: Prepared, weights: Float64 | None, rows: StoredRows | None = None
+) -> ComponentsModel:
     """Return a model with bounds that hold the rounding of its preparation, where they are known.
 
     Its components are read from `rows` where they are given, as those that are being written are. Where a kernel matrix
@@ -213,7 +214,7 @@ def with_rounding(
         return model
     weight = model.total_weight or model.n_samples
     scale = weight / (weight - 1)
-    values, statistic = model.explained_variance, model.statistic
+    values, statistic = model.explained_variance, model.statistic if isinstance(model, PCAModel) else None
     extra = scale * found.residuals() + found.eps * values  # samples unlike those that are measured
     extra += _of_deviations(collection.preparation.learned) * (values + values.max(initial=0.0))
     if statistic is not None and hasattr(statistic, "slack"):
@@ -237,7 +238,7 @@ def _of_deviations(learned: Learned | None) -> float:
     return EPS * float((largest[varies] / learned.deviation[varies]).max(initial=0.0))
 
 
-def _wider_angles(model: PCAModel, extra: Float64) -> Float64:
+def _wider_angles(model: ComponentsModel, extra: Float64) -> Float64:
     """Return bounds on angles for residuals that are larger by `extra`: these also narrow the gaps on both sides."""
     residuals, angles = model.error_bound * model.explained_variance, model.angle_bound
     with np.errstate(divide="ignore", invalid="ignore"):

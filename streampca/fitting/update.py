@@ -22,7 +22,9 @@ from ..execution.session import Session, run_session
 from ..kinds.description import make
 from ..kinds.pca import PCADescription
 from ..machine import hand_back
-from ..models.pca import PCAModel, load_but_components
+from ..models.load import load_model
+from ..models.model import Model
+from ..models.pca import PCAModel
 from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
@@ -148,11 +150,13 @@ def updating_request(
     return Request(make(PCADescription, options), memory=parse_bytes(memory))
 
 
-def load_to_update(model: PathLike | PCAModel, memory: int | str | None = None) -> PCAModel:
-    """Return a model with its statistic, where it has one."""
+def load_to_update(model: PathLike | Model, memory: int | str | None = None) -> PCAModel:
+    """Return a model with its statistic, where it has one; refuse one that nothing can be added to."""
     if isinstance(model, PCAModel) and model.statistic is None and os.path.isdir(model.name):
         model = model.name
-    return model if isinstance(model, PCAModel) else load_but_components(model, statistic=True, memory=memory)
+    if not isinstance(model, Model):
+        model = load_model(model, statistic=True, memory=memory, components=False)
+    return check_adds(model, model.name)
 
 
 def update_in(
@@ -166,7 +170,6 @@ def update_in(
 ) -> PCAModel:
     """Add an opened collection to a model within a session, and write the outcome; see `update`."""
     listener = current.listener
-    check_adds(earlier, earlier.name)
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)

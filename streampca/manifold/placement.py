@@ -43,10 +43,14 @@ class Placement:
         Scores of fitted samples.
     n_neighbors : int
         Number of references used to place a sample.
+    keeps_residuals : bool
+        Whether distances take in the squared residual of a sample: that from the span of the scores, in which all
+        references lie.
     """
 
     references: Array
     n_neighbors: int
+    keeps_residuals: bool = False
 
     @property
     def n_axes(self) -> int:
@@ -58,8 +62,8 @@ class Placement:
         """Bytes of all arrays."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
-    def __call__(self, scores: Array) -> Float64:
-        """Place samples, (m, s) to (m, d); NaN where scores are not finite."""
+    def __call__(self, scores: Array, residuals: Float64 | None = None) -> Float64:
+        """Place samples, (m, s) to (m, d); NaN where scores are not finite. `residuals` are squared, (m,)."""
         placed = np.full((len(scores), self.n_axes), np.nan)
         finite = np.flatnonzero(np.isfinite(scores).all(axis=1))
         rows = max(1, BLOCK // max(1, self._row_numbers))
@@ -67,6 +71,8 @@ class Placement:
             safe_point()
             block = finite[start : start + rows]
             indices, distances = self._search.query(scores[block], self.n_neighbors)
+            if residuals is not None:  # the same for all references: the nearest stay the nearest
+                distances = np.sqrt(distances**2 + residuals[block, None])
             placed[block] = self._placed(scores[block], indices, distances)
         return placed
 

@@ -16,7 +16,8 @@ from ..eigensolvers import Cluster, clusters, unseparated
 from ..errors import RequestError
 
 if TYPE_CHECKING:
-    from .pca import PCAModel
+    from .components import ComponentsModel
+    from .model import Model
 
 Float64 = npt.NDArray[np.float64]
 
@@ -63,7 +64,7 @@ class Trust:
         }
 
 
-def trust_of(model: PCAModel) -> Trust:
+def trust_of(model: ComponentsModel) -> Trust:
     """Say how far the numbers of a model can be trusted."""
     values, residual = model.explained_variance, _residuals(model)
     if not len(values):
@@ -84,12 +85,12 @@ def trust_of(model: PCAModel) -> Trust:
     )
 
 
-def sharpest_bounds(model: PCAModel) -> Float64:
+def sharpest_bounds(model: ComponentsModel) -> Float64:
     """Bound on the relative error of each variance, shape (k,); NaN where it is not known."""
     return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
 
 
-def null_directions(model: PCAModel) -> npt.NDArray[np.bool_]:
+def null_directions(model: ComponentsModel) -> npt.NDArray[np.bool_]:
     """Return which components have a variance that is no more than rounding, shape (k,).
 
     A component is null where its variance lies below the rounding of float64, or below the bound on its own error,
@@ -98,31 +99,21 @@ def null_directions(model: PCAModel) -> npt.NDArray[np.bool_]:
     return np.asarray((model.explained_variance <= null_variance(model)) | (sharpest_bounds(model) >= 1))
 
 
-def null_variance(model: PCAModel) -> float:
+def null_variance(model: ComponentsModel) -> float:
     """Return the largest variance that may be rounding of float64: eps max(n, p) times the first one."""
     eps = np.finfo(np.float64).eps
     return float(eps * max(model.n_samples, model.n_features) * model.explained_variance[:1].sum())
 
 
-def not_principal(what: str, model: PCAModel) -> RequestError:
-    """Return the error for something that needs principal components, asked of a model that has others."""
-    return RequestError(
-        f"{what} are of principal components, and {model.name} is of kind {model.kind!r}; fit one of kind 'pca' for "
-        "them."
-    )
-
-
-def check_variances(model: PCAModel, count: int) -> None:
-    """Refuse the first components of a model if they are not principal ones, or one of them is null."""
-    if model.about_axes or not model.makes_images:
-        raise not_principal("rotations and draws", model)
+def check_variances(model: ComponentsModel, count: int) -> None:
+    """Refuse the first components of a model if one of them is null."""
     null = np.flatnonzero(null_directions(model)[:count])
     if len(null):
         fewer = f"; take the first {null[0]} (n_components={null[0]})" if null[0] else ""
         raise RequestError(f"component {null[0] + 1} of {model.name} has no variance above rounding{fewer}.")
 
 
-def rounding_unit(model: PCAModel) -> float:
+def rounding_unit(model: ComponentsModel) -> float:
     """Return the relative rounding of the sums of products that variances were computed from."""
     plan = model.provenance.get("plan") or {}
     single = plan.get("precision") == "single" and not model.provenance.get("exact_sums")
@@ -134,12 +125,12 @@ def digits_of(bound: float) -> int | None:
     return int(np.clip(np.floor(-np.log10(max(bound, 1e-15))), 0, 15)) if np.isfinite(bound) else None
 
 
-def _copies(model: PCAModel) -> float:
+def _copies(model: ComponentsModel) -> float:
     """Number of samples, each counted as many times as its weight says."""
     return model.total_weight or model.n_samples
 
 
-def _next(model: PCAModel) -> float | None:
+def _next(model: ComponentsModel) -> float | None:
     """Variance k + 1, where it is known; minus infinity where there is none."""
     if model.eigenvalues is None:
         return None
@@ -147,7 +138,7 @@ def _next(model: PCAModel) -> float | None:
     return float(after[0]) if len(after) else -np.inf
 
 
-def _at_most_next(model: PCAModel, residual: Float64) -> float | None:
+def _at_most_next(model: ComponentsModel, residual: Float64) -> float | None:
     """Return an upper bound on variance k + 1; where it is not stored, by the gap behind the last angle."""
     known, angle = _next(model), model.angle_bound[-1]
     if known is not None or not np.isfinite(angle):
@@ -156,7 +147,7 @@ def _at_most_next(model: PCAModel, residual: Float64) -> float | None:
     return float(model.explained_variance[-1] - residual[-1] - gap)
 
 
-def _residuals(model: PCAModel) -> Float64:
+def _residuals(model: ComponentsModel) -> Float64:
     """Bound on |C v - lambda v| of each pair, shape (k,); NaN of all where that of one is not known.
 
     Components of variance 0 complete the others (`with_n_components`): relative to theirs a residual has no bound.
@@ -166,7 +157,7 @@ def _residuals(model: PCAModel) -> Float64:
     return found if np.all(np.isfinite(found)) else np.full(len(values), np.nan)
 
 
-def largest_outside(model: PCAModel) -> float:
+def largest_outside(model: ComponentsModel) -> float:
     """Return the largest variance that the components may have left outside: no more than all that is left."""
     residual = _residuals(model)
     after, left = _next(model), model.variance_left + residual.sum()
@@ -236,18 +227,19 @@ def _direction(angle: float, bound: float) -> str:
     return "unresolved" if np.isfinite(bound) else "not measured"
 
 
-def sentences(model: PCAModel) -> list[str]:
+def sentences(model: Model) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
-    if model.about_axes:
-        return [model.about_axes, *model.notes]
-    trust = trust_of(model)
+    basis = model.basis
+    if basis.about_axes:
+        return [basis.about_axes, *model.notes]
+    trust = trust_of(basis)
     said = [
-        _of_missing(model),
-        _of_integer_units(model),
+        _of_missing(basis),
+        _of_integer_units(basis),
         _of_clusters(trust),
-        _of_sampling(trust, _copies(model)),
+        _of_sampling(trust, _copies(basis)),
     ]
-    said += [_of_rank(model, trust), _of_outside(model, trust), *model.notes]
+    said += [_of_rank(basis, trust), _of_outside(basis, trust), *model.notes]
     return [sentence for sentence in said if sentence]
 
 
@@ -289,7 +281,7 @@ def _of_sampling(trust: Trust, n_samples: float) -> str:
     return f"{rule}, component{'' if one else 's'} {_listed(named)} {verb} not separated from {whose} neighbours"
 
 
-def _of_rank(model: PCAModel, trust: Trust) -> str:
+def _of_rank(model: ComponentsModel, trust: Trust) -> str:
     """Say which bounds are to some true variance, where larger ones may have been missed."""
     count = len(trust.digits)
     if model.outside is None or trust.leading == count:
@@ -305,7 +297,7 @@ def _of_rank(model: PCAModel, trust: Trust) -> str:
     )
 
 
-def _of_missing(model: PCAModel) -> str:
+def _of_missing(model: ComponentsModel) -> str:
     """Say what the components are, and what is known of their error, where values were missing."""
     found = model.provenance.get("missing")
     if not found:
@@ -323,13 +315,13 @@ def _of_missing(model: PCAModel) -> str:
     )
 
 
-def _of_integer_units(model: PCAModel) -> str:
+def _of_integer_units(model: ComponentsModel) -> str:
     """Say how many samples were multiplied on integer units, if any."""
     count = model.provenance.get("samples_on_integer_units")
     return f"{count} samples were multiplied exactly, on integer units" if count else ""
 
 
-def _of_outside(model: PCAModel, trust: Trust) -> str:
+def _of_outside(model: ComponentsModel, trust: Trust) -> str:
     count = len(trust.digits)
     if trust.outside is None or trust.outside == 0:
         return ""

@@ -7,9 +7,9 @@ p > 1 million", Journal of the American Statistical Association 111, 2016.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,16 @@ from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import open_collection
 from ..readers.detect import is_data_array
 from ..signals import safe_point, stopping_on_signals
-from ..units import format_shape, parse_bytes, whole_number
+from ..units import counted, format_shape, parse_bytes, whole_number
 from .accuracy import check_variances
 from .data_arrays import COMPONENT, NamedSamples, dataset_of
-from .subspace import PIECE
+from .model import Model, over, require
+from .pca import PCAModel
+from .score_map import ScoreMapModel
+from .subspace import PIECE, Subspace
 
 if TYPE_CHECKING:
     from xarray import Dataset
-
-    from .pca import PCAModel
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -40,14 +41,14 @@ Float64 = npt.NDArray[np.float64]
 ALIKE = 0.01  # of the first variance, by which those of scores in float32, or whitened at rounding, may differ
 
 
-@dataclass(frozen=True, eq=False)
-class Bootstrap:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class BootstrapModel(ScoreMapModel):
     """Variances and components of samples drawn anew from those that a model was fitted on, with replacement.
+
+    `pca` is that model, with whose components they are compared, and along which samples have their scores.
 
     Attributes
     ----------
-    model : PCAModel
-        Whose components they are compared with.
     variances : ndarray of shape (replicates, k)
         Of each draw, descending.
     turns : ndarray of shape (replicates, k, k)
@@ -56,10 +57,37 @@ class Bootstrap:
         Coverage of the intervals, between 0 and 1.
     """
 
-    model: PCAModel
-    variances: Float64
-    turns: Float64
-    level: float
+    kind: ClassVar[str] = "bootstrap"
+    prefix: ClassVar[str] = "bootstrap_"
+    noun: ClassVar[str] = "component"
+
+    variances: Float64 = field(metadata=over("draw", "leading_component"))
+    turns: Float64 = field(metadata=over("draw", "leading_component", "drawn_component"))
+    level: float = field(metadata=over())
+
+    @property
+    def n_scores(self) -> int:
+        """Number of scores of a sample: one along each component."""
+        return self.pca.n_components
+
+    @property
+    def subspace(self) -> Subspace:
+        """Mean and components as plain rows of features."""
+        return self.pca.subspace
+
+    def __repr__(self) -> str:
+        draws, count = self.variances.shape
+        return f"{type(self).__name__}({draws} draws, {counted(count, 'component')} of {self.pca!r})"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentence on the first interval and angle."""
+        (low, high), first = self.variance_interval[0], self.pca.explained_variance[0]
+        return (
+            f"by {len(self.variances)} draws, {100 * self.level:g} % intervals: the first variance lies between "
+            f"{low / first:.3g} and {high / first:.3g} of that found, the first component within "
+            f"{np.degrees(self.angle[0]):.2g}\N{DEGREE SIGN}",
+        )
 
     @property
     def variance_interval(self) -> Float64:
@@ -68,7 +96,7 @@ class Bootstrap:
         Normal intervals of the logarithm, less the bias that draws have against the model, as the model has against the
         truth: leading variances are found too large.
         """
-        logs, known = np.log(self.variances), np.log(self.model.explained_variance[: self.variances.shape[1]])
+        logs, known = np.log(self.variances), np.log(self.pca.explained_variance[: self.variances.shape[1]])
         middle, half = (
             2 * known - logs.mean(axis=0),
             NormalDist().inv_cdf((1 + self.level) / 2) * logs.std(axis=0, ddof=1),
@@ -91,7 +119,7 @@ class Bootstrap:
         count = self.variances.shape[1]
         apart = self.turns - self.turns.mean(axis=0)
         moments = np.einsum("bij,bkj->jik", apart, apart, optimize=True) / (len(apart) - 1)
-        subspace, rows = self.model.subspace.first(count), np.empty((count, self.model.n_features))
+        subspace, rows = self.pca.subspace.first(count), np.empty((count, self.pca.n_features))
         for features, piece in subspace.pieces():
             for some in blocks_of(Span(0, features.size), max(1, PIECE // count)):
                 own = cast("Array", piece.components)[:, slice(*some)].astype(np.float64)
@@ -99,12 +127,12 @@ class Bootstrap:
                 for number, moment in enumerate(moments):
                     rows[number, part] = np.einsum("ij,ij->j", moment @ own, own)
         rows = np.sqrt(np.maximum(rows, 0, out=rows), out=rows)
-        return unflatten(rows, self.model.sample_shape, self.model.mask)
+        return unflatten(rows, self.pca.sample_shape, self.pca.mask)
 
-    def to_xarray(self) -> Dataset:
+    def intervals(self) -> Dataset:
         """The model's components and variances with their intervals and errors, as an `xarray.Dataset`."""
         count = self.variances.shape[1]
-        made = dataset_of(self.model).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
+        made = dataset_of(self.pca).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
         lower, upper = self.variance_interval.T
         known, own = made["explained_variance"], made["components"]
         share = f"{100 * self.level:g} %"
@@ -123,7 +151,7 @@ class Bootstrap:
 
 @stopping_on_signals()
 def bootstrap(
-    model: PCAModel,
+    model: Model,
     scores: Any,
     n_components: int | None = None,
     *,
@@ -132,7 +160,7 @@ def bootstrap(
     block: int = 1,
     random_state: Any = 0,
     memory: int | str | None = None,
-) -> Bootstrap:
+) -> BootstrapModel:
     """Draw samples anew and say how much variances and components vary, by the scores of the samples fitted.
 
     Samples drawn with replacement span what all samples span: their components are those of a k x k matrix in the
@@ -162,7 +190,7 @@ def bootstrap(
 
     Returns
     -------
-    Bootstrap
+    BootstrapModel
 
     Raises
     ------
@@ -187,6 +215,7 @@ def bootstrap(
     >>> found.variance_interval.shape
     (3, 2)
     """
+    model = require(model, PCAModel, "draws are made")
     count = model.count_of(n_components)
     draws = whole_number(n_replicates, "n_replicates", least=2, example="500")
     length = whole_number(block, "block", least=1, example="12")
@@ -218,7 +247,7 @@ def bootstrap(
         values, vectors = np.linalg.eigh(scatter / (n - 1))
         variances[number], vectors = values[::-1].clip(min=np.finfo(np.float64).tiny), vectors[:, ::-1]
         turns[number] = vectors * np.where(np.diagonal(vectors) < 0, -1, 1)
-    return Bootstrap(model, variances, turns, level)
+    return BootstrapModel.on(model, variances=variances, turns=turns, level=float(level))
 
 
 def _centred(model: PCAModel, scores: Any, count: int) -> Float64:

@@ -9,39 +9,24 @@ K. V. Mardia, "Some properties of classical multi-dimensional scaling", Communic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError
-from .pca import PCAModel
+from .components import ComponentsModel
+from .images import ImageModel
+from .likelihood import DensityModel
+from .model import over
 from .subspace import Subspace
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 STRESS_BYTES = 16 * 2**20  # size of the rows of distances that are compared at a time
-
-
-def _of_features_only(name: str) -> Any:
-    """Return the method of `PCAModel` with this name, which models of distances refuse."""
-    whole = getattr(PCAModel, name)
-
-    @wraps(whole)
-    def method(self: ClassicalMDSModel, *given: Any, **options: Any) -> Any:
-        if self.from_matrix:
-            pairs = "distances" if self.from_distances else "inner products"
-            raise ModelError(
-                f"{self.name} was fitted to {pairs}, which have no features to make images or a density of "
-                f"({name}); transform places samples by their {pairs} with the fitted ones."
-            )
-        return whole(self, *given, **options)
-
-    return method
 
 
 class DistancePlacement(Subspace):
@@ -61,21 +46,34 @@ class DistancePlacement(Subspace):
         return made
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ClassicalMDSModel(PCAModel):
-    """Points whose Euclidean distances approximate those of samples, in few dimensions.
+class ScaledModel(ComponentsModel):
+    """Points whose Euclidean distances approximate those of samples, in few dimensions."""
 
-    Fitted to samples, the model holds principal components, and `transform` projects. Fitted to a matrix, its
-    components are eigenvectors of B, which is -1/2 H D^2 H for distances D and H K H for a kernel K, with one number
+    @property
+    def mds_eigenvalues(self) -> Float64:
+        """Eigenvalues of B along the axes, (k,), descending: squared lengths of the embedding's columns."""
+        return self.explained_variance * ((self.total_weight or self.n_samples) - 1)
+
+
+class ClassicalMDSModel(ScaledModel, ImageModel, DensityModel):
+    """Classical scaling of samples by their Euclidean distances, whose axes are principal components."""
+
+    kind: ClassVar[str] = "classical-mds"
+    negative_share: ClassVar[Float64] = np.zeros(2)  # distances are Euclidean
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PairsModel(ScaledModel):
+    """Classical scaling of a matrix of distances, or of inner products, of pairs of samples.
+
+    Components are eigenvectors of B, which is -1/2 H D^2 H for distances D and H K H for a kernel K, with one number
     for each fitted sample, and `transform` takes rows of distances to the fitted samples, or of inner products with
-    them, (m, n). Methods that make images of scores are then refused.
+    them, (m, n).
 
     Attributes
     ----------
     from_distances : bool
-        Whether the model was fitted to a matrix of distances.
-    from_kernel : bool
-        Whether the model was fitted to a matrix of inner products; scores are then those of kernel PCA.
+        Whether the model was fitted to distances, or to inner products; scores are then those of kernel PCA.
     negative_share : ndarray of shape (2,)
         Bounds on the share of negative eigenvalues of B in the sum of absolute values: 0 for Euclidean distances. The
         two are equal where all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones last).
@@ -87,30 +85,14 @@ class ClassicalMDSModel(PCAModel):
     is the variance of the points.
     """
 
-    kind: ClassVar[str] = "classical-mds"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "from_distances": (),
-        "from_kernel": (),
-        "negative_share": ("bound",),
-    }
+    kind: ClassVar[str] = "classical-mds-of-pairs"
+    instead: ClassVar[str] = "transform places samples by their pairs with those fitted, which have no features"
+    about_components: ClassVar[str] = "eigenvectors of the centred matrix, one number for each fitted sample"
 
-    from_distances: bool = False
-    from_kernel: bool = False
-    negative_share: Float64 = field(default_factory=lambda: np.zeros(2))
-
-    @property
-    def mds_eigenvalues(self) -> Float64:
-        """Eigenvalues of B along the axes, (k,), descending: squared lengths of the embedding's columns."""
-        return self.explained_variance * ((self.total_weight or self.n_samples) - 1)
-
-    @property
-    def from_matrix(self) -> bool:
-        """True where the model was fitted to a matrix of pairs of samples."""
-        return bool(self.from_distances or self.from_kernel)
+    from_distances: bool = field(metadata=over())
+    negative_share: Float64 = field(metadata=over("bound"))
 
     def __repr__(self) -> str:
-        if not self.from_matrix:
-            return super().__repr__()
         (least, most), about = self.negative_share, self.estimated_negative_share
         share = f"{least:.2%}" if most - least < 1e-4 else f"{least:.2%} to {most:.2%}"
         share += "" if most - least < 1e-4 or about is None else f", about {about:.2%}"
@@ -127,37 +109,27 @@ class ClassicalMDSModel(PCAModel):
 
         No bound on its error is known; with 20 directions it was off by 1 % of itself on distances between 1200 images.
         """
-        found: float | None = (self.provenance.get("matrix") or {}).get("estimated_negative_share")
-        return found
+        estimate: float | None = (self.provenance.get("matrix") or {}).get("estimated_negative_share")
+        return estimate
 
     @cached_property
     def embedding(self) -> Float64:
-        """Coordinates of the fitted samples, (n, k), where the model was fitted to a matrix.
-
-        Raises
-        ------
-        ModelError
-            If the model was fitted to samples, which it does not hold: transform them.
-        """
-        if not self.from_matrix:
-            raise ModelError(f"{self.name} was fitted to features and does not hold its samples; transform them.")
+        """Coordinates of the fitted samples, (n, k)."""
         return np.asarray(self.components, np.float64).T * np.sqrt(self.mds_eigenvalues)
 
     @property
     def variance_left(self) -> float:
-        """See `PCAModel`; infinite where negative eigenvalues may have been missed."""
-        return np.inf if self.from_matrix and self.eigenvalues is None else super().variance_left
+        """See `ComponentsModel`; infinite where negative eigenvalues may have been missed."""
+        return np.inf if self.eigenvalues is None else super().variance_left
 
     @property
-    def makes_images(self) -> bool:
-        """False where the model was fitted to a matrix."""
-        return not self.from_matrix
+    def fills_in(self) -> bool:
+        """False: rows of a matrix are complete."""
+        return False
 
     @property
     def subspace(self) -> Subspace:
-        """Mean and components as plain rows; for a model of a matrix, the map that places rows of it."""
-        if not self.from_matrix:
-            return super().subspace
+        """The map that places rows of the matrix."""
         rows = np.asarray(self.components, np.float64) / np.sqrt(self.mds_eigenvalues)[:, None]
         placement = DistancePlacement if self.from_distances else Subspace
         return placement(self.mean, rows, self.explained_variance, self.rule_for(None))
@@ -173,7 +145,7 @@ class ClassicalMDSModel(PCAModel):
         Raises
         ------
         ModelError
-            If the model was fitted to samples, or the matrix has another size.
+            If the matrix has another size.
 
         Notes
         -----
@@ -194,17 +166,3 @@ class ClassicalMDSModel(PCAModel):
             rows -= cdist(points[start : start + step], points)
             apart += float(np.einsum("ij,ij->", rows, rows))
         return float(np.sqrt(apart / whole))
-
-    # -- methods that need features
-
-    inverse_transform = _of_features_only("inverse_transform")
-    reconstruct = _of_features_only("reconstruct")
-    residual = _of_features_only("residual")
-    reconstruction_error = _of_features_only("reconstruction_error")
-    check_reconstruction = _of_features_only("check_reconstruction")
-    write_reconstruction = _of_features_only("write_reconstruction")
-    compression = _of_features_only("compression")
-    score_samples = _of_features_only("score_samples")
-    score = _of_features_only("score")
-    get_covariance = _of_features_only("get_covariance")
-    get_precision = _of_features_only("get_precision")

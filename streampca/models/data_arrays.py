@@ -41,7 +41,7 @@ from .transform import lazy_components
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
 
-    from .pca import PCAModel
+    from .model import Model
 
 COMPONENT = "component"
 
@@ -357,7 +357,7 @@ def decoded_times(values: Array, attributes: Mapping[str, Any]) -> Array:
     return np.asarray(conventions.decode_cf_variable("level", Variable(("level",), values, dict(attributes))).values)
 
 
-def dataset_of(model: PCAModel) -> Dataset:
+def dataset_of(model: Model) -> Dataset:
     """Return a model as an `xarray.Dataset`; components on disk stay there, in a lazy dask array."""
     from xarray import Dataset
 
@@ -379,7 +379,7 @@ def dataset_of(model: PCAModel) -> Dataset:
     return with_coordinates(made, model.coordinates)
 
 
-def named_scores(model: PCAModel, scores: Any, samples: Any) -> DataArray:
+def named_scores(model: Model, scores: Any, samples: Any) -> DataArray:
     """Return scores with the numbers of their components, and the coordinates and names of samples if these are given.
 
     Raises
@@ -412,22 +412,15 @@ def named_scores(model: PCAModel, scores: Any, samples: Any) -> DataArray:
     return with_coordinates(made, {**along, **component_numbers(scores.shape[1])})
 
 
-def _about_components(model: Any) -> str:
-    if not model.makes_images:
-        return "eigenvectors of the centred matrix, one number for each fitted sample"
-    if model.preparation.maps:
-        return "components, orthonormal in the features of a kernel"
-    return "axes of unit length" if model.about_axes else "principal components, orthonormal over the pixels"
-
-
-def _attributes(model: Any) -> dict[str, dict[str, str]]:
+def _attributes(model: Model) -> dict[str, dict[str, str]]:
     """Return long names of a model's arrays, with units where they follow from those of the samples."""
     units = units_of(model, model.preparation)
     squared = None if units is None else f"({units})^2"
     stored = model.provenance.get("units")
+    in_kernel = "components, orthonormal in the features of a kernel"
     known = {
         "component": ("number of the component", None),
-        "components": (_about_components(model), "1"),
+        "components": (in_kernel if model.preparation.maps else model.basis.about_components, "1"),
         "mean": ("mean of the samples", units),
         "explained_variance": ("variance along each component", squared),
         "explained_variance_ratio": ("share of the total variance", "1"),
@@ -444,6 +437,9 @@ def _attributes(model: Any) -> dict[str, dict[str, str]]:
         "group_weight": ("sum of the weights of each group's samples", "1"),
         "trend": ("change a day, taken off the samples", None if stored is None else f"{stored} day-1"),
         "deviation": ("standard deviation that the samples were divided by", stored),
+        "rotated_components": ("rotated components, of unit length over the pixels", "1"),
+        "rotated_explained_variance": ("variance along each rotated component", squared),
+        "rotated_correlation": ("correlations of scores along rotated components", "1"),
     }
     return {name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in known.items()}
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import machine
-from ..errors import ModelError, RequestError
-from ..kinds.opening import OpeningOptions
 from ..manifold.action_respecting import ActionMap, play_forward
 from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
 from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement
 from ..units import counted
-from .pca import PCAModel
+from .model import over
+from .score_map import ScoreMapModel
 from .subspace import Subspace, working_dtype
 
 Array = npt.NDArray[Any]
@@ -49,16 +48,17 @@ class PlacedSubspace(Subspace):
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Return coordinates in the embedding: (m, p) to (m, d)."""
         assert self.placement is not None  # noqa: S101 - see above
-        placed = self.placement(super().project(rows))
+        scores = super().project(rows)
+        residuals = self.squared_error(rows, scores) if self.placement.keeps_residuals else None
+        placed = self.placement(scores, residuals)
         return placed.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class EmbeddingModel(PCAModel):
+class EmbeddingModel(ScoreMapModel):
     """Coordinates of samples on a manifold, found from a graph of their nearest neighbours.
 
-    `components`, `mean`, variances and error bounds are those of the principal components whose scores are compared
-    (see `PCAModel`, and `pca`); `transform` places samples in the embedding.
+    `pca` holds the principal components whose scores are compared; `transform` places samples in the embedding.
 
     Attributes
     ----------
@@ -78,23 +78,15 @@ class EmbeddingModel(PCAModel):
         Number of neighbours of a sample.
     """
 
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "embedding": ("fitted_sample", "axis"),
-        "embedded_samples": ("fitted_sample",),
-        "embedding_eigenvalues": ("axis",),
-        "embedding_residuals": ("axis",),
-        "references": ("reference", "component"),
-        "reference_samples": ("reference",),
-        "n_neighbors": (),
-    }
+    whitens: ClassVar[bool] = False
 
-    embedding: Float64 = field(repr=False)
-    embedded_samples: npt.NDArray[np.int64] = field(repr=False)
-    embedding_eigenvalues: Float64
-    embedding_residuals: Float64
-    references: Array = field(repr=False)
-    reference_samples: npt.NDArray[np.int64] = field(repr=False)
-    n_neighbors: int
+    embedding: Float64 = field(metadata=over("fitted_sample", "axis"))
+    embedded_samples: npt.NDArray[np.int64] = field(metadata=over("fitted_sample"))
+    embedding_eigenvalues: Float64 = field(metadata=over("axis"))
+    embedding_residuals: Float64 = field(metadata=over("axis"))
+    references: Array = field(metadata=over("reference", "component"))
+    reference_samples: npt.NDArray[np.int64] = field(metadata=over("reference"))
+    n_neighbors: int = field(metadata=over())
 
     @property
     def n_scores(self) -> int:
@@ -102,73 +94,35 @@ class EmbeddingModel(PCAModel):
         return int(self.embedding.shape[1])
 
     @property
-    def pca(self) -> PCAModel:
-        """The principal components before the embedding."""
-        return PCAModel(**{each.name: getattr(self, each.name) for each in fields(PCAModel)})
-
-    @property
     def measured(self) -> Mapping[str, Any]:
         """Measurements of the embedding as plain data: trustworthiness, recall and parts of the graph ..."""
-        found: Mapping[str, Any] = self.provenance.get("embedding", {}).get("measured", {})
-        return found
+        measured: Mapping[str, Any] = self.provenance.get("embedding", {}).get("measured", {})
+        return measured
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} "
-            f"neighbours, {self.n_components} components of {self.n_features} features before)"
+            f"neighbours, {self.pca.n_components} components of {self.n_features} features before)"
         )
 
-    def summary(self) -> dict[str, Any]:
-        """Return the numbers as plain data; see `PCAModel.summary`."""
-        found = super().summary()
-        for name in self.own_arrays:
-            if np.ndim(getattr(self, name)) and len(self.own_arrays[name]) and self.own_arrays[name] != ("axis",):
-                del found[name]  # of samples
-        return found
-
     @property
-    def makes_images(self) -> bool:
-        """False: no images are made of coordinates."""
+    def fills_in(self) -> bool:
+        """False: samples are compared as a whole."""
         return False
 
     @property
     def subspace(self) -> Subspace:
         """Mean and components as plain rows, and the placing of scores."""
-        own = super().subspace
-        return PlacedSubspace(**{each.name: getattr(own, each.name) for each in fields(own)}, placement=self.placement)
+        return PlacedSubspace(**vars(self.pca.subspace), placement=self.placement)
 
-    @cached_property
+    @property
+    @abstractmethod
     def placement(self) -> Placement:
         """The map from scores to coordinates."""
-        raise NotImplementedError
 
     @property
     def _grid_bytes(self) -> int:
         return super()._grid_bytes + self.placement.nbytes + PLACING_BYTES * machine.cores()
-
-    def transform(
-        self, samples: Any, /, *, whiten: bool = False, missing: str | None = None, **opening: Unpack[OpeningOptions]
-    ) -> Any:
-        """Return coordinates of samples in the embedding, (n, d); see `PCAModel.transform`.
-
-        Raises
-        ------
-        RequestError
-            If they are to be whitened.
-        """
-        self._check_plain(whiten)
-        return super().transform(samples, missing=missing, **opening)
-
-    def write_scores(self, source: Any, path: str | os.PathLike[str], *, whiten: bool = False, **how: Any) -> None:
-        """Write the coordinates of a collection within a memory budget; see `PCAModel.write_scores`."""
-        self._check_plain(whiten)
-        super().write_scores(source, path, **how)
-
-    def _check_plain(self, whiten: bool) -> None:
-        if whiten:
-            raise RequestError(
-                f"{self.name} is of kind {self.kind!r}, whose coordinates are not whitened; leave whiten out."
-            )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -203,17 +157,6 @@ class EmbeddingModel(PCAModel):
         """Sentences of one kind."""
         return ()
 
-    def _refused(self, *given: Any, **how: Any) -> NoReturn:
-        """Refuse to make images or a density of coordinates in an embedding, which `pca` makes of scores."""
-        raise ModelError(
-            f"{self.name} is of kind {self.kind!r}, whose coordinates make no images and no density; use the principal "
-            "components before it: load_model(...).pca."
-        )
-
-    inverse_transform = reconstruct = residual = reconstruction_error = hotelling_t2 = _refused
-    write_reconstruction = check_reconstruction = compression = _refused
-    score_samples = score = get_covariance = get_precision = _refused
-
 
 def _compared(found: Mapping[str, Any], neighbors: int) -> str:
     """Say what the principal components have, and how the trustworthiness changes with the neighbours looked at."""
@@ -246,24 +189,14 @@ class IsomapModel(EmbeddingModel):
     """
 
     kind: ClassVar[str] = "isomap"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **EmbeddingModel.own_arrays,
-        "geodesics": ("reference", "landmark"),
-        "landmarks": ("landmark",),
-        "scaling_weights": ("axis", "landmark"),
-        "scaling_mean": ("landmark",),
-        "scaling_centre": ("axis",),
-        "residual_variance": ("dimension",),
-        "negative_share": (),
-    }
 
-    geodesics: Array = field(repr=False)
-    landmarks: npt.NDArray[np.int64] = field(repr=False)
-    scaling_weights: Float64 = field(repr=False)
-    scaling_mean: Float64 = field(repr=False)
-    scaling_centre: Float64 = field(repr=False)
-    residual_variance: Float64
-    negative_share: float
+    geodesics: Array = field(metadata=over("reference", "landmark"))
+    landmarks: npt.NDArray[np.int64] = field(metadata=over("landmark"))
+    scaling_weights: Float64 = field(metadata=over("axis", "landmark"))
+    scaling_mean: Float64 = field(metadata=over("landmark"))
+    scaling_centre: Float64 = field(metadata=over("axis"))
+    residual_variance: Float64 = field(metadata=over("dimension"))
+    negative_share: float = field(metadata=over())
 
     @cached_property
     def placement(self) -> Placement:
@@ -307,9 +240,8 @@ class LocallyLinearModel(EmbeddingModel):
     """
 
     kind: ClassVar[str] = "locally-linear-embedding"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {**EmbeddingModel.own_arrays, "reg": ()}
 
-    reg: float
+    reg: float = field(metadata=over())
 
     @cached_property
     def placement(self) -> Placement:
@@ -380,20 +312,12 @@ class ActionRespectingModel(LocallyLinearModel):
     """
 
     kind: ClassVar[str] = "action-respecting-embedding"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **LocallyLinearModel.own_arrays,
-        "action_rotations": ("action", "axis", "axis_before"),
-        "action_shifts": ("action", "axis"),
-        "action_errors": ("action",),
-        "action_steps": ("action",),
-        "action_counts": ("action",),
-    }
 
-    action_rotations: Float64 = field(repr=False)
-    action_shifts: Float64 = field(repr=False)
-    action_errors: Float64
-    action_steps: Float64
-    action_counts: npt.NDArray[np.int64] = field(repr=False)
+    action_rotations: Float64 = field(metadata=over("action", "axis", "axis_before"))
+    action_shifts: Float64 = field(metadata=over("action", "axis"))
+    action_errors: Float64 = field(metadata=over("action"))
+    action_steps: Float64 = field(metadata=over("action"))
+    action_counts: npt.NDArray[np.int64] = field(metadata=over("action"))
 
     @property
     def actions(self) -> dict[Hashable, ActionMap]:
@@ -451,14 +375,9 @@ class SpectralEmbeddingModel(EmbeddingModel):
     """
 
     kind: ClassVar[str] = "spectral-embedding"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **EmbeddingModel.own_arrays,
-        "gamma": (),
-        "laplacian_eigenvalues": ("laplacian_eigenvalue",),
-    }
 
-    gamma: float
-    laplacian_eigenvalues: Float64
+    gamma: float = field(metadata=over())
+    laplacian_eigenvalues: Float64 = field(metadata=over("laplacian_eigenvalue"))
 
     @cached_property
     def placement(self) -> Placement:
@@ -492,14 +411,9 @@ class SpectralClusteringModel(SpectralEmbeddingModel):
     """
 
     kind: ClassVar[str] = "spectral-clustering"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **SpectralEmbeddingModel.own_arrays,
-        "labels": ("fitted_sample",),
-        "centers": ("cluster", "axis"),
-    }
 
-    labels: npt.NDArray[np.int64] = field(repr=False)
-    centers: Float64 = field(repr=False)
+    labels: npt.NDArray[np.int64] = field(metadata=over("fitted_sample"))
+    centers: Float64 = field(metadata=over("cluster", "axis"))
 
     def predict(self, samples: Any) -> npt.NDArray[np.int64]:
         """Return the clusters of samples: those of the nearest centers of their places in the embedding, (n,)."""

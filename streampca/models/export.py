@@ -22,8 +22,10 @@ from ..storage.tiff_pages import ENDINGS as TIFF
 from ..storage.tiff_pages import PageLayout, is_another_tiff, is_large, is_named_ome, scaled
 from ..storage.writers import OutputArray
 from ..units import MIB, format_shape
+from .images import ImageModel
+from .load import load_model
+from .model import Model, require
 from .ome_metadata import component_labels
-from .pca import PCAModel, load_but_components
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +36,7 @@ COLOURS = ("red", "green", "blue", "alpha")
 
 @stopping_on_signals()
 def export_components(
-    model: PCAModel | str | os.PathLike[str],
+    model: Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     n_components: int | None = None,
@@ -45,7 +47,7 @@ def export_components(
 
     Parameters
     ----------
-    model : PCAModel or path
+    model : Model or path
         Of a model in a folder, a few components are in memory at a time.
     path : path
         ``.tif`` or ``.tiff``: float32 pages for ImageJ and Fiji, labelled with each component's share of the variance,
@@ -79,14 +81,15 @@ def export_components(
     path = expanded(path)
     with output_lock(path):
         suffix = _checked(path, overwrite)
-        model = model if isinstance(model, PCAModel) else load_but_components(model)
-        if n_components is not None and not 1 <= n_components <= model.n_components:
+        opened = model if isinstance(model, Model) else load_model(model, components=False)
+        whole = require(opened, ImageModel, "images are made")
+        if n_components is not None and not 1 <= n_components <= whole.n_components:
             raise RequestError(
-                f"n_components={n_components} is not between 1 and {model.n_components}, what {model.name} has."
+                f"n_components={n_components} is not between 1 and {whole.n_components}, what {whole.name} has."
             )
-        check_apart([path], [model.name])
-        check_apart([path], fitted_on(model.provenance), "the model was fitted on")
-        found = _Pictures(model, n_components or model.n_components, mean)
+        check_apart([path], [whole.name])
+        check_apart([path], fitted_on(whole.provenance), "the model was fitted on")
+        found = _Pictures(whole, n_components or whole.n_components, mean)
         if suffix == ".npy":
             _write_npy(found, path, overwrite)
         else:
@@ -131,7 +134,7 @@ class _Pictures:
 
     Parameters
     ----------
-    model : PCAModel
+    model : ImageModel
         In memory, or in its store.
     first : int
         Number of components.
@@ -139,7 +142,7 @@ class _Pictures:
         Whether the mean comes before them.
     """
 
-    def __init__(self, model: PCAModel, first: int, mean: bool) -> None:
+    def __init__(self, model: ImageModel, first: int, mean: bool) -> None:
         self.model, self.first, self.mean = model, first, mean
         inside = list(model.sample_shape)
         self.shape = (first + mean, *inside)

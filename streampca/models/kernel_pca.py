@@ -9,10 +9,9 @@ Bakır, Weston and Schölkopf (2004), Learning to find pre-images (regression).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, NoReturn, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,10 @@ from ..preprocessing.kernels import Kernel
 from ..preprocessing.landmark_rows import LandmarkRows
 from ..readers.coordinates import CHECK
 from ..readers.detect import is_data_array
+from .components import ComponentsModel
 from .data_arrays import MapResult
+from .likelihood import DensityModel
+from .model import over
 from .pca import PCAModel
 from .subspace import Subspace
 from .transform import map_array
@@ -47,8 +49,8 @@ DRAWN = (
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class KernelPCAModel(PCAModel):
-    """Principal components in the feature space of a kernel; see `PCAModel` for what all models have.
+class KernelPCAModel(DensityModel):
+    """Principal components in the feature space of a kernel; see `ComponentsModel` for those of all models.
 
     Samples are mapped to q features whose inner products are the kernel's values, or near them. `components` and `mean`
     are of these features, (k, q) and (q,), and `error_bound` holds for mapped samples. `residual_estimate` and
@@ -70,17 +72,12 @@ class KernelPCAModel(PCAModel):
     """
 
     kind: ClassVar[str] = "kernel-pca"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "residual_estimate": ("component",),
-        "left_out": (),
-        "checked_rows": (),
-        "references": ("reference", "pixel"),
-    }
+    instead: ClassVar[str] = "reconstruct and inverse_transform give lazy arrays of its pre-images"
 
-    residual_estimate: Float64
-    left_out: float
-    checked_rows: int
-    references: Array = field(repr=False)
+    residual_estimate: Float64 = field(metadata=over("component"))
+    left_out: float = field(metadata=over())
+    checked_rows: int = field(metadata=over())
+    references: Array = field(metadata=over("reference", "pixel"))
 
     @property
     def mapping(self) -> FeatureMap:
@@ -95,12 +92,6 @@ class KernelPCAModel(PCAModel):
 
     def __repr__(self) -> str:
         return repr_in_features(self, self.mapping)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the numbers as plain data; see `PCAModel.summary`."""
-        found = super().summary()
-        del found["references"]  # samples
-        return {**found, "left_out": None if np.isnan(self.left_out) else float(self.left_out)}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -184,7 +175,7 @@ class KernelPCAModel(PCAModel):
         scores : ndarray or dask array of shape (n, j)
             Scores along the first j components, j <= k.
         whiten, coordinates
-            As for `PCAModel.inverse_transform`.
+            As for `InvertibleModel.inverse_transform`.
         how : {"ridge", "fixed-point"}, default="ridge"
             "ridge" regresses landmarks (with random features, `references`) on their scores. "fixed-point", for kernel
             "rbf" with landmarks, starts there and iterates to a sample whose features are nearest (Mika et al.), which
@@ -231,22 +222,6 @@ class KernelPCAModel(PCAModel):
         shape = self.image_frame.sample_shape
         result = MapResult(image_dims(shape), "images", shape=shape, dtype=np.float64)
         return self._mapped(samples, function, result, opening=opening, missing=subspace.missing)
-
-    def write_reconstruction(self, *given: Any, **how: Any) -> NoReturn:
-        """Refuse to write pre-images; the lazy arrays of `reconstruct` can be written."""
-        raise ModelError(
-            f"{self.name} is of kind {self.kind!r}, whose images are pre-images and are not written by streampca; "
-            "write scores, or use load_model(...).reconstruct(...), which gives lazy arrays."
-        )
-
-    check_reconstruction = write_reconstruction
-
-    def residual(self, *given: Any, **how: Any) -> NoReturn:
-        """Refuse residuals, as pre-images are not projections; see `reconstruction_error`."""
-        raise ModelError(
-            f"{self.name} is of kind {self.kind!r}, whose pre-images are not projections; subtract reconstruct(...), "
-            "or use reconstruction_error(...), the squared distance in feature space."
-        )
 
     @property
     def image_frame(self) -> Frame:
@@ -320,7 +295,7 @@ class KernelPCAModel(PCAModel):
         return found
 
 
-def repr_in_features(model: PCAModel, mapping: FeatureMap) -> str:
+def repr_in_features(model: ComponentsModel, mapping: FeatureMap) -> str:
     """Return the representation of a model whose components lie in the features of a kernel."""
     ratio = float(model.explained_variance_ratio.sum())
     return (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,10 @@ from ..readers.coordinates import CHECK
 from ..readers.detect import is_data_array
 from ..units import MIB, parse_bytes
 from .accuracy import null_directions, null_variance, rounding_unit
+from .components import ComponentsModel
 from .least_squares import NormalEquations, groups
 from .subspace import PIECE, Subspace
 from .transform import applied, is_dask_array, measure, rows_beside
-
-if TYPE_CHECKING:
-    from .pca import PCAModel
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -164,12 +162,12 @@ class GaussianDensity:
         return found
 
 
-def density_of(model: PCAModel, count: int | None = None, *, whitened: bool = False) -> GaussianDensity:
+def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bool = False) -> GaussianDensity:
     """Return the density of probabilistic PCA with the first components of a model.
 
     Parameters
     ----------
-    model : PCAModel
+    model : ComponentsModel
         Fitted by any method.
     count : int, optional
         How many components; all by default.
@@ -188,7 +186,7 @@ def density_of(model: PCAModel, count: int | None = None, *, whitened: bool = Fa
     )
 
 
-def noise_variance_of(model: PCAModel, count: int) -> float:
+def noise_variance_of(model: ComponentsModel, count: int) -> float:
     """Mean variance of the directions beside the first `count` components; 0 where it is no more than rounding.
 
     The directions are those that scikit-learn's PCA counts: min(n, p) less the components, where maximum likelihood has
@@ -208,7 +206,7 @@ def noise_variance_of(model: PCAModel, count: int) -> float:
 
 def mean_log_density(
     density: GaussianDensity,
-    model: PCAModel,
+    model: ComponentsModel,
     samples: Any,
     memory: int | str | None = None,
     *,
@@ -267,3 +265,123 @@ def _parts(subspace: Subspace, rows: Array) -> Iterator[tuple[slice, slice, Subs
                 yield slice(*part), slice(features.start + some.start, features.start + some.stop), wide
             del cut, wide
         del piece
+
+
+class DensityModel(ComponentsModel):
+    """Principal components as a Gaussian density of samples: probabilistic PCA."""
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance along every direction beside the components, as in scikit-learn: the mean of those left out.
+
+        It is what the components leave of the total variance, divided by min(n, p) - k; 0 where that is no more than
+        rounding.
+        """
+        return noise_variance_of(self, self.n_components)
+
+    def score_samples(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+        """Logarithm of the likelihood of each sample under probabilistic PCA, shape (n,), float64.
+
+        The model is then a Gaussian density of prepared samples, with the components' variances along these and
+        `noise_variance` along every direction beside them. No p x p array is made.
+
+        Parameters
+        ----------
+        samples, coordinates
+            As for `transform`.
+        n_components : int, optional
+            Take the first components only, and what the others hold for noise; all by default.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n,)
+            Natural logarithms, at once or lazily as by `transform`. Where the noise is 0, the density is one over the
+            subspace alone, as of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: minus infinity for
+            samples that do not lie in it. After a fit with ``missing="em"``, samples in which values are missing have
+            the marginal density of the observed ones, which is less negative the fewer these are; 0 for none.
+
+        Raises
+        ------
+        RequestError
+            If there are not so many components.
+        ModelError, DataError
+            As `transform`.
+
+        Notes
+        -----
+        Computed in float64 whatever the samples are, in 4 n p k flops, and up to p k^2 + k^3 for each sample in which
+        values are missing; components on disk are read twice for each chunk of samples.
+        """
+        density = density_of(self, self.count_of(n_components))
+        return self.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
+
+    def score(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        memory: int | str | None = None,
+        coordinates: str = CHECK,
+    ) -> float:
+        """Mean of `score_samples` over samples: how likely they are under the model.
+
+        Of samples that were not fitted it is largest for the number of components that describes them best.
+
+        Parameters
+        ----------
+        samples, n_components, coordinates
+            As for `score_samples`; collections, and what can be opened, are read once, within the budget.
+        memory : int or str, optional
+            Budget; half of what the machine allows by default.
+
+        Raises
+        ------
+        RequestError, ModelError, DataError
+            As `score_samples`.
+        BudgetError
+            If not even single samples fit the budget.
+        """
+        density = density_of(self, self.count_of(n_components))
+        return mean_log_density(density, self, samples, memory, coordinates=coordinates)
+
+    def get_covariance(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
+        """Covariance of the features under probabilistic PCA: the components' part, and `noise_variance` on all sides.
+
+        Parameters
+        ----------
+        n_components : int, optional
+            Take the first components only, and what the others hold for noise; all by default.
+        memory : int or str, optional
+            Most bytes to use; half of what the machine allows by default.
+
+        Returns
+        -------
+        ndarray of shape (p, p)
+            float64; features are those inside the mask, prepared, in C order.
+
+        Raises
+        ------
+        RequestError
+            If there are not so many components.
+        BudgetError
+            If p x p numbers do not fit the budget; `score_samples` takes none.
+        """
+        density = density_of(self, self.count_of(n_components))
+        check_matrix_fits(density, "covariance", memory)
+        return density.covariance()
+
+    def get_precision(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
+        """Inverse of `get_covariance`, by the matrix inversion lemma; parameters and result are the same.
+
+        Raises
+        ------
+        RequestError
+            If there are not so many components.
+        BudgetError
+            If p x p numbers do not fit the budget.
+        ModelError
+            If the covariance has no inverse, as the components leave no noise.
+        """
+        density = density_of(self, self.count_of(n_components))
+        check_matrix_fits(density, "precision", memory)
+        return density.precision()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..notebook import facts, images, numbers, view
+from ..storage.components import StoredComponents
 from ..units import format_shape
 from .accuracy import COLUMNS, component_rows
 from .sample_images import limits_of, mean_pictures, view_of
+
+if TYPE_CHECKING:
+    from .model import Model
 
 Array = npt.NDArray[Any]
 
@@ -22,26 +26,28 @@ COUNT = 6  # components shown
 ROWS = 8  # components listed
 
 
-def model_html(model: Any) -> str:
-    """Return a `PCAModel` as HTML; components on disk are not read."""
-    about, shape = model.provenance, format_shape(model.sample_shape)
-    share = float(model.explained_variance_ratio.sum())
+def model_html(model: Model) -> str:
+    """Return a model as HTML; components on disk are not read."""
+    about, shape, basis = model.provenance, format_shape(model.sample_shape), model.basis
+    stored = basis.components
+    share = float(basis.explained_variance_ratio.sum())
     known = [
         ("fitted on", f"{model.n_samples} samples of {shape} ({', '.join(model.sample_dims)})"),
         ("features", f"{model.n_features}" + ("" if model.mask is None else " inside the mask")),
-        ("components", f"{model.n_components}, {share:.1%} of the variance"),
+        ("components", f"{basis.n_components}, {share:.1%} of the variance"),
+        (model.kind, None if basis is model else model.notes[0]),
         ("source", about.get("source")),
         ("method", (about.get("plan") or {}).get("method")),
         ("fitted", " by streampca ".join(str(about[key]) for key in ("created", "streampca") if key in about)),
-        ("components are", None if hasattr(model.components, "flags") else f"on disk, in {model.components.path}"),
+        ("components are", f"on disk, in {stored.path}" if isinstance(stored, StoredComponents) else None),
     ]
-    left = model.n_components - ROWS
+    left = basis.n_components - ROWS
     more = f"<div>and {left} more</div>" if left > 0 else ""
     return view(
         type(model).__name__,
         facts(known),
-        images(thumbnails_of(model)),
-        numbers(COLUMNS, component_rows(model, ROWS)),
+        images(thumbnails_of(basis)),
+        numbers(COLUMNS, component_rows(basis, ROWS)),
         more,
     )
 

@@ -14,7 +14,7 @@ from ..storage.components import NAME as COMPONENTS
 from ..storage.pixel_sizes import LENGTHS, AxisScaling, channel_names, holds_channels, is_colour, pixel_sizes
 
 if TYPE_CHECKING:
-    from .pca import PCAModel
+    from .components import ComponentsModel
 
 VERSION = "0.5"
 _COLOUR = "FFFFFF"  # of every channel: components are shown in grey
@@ -25,7 +25,7 @@ def component_labels(ratio: Sequence[float] | np.ndarray[Any, Any]) -> list[str]
     return [f"component {number}: {100 * share:.2g} %" for number, share in enumerate(ratio, 1)]
 
 
-def ome_attribute(model: PCAModel) -> dict[str, Any] | None:
+def ome_attribute(model: ComponentsModel) -> dict[str, Any] | None:
     """Return the attribute ``ome`` that makes a model's components an OME-Zarr picture; None where they are none.
 
     Components of pictures, and of stacks of them, are channels. Where pictures have channels, which come first, they
@@ -62,11 +62,11 @@ def ome_attribute(model: PCAModel) -> dict[str, Any] | None:
     return about
 
 
-def _shares(model: PCAModel) -> list[float]:
+def _shares(model: ComponentsModel) -> list[float]:
     return [float(share) for share in model.explained_variance_ratio]
 
 
-def _windows(model: PCAModel, count: int) -> Sequence[dict[str, float] | None]:
+def _windows(model: ComponentsModel, count: int) -> Sequence[dict[str, float] | None]:
     """Return the grey values that show zero as middle grey, of components in memory."""
     if not isinstance(model.components, np.ndarray):
         return [None] * count

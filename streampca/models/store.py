@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -47,11 +47,12 @@ from ..storage.locks import output_lock
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.stored_arrays import NamedArray, write_array
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
-from .map_arrays import MAP, MAP_AXES, read_map, required, write_rows
+from .map_arrays import MAP, MAP_AXES, read_map, write_rows
 from .ome_metadata import ome_attribute
 from .registry import MODEL_KINDS
 
 if TYPE_CHECKING:
+    from .model import Model
     from .pca import PCAModel
 
 Array = npt.NDArray[Any]
@@ -216,14 +217,14 @@ class ModelWriter:
 
     def finish(
         self,
-        model: PCAModel,
+        model: Model,
         statistic: Accumulator | None = None,
     ) -> None:
         """Write all that is left, and mark the model complete.
 
         Parameters
         ----------
-        model : PCAModel
+        model : Model
             Its components are written unless they were begun before.
         statistic : Accumulator, optional
             Mergeable, for the sub-group ``state``.
@@ -248,7 +249,7 @@ class ModelWriter:
                 write_array(group, name, NamedArray(dims, values))
         about = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
         others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
-        ome = ome_attribute(model)
+        ome = ome_attribute(model.basis)
         self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}) | ({OME: ome} if ome else {}))
         consolidate(self._partial)
         seal(self._partial)
@@ -318,17 +319,19 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
         return type(empty).from_state(state, copy=False)
 
 
-def model_arrays(model: PCAModel) -> dict[str, NamedArray]:
-    """Return the root Dataset of a `PCAModel`, or of a model of another kind."""
-    dims = model.sample_dims
+def model_arrays(model: Model) -> dict[str, NamedArray]:
+    """Return the root Dataset of a model: the arrays of its components, and those that its kind declares."""
+    dims, basis = model.sample_dims, model.basis
     arrays = {
-        "component": NamedArray(("component",), np.arange(1, len(model.components) + 1)),
-        "components": NamedArray(("component", *dims), model.components),
+        "component": NamedArray(("component",), np.arange(1, len(basis.components) + 1)),
+        "components": NamedArray(("component", *dims), basis.components),
     }
-    for name, axes in {**AXES, **model.own_arrays}.items():
-        values = model.preparation.full_scale(model.sample_shape) if name == "scale" else getattr(model, name)
-        if values is not None:
-            arrays[name] = NamedArray(dims if axes == SAMPLE else axes, np.asarray(values))
+    known = {name: None if name == "scale" else getattr(basis, name) for name in AXES}
+    known["scale"] = model.preparation.full_scale(model.sample_shape)
+    known |= {f"{model.prefix}{name}": getattr(model, name) for name in model.own_arrays()}
+    for name, axes in {**AXES, **stored_arrays(type(model))}.items():
+        if known[name] is not None:
+            arrays[name] = NamedArray(over_pixels(axes, dims), np.asarray(known[name]))
     arrays |= _learned_arrays(model) | _map_arrays(model)
     for name, array in arrays.items():
         arrays[name] = replace(array, attributes=grid_mapping(array.dims, model.coordinates))
@@ -336,11 +339,21 @@ def model_arrays(model: PCAModel) -> dict[str, NamedArray]:
     return arrays | {name: NamedArray(each.along(name), each.values, each.attributes) for name, each in along}
 
 
+def stored_arrays(kind: type[Model]) -> dict[str, tuple[str, ...]]:
+    """Return the names under which the arrays that a kind declares are stored, with their axes."""
+    return {f"{kind.prefix}{name}": axes for name, axes in kind.own_arrays().items()}
+
+
+def over_pixels(axes: tuple[str, ...], dims: tuple[str, ...]) -> tuple[str, ...]:
+    """Return axes with the names of a sample's axes in the place of `SAMPLE`."""
+    return tuple(name for axis in axes for name in (dims if axis == SAMPLE[0] else (axis,)))
+
+
 def kept_coordinates(
-    known: Mapping[str, Coordinate], dims: tuple[str, ...], own_arrays: Mapping[str, tuple[str, ...]]
+    known: Mapping[str, Coordinate], dims: tuple[str, ...], kind: type[Model]
 ) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes `dims`, except those named like an array of the model."""
-    taken = names_of_arrays(own_arrays) | set(GROUPS)
+    """Return the coordinates along the axes `dims`, except those named like an array of a kind of model."""
+    taken = names_of_arrays(kind) | set(GROUPS)
     return {
         name: each
         for name, each in known.items()
@@ -348,11 +361,11 @@ def kept_coordinates(
     }
 
 
-def names_of_arrays(own_arrays: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Return the names of a model's arrays and of their axes but those of samples, given those of its kind."""
-    arrays = {**AXES, **own_arrays}
+def names_of_arrays(kind: type[Model]) -> set[str]:
+    """Return the names of the arrays of a kind of model, and of their axes but those of samples."""
+    arrays = {**AXES, **stored_arrays(kind)}
     names = {COMPONENTS, "group_mean", "group_weight", "trend", "deviation", STATE, *DERIVED, *arrays}
-    return names.union(*(axes for axes in arrays.values() if axes != SAMPLE))
+    return names.union(*arrays.values()) - {*SAMPLE}
 
 
 def _is_plain_name(name: str) -> bool:
@@ -360,7 +373,7 @@ def _is_plain_name(name: str) -> bool:
     return bool(name) and not name.startswith((".", "_")) and not any(each.isspace() or each in "/\\" for each in name)
 
 
-def _learned_arrays(model: PCAModel) -> dict[str, NamedArray]:
+def _learned_arrays(model: Model) -> dict[str, NamedArray]:
     """Return what the preparation has learned, of pixels: NaN outside the mask."""
     learned = model.preparation.learned
     if learned is None:
@@ -375,7 +388,7 @@ def _learned_arrays(model: PCAModel) -> dict[str, NamedArray]:
     return arrays if learned.groups is None else arrays | {group: NamedArray((group,), learned.groups)}
 
 
-def _pixels(model: PCAModel) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
+def _pixels(model: Model) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
     """Return names and lengths of the axes of pixels, and their mask: before the map where features are mapped."""
     if not model.preparation.maps:
         return model.sample_dims, model.sample_shape, model.mask
@@ -384,7 +397,7 @@ def _pixels(model: PCAModel) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDAr
     return dims, before.sample_shape, before.mask
 
 
-def _map_arrays(model: PCAModel) -> dict[str, NamedArray]:
+def _map_arrays(model: Model) -> dict[str, NamedArray]:
     """Return the arrays of the preparation's feature map, and of the steps before it."""
     mapped = model.preparation.mapped
     if mapped is None:
@@ -447,7 +460,7 @@ def _read_learned(
     )
 
 
-def model_attributes(model: PCAModel) -> dict[str, Any]:
+def model_attributes(model: Model) -> dict[str, Any]:
     """Return the plain data of a model beside its arrays."""
     raw: dict[str, Any] = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
     learned = model.preparation.learned
@@ -456,10 +469,8 @@ def model_attributes(model: PCAModel) -> dict[str, Any]:
     return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
 
 
-def read_fields(
-    opened: OpenModel, own_arrays: Iterable[str], memory: int, function: Callable[..., float] | None = None
-) -> dict[str, Any]:
-    """Return the fields of an opened `PCAModel`, and those of the arrays that its kind adds; raises as `read_model`.
+def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] | None = None) -> dict[str, Any]:
+    """Return the fields that the components of an opened model have; raises as `read_model`.
 
     Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
     the format and the kind know are read. `function` is the kernel of the model, where that is not a built-in one.
@@ -498,7 +509,6 @@ def read_fields(
         "preparation": preparation,
         "provenance": provenance,
         "name": path,
-        **{name: required(opened, name)[()] for name in own_arrays},  # arrays, and numbers
     }
 
 

@@ -218,7 +218,7 @@ class Subspace:
     def part_of_rows(self, scores: Array) -> Array:
         """Return some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
         loads = self.coefficients(scores)
-        rows: Array = loads @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
+        rows: Array = loads @ cast("Array", self.components)[: loads.shape[1]].astype(scores.dtype, copy=False)
         rows += self.mean.astype(scores.dtype)
         return rows
 

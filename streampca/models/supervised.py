@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,10 @@ from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
 from ..readers.coordinates import CHECK
 from ..storage.components import StoredComponents
-from .accuracy import not_principal, percent
+from .accuracy import percent
+from .images import ImageModel
 from .kernel_pca import repr_in_features
-from .pca import PCAModel
+from .model import over
 from .store import SAMPLE
 from .subspace import Subspace
 
@@ -27,8 +28,10 @@ Float64 = npt.NDArray[np.float64]
 LISTED = 4  # values listed in a sentence
 
 
-class SupervisedModel(PCAModel):
-    """Axes learned from a target; methods of `PCAModel` that need principal components are refused."""
+class SupervisedModel(ImageModel):
+    """Axes learned from a target."""
+
+    about_components: ClassVar[str] = "axes of unit length"
 
     @property
     def classes(self) -> npt.NDArray[Any] | None:
@@ -41,12 +44,6 @@ class SupervisedModel(PCAModel):
         """Description of the target."""
         classes = self.classes
         return "a target of numbers" if classes is None else f"{len(classes)} classes"
-
-    def score_samples(self, *args: Any, **how: Any) -> NoReturn:
-        """Refuse likelihoods, which are of principal components."""
-        raise not_principal("likelihoods", self)
-
-    score = get_covariance = get_precision = score_samples
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -69,10 +66,9 @@ class SupervisedPCAModel(SupervisedModel):
     """
 
     kind = "supervised-pca"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {"dependence": ("component",), "total_dependence": ()}
 
-    dependence: Float64
-    total_dependence: float
+    dependence: Float64 = field(metadata=over("component"))
+    total_dependence: float = field(metadata=over())
 
     @property
     def kernel(self) -> Kernel | None:
@@ -134,17 +130,11 @@ class DiscriminantModel(SupervisedModel):
     """
 
     kind = "fisher-discriminant"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "separation": ("component",),
-        "total_separation": (),
-        "score_variance": ("component",),
-        "scaling": ("component",),
-    }
 
-    separation: Float64
-    total_separation: float
-    score_variance: Float64
-    scaling: Float64
+    separation: Float64 = field(metadata=over("component"))
+    total_separation: float = field(metadata=over())
+    score_variance: Float64 = field(metadata=over("component"))
+    scaling: Float64 = field(metadata=over("component"))
 
     @property
     def separation_ratio(self) -> Float64:
@@ -222,25 +212,15 @@ class SupervisedComponentsModel(SupervisedModel):
     """
 
     kind = "supervised-principal-components"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "correlation": SAMPLE,
-        "kept": SAMPLE,
-        "threshold": (),
-        "coefficients": ("component",),
-        "target_mean": (),
-        "target_share": ("component",),
-        "tried_features": ("trial",),
-        "cv_error": ("trial",),
-    }
 
-    correlation: Float64
-    kept: npt.NDArray[np.bool_]
-    threshold: float
-    coefficients: Float64
-    target_mean: float
-    target_share: Float64
-    tried_features: npt.NDArray[np.int64]
-    cv_error: Float64
+    correlation: Float64 = field(metadata=over(*SAMPLE))
+    kept: npt.NDArray[np.bool_] = field(metadata=over(*SAMPLE))
+    threshold: float = field(metadata=over())
+    coefficients: Float64 = field(metadata=over("component"))
+    target_mean: float = field(metadata=over())
+    target_share: Float64 = field(metadata=over("component"))
+    tried_features: npt.NDArray[np.int64] = field(metadata=over("trial"))
+    cv_error: Float64 = field(metadata=over("trial"))
 
     @property
     def n_kept(self) -> int:
@@ -259,7 +239,7 @@ class SupervisedComponentsModel(SupervisedModel):
         )
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data, without those of single features; see `PCAModel.summary`."""
+        """The numbers as plain data, without those of single features; see `Model.summary`."""
         return {**super().summary(), "n_kept": self.n_kept}
 
     def predict(self, samples: Any, *, coordinates: str = CHECK, missing: str | None = None) -> Any:

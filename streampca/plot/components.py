@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import ModelError, RequestError
+from ..errors import RequestError
 from ..models.accuracy import bound_text, sharpest_bounds
-from ..models.embedding import EmbeddingModel
+from ..models.components import ComponentsModel
 from ..models.kernel_pca import KernelPCAModel
+from ..models.model import Model, require
 from ..models.sample_images import (
     FEW,
     Array,
@@ -27,7 +28,6 @@ from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..models.pca import PCAModel
     from .drawing import AnyFigure
 
 OWN, APART = "each component on its own scale", "each channel on its own grey scale"
@@ -36,12 +36,12 @@ PAGE = 8.0  # width in inches that a grid of components should not exceed by muc
 STRETCHED = 1.35  # largest factor by which a grid is enlarged to this width
 
 
-def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | None = None) -> AxesGrid:
+def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None = None) -> AxesGrid:
     """Draw the mean and the first components as images.
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         Samples of shape (y, x) or (y, x, 3); with more axes, up to six slices of each; (x,) as lines. Latitude is
         drawn upwards, whichever way it is stored.
     count : int, default=8
@@ -68,8 +68,8 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     >>> model = streampca.fit(digits, n_components=10)
     >>> figure = streampca.plot.mean_and_components(model, count=9)
     """
-    model = as_drawn(model)
-    view, count = view_of(model), _component_count(count, model)
+    drawn = model.as_images()
+    view, count = view_of(drawn), _component_count(count, drawn)
     # At least two rows from four panels on, and no wider than the page.
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
@@ -81,25 +81,25 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     for spare in axes[count + 1 :]:
         spare.remove()
     axes = axes[: count + 1]
-    _mean(axes[0], model, view)
-    bounds = sharpest_bounds(model)
-    for index, (ax, pictures) in enumerate(zip(axes[1:], view.read(model.components, 0, count), strict=True)):
+    _mean(axes[0], drawn, view)
+    bounds = sharpest_bounds(drawn)
+    for index, (ax, pictures) in enumerate(zip(axes[1:], view.read(drawn.components, 0, count), strict=True)):
         draw(ax, pictures, signed=True, captions=view.captions, x=view.along)
         bound = bound_text(bounds[index])
-        share = f"{index + 1}: {100 * model.explained_variance_ratio[index]:.3g} %"
+        share = f"{index + 1}: {100 * drawn.explained_variance_ratio[index]:.3g} %"
         ax.set_title(f"{share}\nerror bound {bound}" if bound else share, fontsize=SMALL)
     _explain(figure, axes, view)
     return axes
 
 
 def walks(
-    model: PCAModel, count: int = 4, deviations: Sequence[float] = (-2, -1, 0, 1, 2), figure: AnyFigure | None = None
+    model: Model, count: int = 4, deviations: Sequence[float] = (-2, -1, 0, 1, 2), figure: AnyFigure | None = None
 ) -> AxesGrid:
     """Draw the mean moved along each component by multiples of its standard deviation.
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         As for `mean_and_components`.
     count : int, default=4
         Components to walk along, at most those of the model.
@@ -126,13 +126,16 @@ def walks(
     >>> model = streampca.fit(digits, n_components=10)
     >>> figure = streampca.plot.walks(model, count=3)
     """
-    whole, model = model, as_drawn(model)
-    view, count = view_of(model, FEW), _component_count(count, model)
+    drawn = model.as_images()
+    view, count = view_of(drawn, FEW), _component_count(count, drawn)
     if not len(deviations):
         raise RequestError("deviations are empty; give 1 or more, such as (-2, 0, 2).")
     steps = np.asarray(deviations, np.float64)
     # Images of kernel PCA are not sums of components: their walks go through pre-images.
-    images = _walked(model, view, count, steps) if whole is model else _pre_images(whole, view, count, steps)
+    if isinstance(model, KernelPCAModel):
+        images = _pre_images(model, view, count, steps)
+    else:
+        images = _walked(drawn, view, count, steps)
     limits = scale_of(view, images)
     size = grid_size(view, count, len(deviations), caption=0.1, least=NAMED)
     figure = figure if figure is not None else new_figure(*size)
@@ -142,13 +145,13 @@ def walks(
     for ax, step in zip(axes[0], deviations, strict=True):
         ax.set_title(f"{step:+g} sd".replace("-", "\N{MINUS SIGN}") if step else "mean", fontsize=SMALL)
     for number, ax in enumerate(axes[:, 0]):
-        share = 100 * model.explained_variance_ratio[number]
+        share = 100 * drawn.explained_variance_ratio[number]
         ax.set_ylabel(f"component {number + 1}\n({share:.3g} %)", fontsize=SMALL)
     explain(figure, view, "value")
     return axes
 
 
-def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
+def _walked(model: ComponentsModel, view: SampleView, count: int, deviations: Float64) -> Float64:
     """Return pictures (count, deviations, pictures, ...) of the mean plus each step along each component."""
     components = view.read(model.components, 0, count, over=factors_of(model))
     # Steps in units of the scores.
@@ -158,37 +161,18 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
     return walked
 
 
-def as_drawn(model: PCAModel) -> PCAModel:
-    """Return the model to draw: pre-images of kernel PCA, or the PCA of an embedding.
-
-    Raises
-    ------
-    ModelError
-        If the model was fitted to a matrix of pairs of samples.
-    """
-    if isinstance(model, EmbeddingModel):
-        return model.pca
-    if not model.makes_images:
-        raise ModelError(f"{model.name} was fitted to pairs of samples, and has no images; draw its scores.")
-    return model.as_images() if isinstance(model, KernelPCAModel) else model
-
-
-def check_components(model: PCAModel) -> None:
-    """Refuse an embedding, whose axes have no components.
+def check_components(model: Model) -> ComponentsModel:
+    """Return a model whose scores lie along components; refuse others.
 
     Raises
     ------
     ModelError
         If the model is an embedding.
     """
-    if isinstance(model, EmbeddingModel):
-        raise ModelError(
-            f"{model.name} is of kind {model.kind!r}, whose axes have no components; draw its scores, or the principal "
-            "components before it: load_model(...).pca."
-        )
+    return require(model, ComponentsModel, "the figure is drawn")
 
 
-def _pre_images(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
+def _pre_images(model: KernelPCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
     """Return pictures of pre-images at each step along each component, in the shape of `_walked`."""
     scores = np.zeros((count, len(deviations), count))
     # Walk along one component at a time: all other scores stay 0.
@@ -229,13 +213,13 @@ def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
         figure.supxlabel(text, fontsize=SMALL, **LITERAL)
 
 
-def _component_count(count: int, model: PCAModel) -> int:
+def _component_count(count: int, model: ComponentsModel) -> int:
     if count < 1:
         raise RequestError(f"count is {count}; draw at least 1 component.")
     return min(count, model.n_components)
 
 
-def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
+def _mean(ax: Axes, model: ComponentsModel, view: SampleView) -> None:
     """Draw the mean, with the ranges of its coordinates."""
     mean = mean_pictures(model, view)
     limits = scale_of(view, mean)
@@ -250,7 +234,7 @@ def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
         ax.set_ylabel(upwards, fontsize=SMALL, **LITERAL)
 
 
-def _spread(model: PCAModel) -> float:
+def _spread(model: ComponentsModel) -> float:
     """Return the standard deviation of a pixel in prepared units, assuming that all pixels have the same."""
     # Variances are in analysed features; factors convert them to prepared units.
     factors = model.frame.factors(np.float64)

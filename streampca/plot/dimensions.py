@@ -13,10 +13,10 @@ from .drawing import BLUE, GREY, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..models.pca import PCAModel
+    from ..models.model import Model
 
 
-def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
+def residual_variance(model: Model, ax: Axes | None = None) -> Axes:
     """Draw the share of the variance of geodesic distances that an Isomap does not explain, by number of dimensions.
 
     Parameters
@@ -58,7 +58,7 @@ def residual_variance(model: PCAModel, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def eigengap(model: PCAModel, ax: Axes | None = None) -> Axes:
+def eigengap(model: Model, ax: Axes | None = None) -> Axes:
     """Draw the smallest eigenvalues of the graph's Laplacian, and the largest gap between two of them.
 
     The number of eigenvalues before a large gap is the number of well-separated clusters.

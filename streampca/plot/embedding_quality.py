@@ -14,10 +14,10 @@ from .drawing import BLUE, GREY, RED, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..models.pca import PCAModel
+    from ..models.model import Model
 
 
-def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
+def neighborhoods(model: Model, ax: Axes | None = None) -> Axes:
     """Draw the trustworthiness and continuity of an embedding by the number of neighbours.
 
     The same measures for as many principal components are dashed: an embedding is worthwhile where it is above these.
@@ -64,7 +64,7 @@ def neighborhoods(model: PCAModel, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
+def graph_components(model: Model, ax: Axes | None = None) -> Axes:
     """Draw the sizes of the connected components of an embedding's graph, the largest first.
 
     Parameters
@@ -112,7 +112,7 @@ def graph_components(model: PCAModel, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _measured(model: PCAModel, name: str, what: str) -> Any:
+def _measured(model: Model, name: str, what: str) -> Any:
     """Return a measurement of an embedding; refuse other models."""
     if not isinstance(model, EmbeddingModel):
         raise ModelError(

@@ -12,7 +12,7 @@ from ..errors import OutputError
 from ..models.sample_images import view_of
 from ..storage.disk import expanded
 from ..storage.outputs import staged
-from .components import as_drawn, mean_and_components
+from .components import mean_and_components
 from .drawing import DPI, AxesGrid, new_figure
 from .reconstruction import reconstructions
 from .score_plots import scores as draw_scores
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..models.pca import PCAModel
+    from ..models.model import Model
     from .score_plots import Labels
 
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # dates would make equal figures differ
 
 
 def overview(
-    model: PCAModel,
+    model: Model,
     scores: Any,
     samples: Any,
     labels: Labels | None = None,
@@ -39,7 +39,7 @@ def overview(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         The model.
     scores : array of shape (n, k), collection or path of one
         Result of `PCAModel.transform`.
@@ -62,20 +62,20 @@ def overview(
     >>> model = streampca.fit(digits, n_components=10)
     >>> figure = streampca.plot.overview(model, model.transform(digits), digits, labels=load_digits().target)
     """
-    view = view_of(as_drawn(model))
+    view = view_of(model.as_images())
     one = len(view.picked) == 1  # slices need more room, so fewer are drawn
     rows, wide = (3, 1.2) if one else (2, 1.9)
     height = max(3.0, rows * (wide * view.aspect + 0.25) + 0.8)
     figure = new_figure(12.0, 4.6 + height)
     above, below = cast("AxesGrid", figure.subfigures(2, 1, height_ratios=(4.6, height), hspace=0.03))
     left, right = above.subplots(1, 2)
-    scree(model, left)
+    scree(model.basis, left)
     draw_scores(model, scores, labels, ax=right, n_samples=n_samples)
     left, right = cast("AxesGrid", below.subfigures(1, 2, wspace=0.03))
     left.suptitle("Mean and components, with their shares of the variance", fontsize="medium")
     right.suptitle("Samples and their reconstructions", fontsize="medium")
     mean_and_components(model, 8 if one else 2, left)
-    reconstructions(model, samples, None if one else [model.n_components], count=rows, figure=right)
+    reconstructions(model, samples, None if one else [model.basis.n_components], count=rows, figure=right)
     return figure
 
 

@@ -15,17 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError
-from ..models.embedding import EmbeddingModel
 from ..models.kernel_pca import KernelPCAModel
 from ..models.sample_images import Array, SampleView, view_of
-from .components import as_drawn, explain, scale_of
+from .components import explain, scale_of
 from .drawing import SMALL, AxesGrid, draw, new_figure
 from .reconstruction import prepared_rows
 from .score_plots import check_axes, ring, scores_of
 from .score_plots import scores as draw_scores
 
 if TYPE_CHECKING:
-    from ..models.pca import PCAModel
+    from ..models.model import Model
     from .drawing import AnyFigure
     from .score_plots import Labels
 
@@ -35,7 +34,7 @@ SCATTER = 6.0  # width in inches of the scatter
 
 
 def quantiles(
-    model: PCAModel,
+    model: Model,
     scores: Any,
     samples: Any,
     quantiles: Sequence[float] = QUANTILES,
@@ -48,7 +47,7 @@ def quantiles(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         The model.
     scores : array of shape (n, k), collection or path of one
         As `PCAModel.transform` returns them.
@@ -90,7 +89,7 @@ def quantiles(
     scores = scores_of(scores)
     nearest = nearest_to_quantiles(scores, quantiles, axes)
     check_axes(axes, model.n_scores)
-    samples, view, count = model.raw_samples(samples), view_of(as_drawn(model), 1), len(quantiles)
+    samples, view, count = model.raw_samples(samples), view_of(model.as_images(), 1), len(quantiles)
     width, height = quantiles_size(view, count)
     figure = figure if figure is not None else new_figure(width, height)
     left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
@@ -103,7 +102,7 @@ def quantiles(
     ring(ax, x[nearest.ravel()], y[nearest.ravel()])
     grid: AxesGrid = right.subplots(count, count, squeeze=False)
     _arranged(grid, model, view, samples, nearest)
-    _name_quantiles(right, grid, quantiles, axes, "axis" if isinstance(model, EmbeddingModel) else "component")
+    _name_quantiles(right, grid, quantiles, axes, model.noun)
     explain(right, view, "value")
     return grid
 
@@ -166,13 +165,13 @@ def nearest_to_quantiles(
     return np.array(rows, np.intp)
 
 
-def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
+def _arranged(grid: AxesGrid, model: Model, view: SampleView, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
     """Draw prepared samples on one scale; they are read and reduced to pictures one at a time."""
     # A sample that is nearest to several crossings is read once.
     rows, where = np.unique(nearest, return_inverse=True)
     of_kernel = model.image_frame if isinstance(model, KernelPCAModel) else None
     frame = of_kernel or model.frame
-    pictures = np.empty((len(rows), *view.picture_shape), model.components.dtype)  # float32 if that holds them
+    pictures = np.empty((len(rows), *view.picture_shape), model.basis.components.dtype)  # float32 if that holds them
     for at, row in enumerate(rows.tolist()):
         prepared = prepared_rows(model, [np.asarray(samples[row])], of_kernel)
         pictures[at] = view.one(frame.images(prepared)[0])

@@ -16,11 +16,12 @@ from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
 from ..preprocessing import Frame, given_shape
 from ..units import counted, format_shape
-from .components import as_drawn, check_components, explain, grid_size, scale_of
+from .components import check_components, explain, grid_size, scale_of
 from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
-    from ..models.pca import PCAModel
+    from ..models.components import ComponentsModel
+    from ..models.model import Model
     from .drawing import AnyFigure
 
 TOGETHER = 16  # components read at a time: those of one storage chunk
@@ -29,7 +30,7 @@ UNSEEN = 1e-3  # share of a sample's distance from the mean below which errors a
 
 
 def reconstructions(
-    model: PCAModel,
+    model: Model,
     samples: Any,
     ladder: Sequence[int] | None = None,
     count: int = 4,
@@ -39,7 +40,7 @@ def reconstructions(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         The model.
     samples : array of shape (n, \*raw_shape), sequence of images, collection, or a source for `open_collection`
         Raw samples (of any size, if the model resizes). The first `count` are read, prepared and drawn.
@@ -71,12 +72,12 @@ def reconstructions(
     >>> model = streampca.fit(digits, n_components=10)
     >>> figure = streampca.plot.reconstructions(model, digits, count=4)
     """
-    check_components(model)
-    images, steps = _images(model, samples, count), _ladder(model.n_components, ladder)
-    view = view_of(as_drawn(model), FEW)
+    whole = check_components(model)
+    images, steps = _images(model, samples, count), _ladder(whole.n_components, ladder)
+    view = view_of(model.as_images(), FEW)
     figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
     axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
-    for row, drawn in zip(axes, _reconstructed(model, view, images, steps), strict=True):
+    for row, drawn in zip(axes, _reconstructed(whole, view, images, steps), strict=True):
         # Reconstructions are on the scale of their original, so that they can be compared.
         limits = scale_of(view, drawn.original)
         for ax, pictures in zip(row, (drawn.original, *drawn.versions), strict=True):
@@ -92,7 +93,7 @@ def reconstructions(
 
 
 def unusual(
-    model: PCAModel,
+    model: Model,
     samples: Any,
     t2: Array,
     spe: Array,
@@ -103,7 +104,7 @@ def unusual(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         The model.
     samples : array of shape (n, \*raw_shape), sequence of images, collection, or a source for `open_collection`
         Samples, all of which are drawn, such as ``collection[numbers]``.
@@ -137,12 +138,12 @@ def unusual(
     >>> strangest = spe.argsort()[-3:]
     >>> figure = streampca.plot.unusual(model, digits[strangest], t2[strangest], spe[strangest])
     """
-    check_components(model)
+    whole = check_components(model)
     images = _images(model, samples)
     for what, entries in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
         if len(entries) != len(images):
             raise RequestError(f"{what} has {len(entries)} entries for {len(images)} samples; give one for each.")
-    view = view_of(as_drawn(model), FEW)
+    view = view_of(model.as_images(), FEW)
     # Many samples are arranged in two columns of three panels.
     blocks = 1 if len(images) < 4 else 2
     rows = -(-len(images) // blocks)
@@ -155,7 +156,7 @@ def unusual(
         spare.remove()
     axes = axes[: len(images)]
     for number, (row, drawn) in enumerate(
-        zip(axes, _reconstructed(model, view, images, [model.n_components]), strict=True)
+        zip(axes, _reconstructed(whole, view, images, [whole.n_components]), strict=True)
     ):
         _beside(row, view, drawn)
         name = f"\n{short_text(names[number], 16)}" if names is not None else ""
@@ -203,7 +204,7 @@ class ReconstructedSample:
 
 
 def _reconstructed(
-    model: PCAModel, view: SampleView, images: list[Array], steps: list[int]
+    model: ComponentsModel, view: SampleView, images: list[Array], steps: list[int]
 ) -> Iterator[ReconstructedSample]:
     """Yield pictures of samples and their reconstructions, holding pictures of few components at a time."""
     if isinstance(model, KernelPCAModel):
@@ -248,7 +249,9 @@ def _relative(remaining: Float64, distance: Float64) -> Float64:
     return relative
 
 
-def weighted_pictures(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
+def weighted_pictures(
+    model: ComponentsModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None
+) -> Float64:
     """Return pictures of reconstructions, (steps, samples, ...): components times their weights, (samples, step)."""
     factors, mean = factors_of(model), mean_pictures(model, view)
     # All versions start from the mean; components are added as they are read.
@@ -270,7 +273,7 @@ def weighted_pictures(model: PCAModel, view: SampleView, weights: Sequence[Array
     return versions
 
 
-def prepared_rows(model: PCAModel, images: Sequence[Array], frame: Frame | None = None) -> Array:
+def prepared_rows(model: Model, images: Sequence[Array], frame: Frame | None = None) -> Array:
     """Return raw samples, of several sizes if the model resizes, as rows of features, (m, p), not normalized.
 
     Missing values are refused unless the model has a rule for them.
@@ -291,7 +294,7 @@ def prepared_rows(model: PCAModel, images: Sequence[Array], frame: Frame | None 
     return stacked
 
 
-def _images(model: PCAModel, samples: Any, count: int | None = None) -> list[Array]:
+def _images(model: Model, samples: Any, count: int | None = None) -> list[Array]:
     samples = model.raw_samples(samples)
     first = samples[:count] if count is None or count > 0 else []
     images = [np.asarray(image) for image in first]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..errors import RequestError
-from ..models.embedding import EmbeddingModel
+from ..models.components import ComponentsModel
 from ..models.sample_images import Array, short_text
 from ..readers import open_collection
 from ..readers.image_files.names import natural
@@ -19,7 +19,7 @@ from .drawing import BLUE, GREY, LITERAL, RED, SMALL, legend_below, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..models.pca import PCAModel
+    from ..models.model import Model
 
     Labels: TypeAlias = Sequence[Any] | Array
 
@@ -35,7 +35,7 @@ _MARKERS = "os^DvPX<>*"
 
 
 def scores(
-    model: PCAModel,
+    model: Model,
     scores: Any,
     labels: Labels | None = None,
     axes: tuple[int, int] = (1, 2),
@@ -46,7 +46,7 @@ def scores(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         Model, for the components' shares of the variance.
     scores : array of shape (n, k), collection or path of one
         Result of `PCAModel.transform` or `PCAModel.write_scores`. Of more than 4000 samples, a random choice of 4000 is
@@ -96,7 +96,7 @@ def scores(
 
 
 def outliers(
-    model: PCAModel,
+    model: Model,
     t2: Array,
     spe: Array,
     marked: Sequence[int] | Array | None = None,
@@ -107,7 +107,7 @@ def outliers(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         Model, for the number of components.
     t2, spe : ndarray of shape (n,)
         Hotelling's T2 (squared distance from the mean in standard deviations, inside the subspace), and the squared
@@ -155,7 +155,7 @@ def outliers(
     _set_limits(ax.set_ylim, upwards)
     _percentile_lines(ax, across, upwards)
     _numbered(ax, across[rows], upwards[rows])
-    ax.set_xlabel(f"T\N{SUPERSCRIPT TWO}: inside the {counted(model.n_components, 'component')} (squared sd)")
+    ax.set_xlabel(f"T\N{SUPERSCRIPT TWO}: inside the {counted(model.basis.n_components, 'component')} (squared sd)")
     ax.set_ylabel("squared prediction error: outside them")
     ax.set_title(_title(len(across), n_samples))
     return ax
@@ -178,10 +178,10 @@ def check_axes(axes: tuple[int, int], k: int) -> None:
         raise RequestError(f"axes are {axes} and the scores have components 1 to {k}; choose two of these.")
 
 
-def component_label(model: PCAModel, number: int) -> str:
+def component_label(model: Model, number: int) -> str:
     """Return the label of a component, with its share of the variance, or of an axis of an embedding."""
-    if isinstance(model, EmbeddingModel):
-        return f"axis {number}"
+    if not isinstance(model, ComponentsModel):
+        return f"{model.noun} {number}"
     return f"component {number} ({100 * model.explained_variance_ratio[number - 1]:.3g} %)"
 
 
@@ -303,7 +303,7 @@ def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[LabelGroup], **look: 
         text.set(text=group.name, **LITERAL)
 
 
-def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | None, n_samples: int | None) -> Axes:
+def _histogram(model: Model, values: Array, labels: Array | None, ax: Axes | None, n_samples: int | None) -> Axes:
     ax, count = ax if ax is not None else new_figure(6.4, 4.0).add_subplot(), len(values)
     finite = np.isfinite(values)  # a histogram has no place for others
     values, labels = values[finite], None if labels is None else labels[finite]

@@ -9,12 +9,12 @@ import numpy as np
 from ..errors import RequestError
 from ..models.sample_images import FEW, Array, SampleView, layout_of, view_of
 from ..units import format_shape
-from .components import as_drawn, check_components
+from .components import check_components
 from .drawing import BLUE, GREY, LITERAL, SMALL, AxesGrid, draw, new_figure
 from .score_plots import scores_of
 
 if TYPE_CHECKING:
-    from ..models.pca import PCAModel
+    from ..models.model import Model
     from .drawing import AnyFigure
 
 BINS = 1_000  # parts of a long series, of which the smallest and the largest score are drawn
@@ -23,7 +23,7 @@ CAPTIONED = 0.9  # width in inches of each of several pictures, enough for its c
 
 
 def series(
-    model: PCAModel,
+    model: Model,
     scores: Any,
     along: Array | None = None,
     name: str = "sample",
@@ -34,7 +34,7 @@ def series(
 
     Parameters
     ----------
-    model : PCAModel
+    model : Model
         As for `mean_and_components`.
     scores : array of shape (n, k), collection or path of one
         Result of `PCAModel.transform`; NaN leaves a gap.
@@ -68,15 +68,15 @@ def series(
     >>> model = streampca.fit(digits, n_components=3)
     >>> axes = streampca.plot.series(model, model.transform(digits))
     """
-    check_components(model)
+    whole = check_components(model)
     scores = scores_of(scores)
-    n, count = len(scores), min(count, scores.shape[1], model.n_components)
+    n, count = len(scores), min(count, scores.shape[1], whole.n_components)
     if count < 1:
         raise RequestError(f"count is {count}; draw at least 1 component.")
     where = np.arange(n) if along is None else np.asarray(along)
     if where.shape != (n,):
         raise RequestError(f"along has the shape {format_shape(where.shape)} for {n} samples; give one value for each.")
-    images = as_drawn(model)
+    images = model.as_images()
     view = view_of(images, FEW)
     wide, _ = _panel(view)
     figure = figure if figure is not None else new_figure(*series_size(view, count))
@@ -87,7 +87,7 @@ def series(
         draw(left, pictures, signed=True, captions=view.captions, x=view.along)
         right.axhline(0, color=GREY, linewidth=0.5)
         right.plot(*_shortened(where, np.asarray(scores[:, number], np.float64)), color=BLUE, linewidth=0.8)
-        share = 100 * model.explained_variance_ratio[number]
+        share = 100 * whole.explained_variance_ratio[number]
         right.set_title(f"component {number + 1}: {share:.3g} %", fontsize=SMALL, loc="left")
         right.tick_params(labelsize=SMALL)
         right.locator_params(axis="y", nbins=3)

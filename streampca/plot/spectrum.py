@@ -17,7 +17,7 @@ from .drawing import BLUE, GREY, RED, SMALL, legend_below, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..models.pca import PCAModel
+    from ..models.components import ComponentsModel
 
     Float64 = npt.NDArray[np.float64]
 
@@ -26,12 +26,12 @@ OFFSET = 0.03  # share of the axis between a mark and its text, clear of a steep
 ROUNDING = 1e-12  # share of the first variance below which values are rounding, and would stretch a logarithmic scale
 
 
-def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
+def scree(model: ComponentsModel, ax: Axes | None = None) -> Axes:
     """Draw the share of the variance of each component, and the cumulative share.
 
     Parameters
     ----------
-    model : PCAModel
+    model : ComponentsModel
         Model, whose kept components are shown; if more variances are known, at least the first 50.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
@@ -69,7 +69,7 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def reached(model: PCAModel) -> dict[int, float]:
+def reached(model: ComponentsModel) -> dict[int, float]:
     """Return the numbers of components that reach `MARKS` in `scree`, each with the highest share it reaches."""
     variances = _KnownVariances.of(model)
     sums = np.cumsum(variances.values / variances.total)
@@ -101,7 +101,7 @@ class _KnownVariances:
     rule: Rule
 
     @classmethod
-    def of(cls, model: PCAModel) -> _KnownVariances:
+    def of(cls, model: ComponentsModel) -> _KnownVariances:
         kept = np.asarray(model.explained_variance, np.float64)
         every = kept if model.eigenvalues is None else np.asarray(model.eigenvalues, np.float64)
         most = min(model.n_samples - 1, model.n_features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from ...models.accuracy import percent
 from ...models.notebook import coloured, small_images
 from ...preprocessing.resize import resized
 
+if TYPE_CHECKING:
+    from ... import Model
+
 WIDTH, GAP = 18, 2  # cells of a picture, and blank ones between pictures
 DRAWN = 2 * WIDTH  # pixels to a side that pictures are made of
 _MAGNITUDE = " .:-=+*#%@"  # from dark to bright
@@ -26,11 +29,12 @@ _ABOVE, _BELOW = " .+*#@", " '-=oO"  # from zero away, for components
 Array = npt.NDArray[Any]
 
 
-def draw_leading(console: Console, model: Any) -> None:
-    """Draw a `PCAModel`'s mean and leading components in two rows; nothing of samples without two axes."""
-    count = min(2 * max(1, console.width // (WIDTH + GAP)) - 1, model.n_components)
-    images = [_grey(image) for image in small_images(model, DRAWN, count)] if model.makes_images else []
-    shares = model.explained_variance_ratio[:count].tolist()
+def draw_leading(console: Console, model: Model) -> None:
+    """Draw a model's mean and leading components in two rows; nothing of samples without two axes."""
+    basis = model.basis
+    count = min(2 * max(1, console.width // (WIDTH + GAP)) - 1, basis.n_components)
+    images = [_grey(image) for image in small_images(basis, DRAWN, count)]
+    shares = basis.explained_variance_ratio[:count].tolist()
     titles = ["mean", *(f"{number}: {percent(share)}" for number, share in enumerate(shares, start=1))]
     if images:
         draw_images(console, images, titles, signed=[False, *([True] * count)])

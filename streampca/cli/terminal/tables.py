@@ -11,50 +11,47 @@ from rich.text import Text
 
 from ... import Plan
 from ...errors import readable
-from ...kinds.registry import kind_class
 from ...models.accuracy import COLUMNS, component_rows, sentences
 from ...units import HEADING, counted, format_bytes, format_seconds
 from .pictures import draw_leading
 
 if TYPE_CHECKING:
-    from ... import PCAModel
+    from ... import Model
     from ...planning.embedding import EmbeddingPlan
 
 SHOWN = 10  # components listed
 
 
-def components_table(model: PCAModel, count: int = SHOWN) -> Table:
+def components_table(model: Model, count: int = SHOWN) -> Table:
     """Lay out the first `count` components: shares of the variance, and bounds on their errors."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in COLUMNS:
         table.add_column(heading, justify="right")
-    for row in component_rows(model, count):
+    for row in component_rows(model.basis, count):
         table.add_row(*row)
     return table
 
 
-def print_trust(console: Console, model: PCAModel) -> None:
+def print_trust(console: Console, model: Model) -> None:
     """Say in a few sentences which components stand alone, and whether a larger one may have been missed."""
     for sentence in sentences(model):
         _say(console, sentence)
 
 
-def print_model(console: Console, model: PCAModel, count: int = SHOWN) -> None:
+def print_model(console: Console, model: Model, count: int = SHOWN) -> None:
     """Say what a model is, draw its leading components where that is on a terminal, and list the first ones."""
     _say(console, repr(model))
     if console.is_terminal:
         draw_leading(console, model)
     console.print(components_table(model, count))
-    if model.n_components > count:
-        _say(console, f"... and {model.n_components - count} more")
+    if model.basis.n_components > count:
+        _say(console, f"... and {model.basis.n_components - count} more")
 
 
-def print_fit(
-    console: Console, model: PCAModel | None, plan: Plan | EmbeddingPlan | None, written: Sequence[str]
-) -> None:
+def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan | None, written: Sequence[str]) -> None:
     """List the components of a fit, or what was found of an embedding, its time and memory, and what was written."""
     if model is not None:
-        if kind_class(model.kind).uses_graph:  # whose classes load the manifolds, half of scipy with them
+        if model.basis is not model:  # principal components are not what it is for
             for line in model.notes:
                 _say(console, line)
         else:
@@ -72,7 +69,7 @@ def print_fit(
         console.print(Text(readable(f"wrote {path}")), soft_wrap=True)  # a terminal that breaks a path would add to it
 
 
-def planned_and_actual(plan: Plan | EmbeddingPlan, model: PCAModel) -> Iterator[str]:
+def planned_and_actual(plan: Plan | EmbeddingPlan, model: Model) -> Iterator[str]:
     """Yield lines that compare the time and memory of a fit with its plan; an embedding's plan predicts no time."""
     seconds, peak = (model.provenance.get(name) for name in ("seconds", "peak_bytes"))
     if seconds is not None:

@@ -173,8 +173,8 @@ class Decomposition:
     mapped: KernelMap | None = None
 
     def of_kind(self, kind: str) -> Decomposition:
-        """Return the decomposition for a kind of model without own fields, and without its statistic."""
-        return self if self.kind == kind else replace(self, kind=kind, statistic=None)
+        """Return principal components for another kind of model, without their statistic; other kinds as they are."""
+        return replace(self, kind=kind, statistic=None) if self.kind == "pca" != kind else self
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:

@@ -451,10 +451,6 @@ def _decomposed(
         n_samples=n,
         total_weight=n,
         measured={"matrix": measured},
-        kind=job.plan.request.kind,
-        own_fields={
-            "from_distances": _is_of_distances(job),
-            "from_kernel": not _is_of_distances(job),
-            "negative_share": spectrum.shares,
-        },
+        kind="classical-mds-of-pairs",
+        own_fields={"from_distances": _is_of_distances(job), "negative_share": spectrum.shares},
     )

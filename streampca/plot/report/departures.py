@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...models.pca import PCAModel
+from ...models.components import ComponentsModel
 from ...planning.blocks import Span, blocks_of
 from ...preprocessing import Preparation, unflatten
 from ...preprocessing.learned import Learned
@@ -25,7 +25,7 @@ from ...storage.coordinate import Coordinate
 class Departures(View):
     """Prepared samples less their level, in the units of the source: images, NaN outside the mask."""
 
-    def __init__(self, model: PCAModel, raw: Collection) -> None:
+    def __init__(self, model: ComponentsModel, raw: Collection) -> None:
         learned = model.preparation.learned
         assert learned is not None  # noqa: S101 - see `as_departures`
         level = replace(learned, deviation=None)
@@ -63,7 +63,7 @@ class Departures(View):
         return self._prepared.states(now=now)
 
 
-def as_departures(model: PCAModel, raw: Collection) -> tuple[PCAModel, Collection]:
+def as_departures(model: ComponentsModel, raw: Collection) -> tuple[ComponentsModel, Collection]:
     """Return a model and samples that need no dates; a model without dates is not changed."""
     learned = model.preparation.learned
     if learned is None or not learned.is_of_samples:

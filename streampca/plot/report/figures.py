@@ -20,9 +20,11 @@ from ...errors import RequestError
 from ...machine import hand_back
 from ...manifold.graph_facts import components_sentence
 from ...models.accuracy import percent
+from ...models.classical_mds import PairsModel
+from ...models.components import ComponentsModel
 from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel, SpectralEmbeddingModel
-from ...models.pca import PCAModel
+from ...models.model import Model
 from ...readers import Collection
 from ...readers.collection import Array
 from ...units import counted
@@ -154,25 +156,25 @@ def overview(survey: Survey) -> Any:
 
 
 def pictures_of_model(
-    model: PCAModel, used: PCAModel, figures: Compression | None, raw: Collection | None
+    model: Model, used: ComponentsModel, figures: Compression | None, raw: Collection | None
 ) -> Iterator[ReportFigure]:
-    """Yield the figures that need no survey; `used` is the model with the components that fit in memory.
+    """Yield the figures that need no survey; `used` is the model of components that fit in memory.
 
-    `figures` are those of compression, None for a model without images. `raw` are the fitted samples of an embedding,
-    if they can be read.
+    `figures` are those of compression, None for a model that does not reconstruct. `raw` are the fitted samples of an
+    embedding, if they can be read.
     """
     if isinstance(model, EmbeddingModel):
         yield from _embedded(model, raw)
         return
-    if figures is None:
+    if isinstance(model, PairsModel):
         yield _embedding(model)
         yield _scree(model)
         return
     yield _components(used)
     yield _walks(used)
-    yield _scree(model)
+    yield _scree(model.basis)
     # A curve needs more than one number of components.
-    if model.n_components > 1:
+    if figures is not None and model.basis.n_components > 1:
         yield _compression(figures)
 
 
@@ -190,7 +192,7 @@ def pictures_of_samples(survey: Survey) -> Iterator[ReportFigure]:
         yield _unusual(survey)
 
 
-def _scree(model: PCAModel) -> ReportFigure:
+def _scree(model: ComponentsModel) -> ReportFigure:
     ratios, count = model.explained_variance_ratio, model.n_components
     takes = [f"{percent(mark)} takes {number}" for number, mark in reached(model).items()]
     hold = "hold" if count > 1 else "holds"
@@ -205,7 +207,7 @@ def _scree(model: PCAModel) -> ReportFigure:
     )
 
 
-def _embedding(model: Any) -> ReportFigure:
+def _embedding(model: PairsModel) -> ReportFigure:
     return ReportFigure(
         "scores",
         "Where samples lie",
@@ -289,7 +291,7 @@ def _graph(model: EmbeddingModel) -> ReportFigure:
     )
 
 
-def _components(model: PCAModel) -> ReportFigure:
+def _components(model: ComponentsModel) -> ReportFigure:
     count = min(DRAWN, model.n_components)
     first = "the first component" if count == 1 else f"the first {count} components"
     share = "" if count == 1 else ", each"
@@ -303,7 +305,7 @@ def _components(model: PCAModel) -> ReportFigure:
     )
 
 
-def _walks(model: PCAModel) -> ReportFigure:
+def _walks(model: ComponentsModel) -> ReportFigure:
     count = min(WALKED, model.n_components)
     first = "the first component" if count == 1 else f"each of the first {count} components"
     return ReportFigure(

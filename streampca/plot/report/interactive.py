@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.pca import PCAModel
+from ...models.components import ComponentsModel
 from ...models.sample_images import FEW, Array, Float64, mean_pictures, view_of
 from ..components import scale_of
 from ..reconstruction import weighted_pictures
@@ -37,7 +37,7 @@ class Widget:
     data: Mapping[str, Any]
 
 
-def sliders_of(model: PCAModel) -> Widget:
+def sliders_of(model: ComponentsModel) -> Widget:
     """Return sliders along the first components of a model that `moves`.
 
     Images have 16 bits a value, in two images of 8 bits: with 8 bits, the errors of 8 components add up to grey levels.

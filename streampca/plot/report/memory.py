@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import BudgetError
 from ...machine import hand_back
-from ...models.pca import PCAModel
+from ...models.components import ComponentsModel
 from ...models.sample_images import FEW, sample_view
 from ...planning import Application, plan_application
 from ...planning.budget import check_budget, most_that_fits
@@ -52,7 +52,7 @@ class Share:
 
     Attributes
     ----------
-    model : PCAModel
+    model : ComponentsModel
         Model with the leading components that fit, in memory.
     block_rows, ahead : int
         Samples in memory at once, and blocks read ahead.
@@ -68,7 +68,7 @@ class Share:
         Whether there is memory to encode pictures again, in fewer bytes.
     """
 
-    model: PCAModel
+    model: ComponentsModel
     block_rows: int
     ahead: int
     dots: int
@@ -78,7 +78,7 @@ class Share:
     recodes: bool
 
 
-def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) -> Share:
+def share_of(memory: int | str | None, model: ComponentsModel, collection: Prepared) -> Share:
     """Divide a budget between a model and a collection prepared by the model.
 
     Blocks are whole storage chunks if one fits.
@@ -182,7 +182,7 @@ def _sample_bytes(collection: Prepared) -> int:
     return collection.raw.row_bytes + COPIES * 8 * prod(collection.sample_shape)
 
 
-def leading(model: PCAModel, count: int) -> PCAModel:
+def leading(model: ComponentsModel, count: int) -> ComponentsModel:
     """Return the model with its first components in memory, or the model itself if it already holds just these."""
     if count >= model.n_components and not isinstance(model.components, StoredComponents):
         return model
@@ -195,5 +195,4 @@ def leading(model: PCAModel, count: int) -> PCAModel:
         error_bound=model.error_bound[:count],
         angle_bound=model.angle_bound[:count],
         variance_bound=None if bound is None else bound[:count],
-        statistic=None,
     )

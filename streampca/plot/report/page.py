@@ -22,8 +22,11 @@ from ... import __version__
 from ...errors import readable
 from ...events import Drawing, Listener, Warned
 from ...models.accuracy import sentences
+from ...models.components import ComponentsModel
 from ...models.compression import Compression
-from ...models.pca import PCAModel
+from ...models.embedding import EmbeddingModel
+from ...models.images import ImageModel
+from ...models.model import Model
 from ...readers import Collection
 from ...signals import safe_point
 from . import text
@@ -96,15 +99,15 @@ class Page:
 
 
 def page_of(
-    model: PCAModel, survey: Survey | None, raw: Collection | None, *, missing: str, kind: str, listener: Listener
+    model: Model, survey: Survey | None, raw: Collection | None, *, missing: str, kind: str, listener: Listener
 ) -> Page:
     """Draw all figures of a report, one at a time, and return its page; `missing` is the reason for no survey.
 
     For a model of a matrix of distances, which has no images, the page shows the positions of its samples; for an
     embedding also images and labels of `raw`, its fitted samples, if these can be read.
     """
-    used = survey.model if survey else model
-    figures = _compression(model, survey) if model.makes_images else None
+    used = survey.model if survey else model.basis
+    figures = None if isinstance(model, EmbeddingModel) else _compression(model.basis, survey)
     planned = [*pictures_of_model(model, used, figures, raw), *(pictures_of_samples(survey) if survey else ())]
     pictures: list[DrawnFigure] = []
     for number, picture in enumerate(planned, start=1):
@@ -131,8 +134,13 @@ def page_of(
     )
 
 
-def _compression(model: PCAModel, survey: Survey | None) -> Compression:
-    """Return the figures of compression, with the PSNR by the range of values of the examined samples."""
+def _compression(model: ComponentsModel, survey: Survey | None) -> Compression | None:
+    """Return the figures of compression, with the PSNR by the range of values of the examined samples.
+
+    None for a model that does not reconstruct its samples.
+    """
+    if not isinstance(model, ImageModel):
+        return None
     figures, steps = model.compression(), model.preparation
     # After such steps features have different scales, for which a single range of values is meaningless.
     uneven = steps.standardize or steps.full_scale(model.sample_shape) is not None or steps.maps
@@ -142,14 +150,14 @@ def _compression(model: PCAModel, survey: Survey | None) -> Compression:
 
 
 def _sections(
-    model: PCAModel, survey: Survey | None, figures: Compression | None, pictures: list[DrawnFigure]
+    model: Model, survey: Survey | None, figures: Compression | None, pictures: list[DrawnFigure]
 ) -> Iterator[ReportSection]:
-    tables = {"scree": text.components_table(model)}
+    tables = {"scree": text.components_table(model.basis)}
     if figures is not None:
         tables["compression"] = text.compression_table(figures, survey)
     if survey is not None:
         tables["unusual"] = text.unusual_table(survey)
-    used = survey.model if survey else model
+    used = survey.model if survey else model.basis
     widgets = {"walks": sliders_of(used)} if moves(used) else {}
     if survey is not None and (points := points_of(survey)) is not None:
         widgets["scores"] = points
@@ -159,7 +167,7 @@ def _sections(
         yield ReportSection(picture.name, picture.title, widget=widget, picture=picture, table=tables.get(picture.name))
     if survey is not None and survey.unusual and "unusual" not in {picture.name for picture in pictures}:
         yield ReportSection("unusual", "The most unusual samples", table=tables["unusual"])
-    bounds = [BOUNDS] if np.isfinite(model.error_bound).all() else []
+    bounds = [BOUNDS] if np.isfinite(model.basis.error_bound).all() else []
     yield ReportSection(
         "trust", "How far to trust the numbers", [*bounds, *(sentence(text) for text in sentences(model))]
     )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ... import plot
 from ...events import Listener, silent
 from ...execution.decoded_chunks import keeping
-from ...models.pca import PCAModel
+from ...models.components import ComponentsModel
 from ...models.subspace import Subspace
 from ...models.transform import applied, measure
 from ...planning.blocks import Span
@@ -70,7 +70,7 @@ class Survey:
 
     Attributes
     ----------
-    model : PCAModel
+    model : ComponentsModel
         Model with the used components, in memory.
     raw : Collection
         Examined samples, as a collection in the order of the whole.
@@ -104,7 +104,7 @@ class Survey:
         Whether there is memory to encode pictures again, in fewer bytes.
     """
 
-    model: PCAModel
+    model: ComponentsModel
     raw: Collection
     n_samples: int
     numbers: Places
@@ -187,7 +187,7 @@ class RowsOf:
 
 
 def survey(
-    model: PCAModel,
+    model: ComponentsModel,
     raw: Collection,
     *,
     memory: int | str | None = None,
@@ -198,7 +198,7 @@ def survey(
 
     Parameters
     ----------
-    model : PCAModel
+    model : ComponentsModel
         Model, of which the leading components that fit are used.
     raw : Collection
         Raw samples of the model's kind.
@@ -368,6 +368,6 @@ def _unusual(share: Share, raw: Collection, axis: SampleAxis | None, largest: li
     return tuple(picked.values())
 
 
-def keeps_everything(model: PCAModel) -> bool:
+def keeps_everything(model: ComponentsModel) -> bool:
     """Return whether the components hold all variance up to rounding, so that errors are meaningless."""
     return float(1 - model.explained_variance_ratio.sum()) < 1e-6  # rounding of float32 products

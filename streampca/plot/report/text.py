@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ import numpy as np
 
 from ...errors import readable, without_secrets
 from ...models.accuracy import COLUMNS, component_rows, percent
+from ...models.components import ComponentsModel
 from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel
-from ...models.pca import PCAModel
+from ...models.model import Model
 from ...units import counted, format_bytes, format_seconds, format_shape
 from ..score_plots import samples_of
 from .survey import Survey, keeps_everything
@@ -50,20 +52,20 @@ class Table:
     words: tuple[int, ...] = ()
 
 
-def short_source(model: PCAModel) -> str:
+def short_source(model: Model) -> str:
     """Return the last part of the path of a model's collection."""
     source = shown_name(str(model.provenance.get("source", "a collection")))
     return source if any(letter in source for letter in "*?[") else os.path.basename(source.rstrip(os.sep)) or source
 
 
-def finding(model: PCAModel, survey: Survey | None) -> str:
+def finding(model: Model, survey: Survey | None) -> str:
     """Return the sentence at the head of the page."""
     if isinstance(model, EmbeddingModel):
         return (
             f"{counted(len(model.embedding), 'sample')} placed in {counted(model.n_scores, 'dimension')} by the graph "
             f"of their {model.n_neighbors} nearest neighbours."
         )
-    ratios, count = model.explained_variance_ratio, model.n_components
+    ratios, count = model.basis.explained_variance_ratio, model.basis.n_components
     shares = [percent(ratio) for ratio in ratios[:3]]
     firsts = shares[0] if len(shares) == 1 else f"{', '.join(shares[:-1])} and {shares[-1]}"
     text = (
@@ -77,25 +79,25 @@ def finding(model: PCAModel, survey: Survey | None) -> str:
     return f"{text}."
 
 
-def left_out(survey: Survey, model: PCAModel) -> list[str]:
+def left_out(survey: Survey, model: Model) -> list[str]:
     """Return sentences on the samples and components that a report leaves out."""
     notes = []
     if survey.examined < survey.n_samples:
         number = samples_of(survey.examined, survey.n_samples)
         notes.append(f"Examined are {number}, spread evenly over the collection; --examine (examine=) sets the number.")
-    if survey.model.n_components < model.n_components:
+    if survey.model.n_components < model.basis.n_components:
         notes.append(f"Samples are seen by {_used(survey, model)}; allow more by --memory (memory=).")
     return notes
 
 
-def _used(survey: Survey, model: PCAModel) -> str:
+def _used(survey: Survey, model: Model) -> str:
     used = survey.model.n_components
-    return f"the first {used} of {model.n_components} components, which are those that fit the memory allowed"
+    return f"the first {used} of {model.basis.n_components} components, which are those that fit the memory allowed"
 
 
-def header(model: PCAModel) -> Pairs:
+def header(model: Model) -> Pairs:
     """Return the facts at the head of the page."""
-    about = model.provenance
+    about, basis = model.provenance, model.basis
     axes, inside = f" ({', '.join(model.sample_dims)})", "" if model.mask is None else " inside the mask"
     features = counted(model.n_features, "feature") + inside
     created = str(about.get("created") or "at an unknown time").replace("T", " ").replace("+00:00", " UTC")
@@ -105,7 +107,7 @@ def header(model: PCAModel) -> Pairs:
         ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {features}"),
         (
             "Components",
-            f"{model.n_components}, holding {percent(model.explained_variance_ratio.sum())} of the variance",
+            f"{basis.n_components}, holding {percent(basis.explained_variance_ratio.sum())} of the variance",
         ),
         ("Method", str((about.get("plan") or {}).get("method", ""))),
         ("Fitted", f"{created} by streampca {about.get('streampca', '(unknown version)')}"),
@@ -113,19 +115,19 @@ def header(model: PCAModel) -> Pairs:
     return [fact for fact in facts if fact[1]]
 
 
-def _samples(model: PCAModel) -> str:
+def _samples(model: Model) -> str:
     about, text = model.provenance, str(model.n_samples)
     if "part" in about:
         text += ", part {} of {} of the collection".format(*about["part"])
-    if model.total_weight is not None:
-        text += f", weighing {model.total_weight:g} together"
+    if model.basis.total_weight is not None:
+        text += f", weighing {model.basis.total_weight:g} together"
     skipped = len(about.get("skipped") or ())
     dropped = (about.get("dropped") or {}).get("samples", 0)
     text += f"; {counted(skipped, 'bad file')} left out" if skipped else ""
     return text + (f"; {counted(dropped, 'sample')} with missing values left out" if dropped else "")
 
 
-def components_table(model: PCAModel) -> Table:
+def components_table(model: ComponentsModel) -> Table:
     """List the first components with their shares and error bounds."""
     rows = [
         (*row[:3], f"{variance:.4g}", *row[3:])
@@ -172,18 +174,18 @@ def unusual_table(survey: Survey) -> Table:
     return Table([*columns], [*zip(*columns.values(), strict=True)], f"{note}.", words=(1, 2))
 
 
-def examined(survey: Survey, model: PCAModel) -> Pairs:
+def examined(survey: Survey, model: Model) -> Pairs:
     """Return the facts on the examined samples: their number, the collection if another, components if not all."""
     number = samples_of(survey.examined, survey.n_samples)
     spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
     other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
     facts = [("Examined", f"{number}{spread}{other}")]
-    if survey.model.n_components < model.n_components:
+    if survey.model.n_components < model.basis.n_components:
         facts.append(("Seen by", _used(survey, model)))
     return facts
 
 
-def plan_table(model: PCAModel) -> Table | None:
+def plan_table(model: Model) -> Table | None:
     """Compare the plan with the fit; None if the model holds no plan."""
     about, plan = model.provenance, model.provenance.get("plan")
     if not plan:
@@ -208,7 +210,7 @@ def _allowed(plan: Mapping[str, Any]) -> str:
     return f"Memory allowed: {format_bytes(plan['memory'])}{f' ({source})' if source else ''}."
 
 
-def reasons(model: PCAModel) -> list[str]:
+def reasons(model: Model) -> list[str]:
     """Return the reasons for the method, and against the others."""
     plan = model.provenance.get("plan") or {}
     lines = [f"method {plan['method']}: {plan['why']}"] if {"method", "why"} <= plan.keys() else []
@@ -218,14 +220,14 @@ def reasons(model: PCAModel) -> list[str]:
     return lines
 
 
-def settings(model: PCAModel) -> dict[str, Pairs]:
+def settings(model: Model) -> dict[str, Pairs]:
     """Return preparation, request, method and versions of a fit, by heading."""
     about = model.provenance
     plan = about.get("plan") or {}
     # A binning factor of 1 is no step.
     steps = {name: value for name, value in model.preparation.to_json().items() if (name, value) != ("bin", 1)}
     if model.mask is not None:
-        steps["mask"] = f"{model.n_features} of {model.mean.size} pixels"
+        steps["mask"] = f"{model.n_features} of {math.prod(model.sample_shape)} pixels"
     request = dict(plan.get("request") or {})
     request.pop("output", None)  # records only that there was one
     versions = {"streampca": about.get("streampca"), **(about.get("versions") or {})}

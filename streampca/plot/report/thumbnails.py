@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ...models.kernel_pca import KernelPCAModel
-from ...models.pca import PCAModel
+from ...models.components import ComponentsModel
+from ...models.images import ImageModel
+from ...models.model import Model
 from ...models.sample_images import FEW, Array, SampleView, factors_of, layout_of, mean_pictures, view_of
 from ...planning.blocks import Span
 from ...preprocessing import Frame
@@ -55,7 +56,7 @@ class Thumbnails:
 
     Parameters
     ----------
-    model : PCAModel
+    model : ComponentsModel
         Model with its components in memory.
     frame : Frame
         Frame of the samples.
@@ -65,7 +66,7 @@ class Thumbnails:
         Largest size of all images together.
     """
 
-    def __init__(self, model: PCAModel, frame: Frame, places: range, most_bytes: int) -> None:
+    def __init__(self, model: ComponentsModel, frame: Frame, places: range, most_bytes: int) -> None:
         self._model, self._frame = model, frame
         self.rows = range(0, len(places), max(1, -(-len(places) // THUMBNAILS)))
         self.positions = places[:: self.rows.step]
@@ -150,9 +151,9 @@ def reduced(view: SampleView, fits: Callable[[tuple[int, ...]], bool]) -> Sample
     return view
 
 
-def moves(model: PCAModel) -> bool:
+def moves(model: Model) -> bool:
     """Return whether a page of a model is interactive: samples are images, and sums of mean and components."""
-    return model.makes_images and not isinstance(model, KernelPCAModel) and not view_of(model).is_line
+    return isinstance(model, ImageModel) and not view_of(model).is_line
 
 
 def encoded(values: Array, kind: str, **how: Any) -> bytes:

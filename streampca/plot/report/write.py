@@ -14,8 +14,10 @@ from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Listener, or_logged
 from ...execution.session import session
 from ...kinds.opening import Opening, OpeningOptions
+from ...models.classical_mds import PairsModel
 from ...models.embedding import EmbeddingModel
-from ...models.pca import PCAModel, load_model
+from ...models.load import load_model
+from ...models.model import Model
 from ...planning.budget import block_limit
 from ...preprocessing import complete_samples
 from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
@@ -44,7 +46,7 @@ MOST_BEFORE_TITLE = 4096  # bytes at the beginning of a report that contain its 
 
 
 def write_report(
-    model: PCAModel | str | os.PathLike[str],
+    model: Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     collection: Any = None,
@@ -57,7 +59,7 @@ def write_report(
 
     Parameters
     ----------
-    model : PCAModel or path
+    model : Model or path
         The model.
     path : path
         File to write, ``.html``.
@@ -112,23 +114,23 @@ def write_report(
     with session("report", output=places.path, listener=listener) as current, output_lock(places.pictures):
         listener = current.listener
         places.check()
-        fitted = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+        fitted = model if isinstance(model, Model) else load_model(model, memory=memory)
         # A report must not overwrite its own sources.
         check_apart(places.files, [*_read_from(fitted, collection), fitted.name, *column_paths(opening.get("labels"))])
         check_ending(places.path, ENDINGS)
         embeds = isinstance(fitted, EmbeddingModel)
         complete = partial(_complete, fitted, memory=run.budget, listener=listener)
-        raw, missing = _raw(fitted, collection, opening, complete) if fitted.makes_images or embeds else (None, "")
+        raw, missing = _raw(fitted, collection, opening, complete) if not isinstance(fitted, PairsModel) else (None, "")
         # Samples of an embedding need no survey: the model knows their positions.
         surveyed = None
         if raw is not None and not embeds:
-            surveyed = survey(fitted, raw, memory=memory, examine=examine, listener=listener)
+            surveyed = survey(fitted.basis, raw, memory=memory, examine=examine, listener=listener)
         page = page_of(fitted, surveyed, raw, missing=missing, kind=picture_format, listener=listener)
         return places.write(page)
 
 
 def _raw(
-    model: PCAModel, collection: Any, opening: OpeningOptions, complete: Callable[[Collection], Collection]
+    model: Model, collection: Any, opening: OpeningOptions, complete: Callable[[Collection], Collection]
 ) -> tuple[Collection | None, str]:
     """Return the given collection, otherwise the fitted one, or None and the reason."""
     if collection is None:
@@ -136,7 +138,7 @@ def _raw(
     return complete(open_collection(collection, like=model, **opening)), ""
 
 
-def _complete(model: PCAModel, raw: Collection, *, memory: int | None, listener: Listener) -> Collection:
+def _complete(model: Model, raw: Collection, *, memory: int | None, listener: Listener) -> Collection:
     """Leave out samples with missing values where the fit did: they have no scores, and cannot be drawn."""
     if model.rule_for(None) != "drop-samples":
         return raw
@@ -145,7 +147,7 @@ def _complete(model: PCAModel, raw: Collection, *, memory: int | None, listener:
 
 
 def _fitted(
-    model: PCAModel, opening: OpeningOptions, complete: Callable[[Collection], Collection]
+    model: Model, opening: OpeningOptions, complete: Callable[[Collection], Collection]
 ) -> tuple[Collection | None, str]:
     """Open the fitted collection as for the fit, except for given options; None and the reason if it changed."""
     before = opened_for(model.provenance)
@@ -170,7 +172,7 @@ def _fitted(
     return (raw, "") if difference is None else (None, difference)
 
 
-def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
+def _opens(source: Any, model: Model, opening: Mapping[str, Any]) -> bool:
     """Return whether the collection opens without labels, which are then the cause of an error."""
     try:
         open_collection(source, like=model, **{**opening, "labels": None, "where": None})
@@ -192,7 +194,7 @@ def opened_for(provenance: Mapping[str, Any]) -> OpeningRecord | None:
     return replace(before, source=path, options={**({"key": key} if key else {}), **before.options})
 
 
-def _read_from(model: PCAModel, collection: Any) -> list[str]:
+def _read_from(model: Model, collection: Any) -> list[str]:
     """Return the paths from which samples are read: of the given collection, otherwise of the fitted one."""
     if collection is not None:
         return paths_of(collection)

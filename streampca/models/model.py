@@ -1,4 +1,4 @@
-"""`LinearMap`: a mean and components applied to raw samples, in memory, lazily or written to files."""
+"""`Model`: what all kinds of model share: they open, transform, save, describe and show."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from operator import index as as_index
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,85 +20,184 @@ from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape
 from ..preprocessing.coordinates import check_axes, check_guess, raw_orders
 from ..preprocessing.learned import SampleKeys
 from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
-from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
+from ..preprocessing.sample_keys import keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
-from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
+from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked
 from ..readers.detect import is_data_array, is_dataset, is_sparse
 from ..readers.source import as_source
 from ..readers.views.reordered import Reordered
 from ..readers.views.variables import VARIABLE, variables_fitted
-from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
-from .compression import Compression, written_compression
 from .data_arrays import (
     COMPONENT,
     MapResult,
     NamedSamples,
     by_variable,
     component_numbers,
+    dataset_of,
+    named_scores,
     one_array,
     units_of,
 )
+from .notebook import model_html
+from .store import SAMPLE, ModelWriter
 from .subspace import Subspace, working_dtype
 from .transform import (
     OfNumbered,
     Projection,
     RowMap,
-    images_of,
     is_dask_array,
     map_array,
     map_collection,
     map_now,
-    patches_of,
-    reconstructions_of,
     write_projection,
 )
 
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
+    from .components import ComponentsModel
+
 Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
+AnyModel = TypeVar("AnyModel", bound="Model")
+
+# Axes along which arrays are too long to list in a summary.
+LONG = {*SAMPLE, "fitted_sample", "reference", "landmark", "draw"}
 
 
-class LinearMap(ABC):
-    """Projects raw samples on components and back; `PCAModel` says what its attributes are."""
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Model(ABC):
+    """Map of raw samples to scores that was learned from a collection, with what is needed to apply it to others.
 
-    components: Array | StoredComponents
-    mean: Float64
+    A kind of model declares the arrays that it adds to those of its components, and how rows of features are mapped
+    (`subspace`). Arrays are mapped at once where they are numpy's and lazily where they are dask's; an
+    `xarray.DataArray` gives one with its coordinates; collections, and what `open_collection` takes, give lazy dask
+    arrays, or are written to files.
+
+    Attributes
+    ----------
+    n_samples : int
+        Samples fitted.
+    sample_dims : tuple of str
+        Names of the sample's axes.
+    raw_shape, raw_kind : tuple of int, str
+        Shape of a raw sample and numpy's kind of its dtype.
+    coordinates : mapping of str to Coordinate
+        Values along the sample's axes (lat, lon, ...), by the axis' name, where the source has them.
+    mask : ndarray of bool or None
+        Pixels that are features.
+    preparation : Preparation
+        Preparation of every raw collection, applied first.
+    provenance : mapping
+        Plain data: source, request, plan, versions.
+    name : str
+        Path of a stored model, for messages.
+    """
+
+    kind: ClassVar[str]  # as stored, and in `MODEL_KINDS`
+    prefix: ClassVar[str] = ""  # of the names under which they are stored
+    noun: ClassVar[str] = "axis"  # that scores lie along
+    instead: ClassVar[str] = "fit a model of kind 'pca' for it"  # of what needs principal components
+    whitens: ClassVar[bool] = True  # scores have variances to be divided by
+
+    n_samples: int
     sample_dims: tuple[str, ...]
     raw_shape: tuple[int, ...]
     raw_kind: str
-    coordinates: Mapping[str, Coordinate]
-    mask: npt.NDArray[np.bool_] | None
-    preparation: Preparation
-    provenance: Mapping[str, Any]
-    name: str
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    mask: npt.NDArray[np.bool_] | None = None
+    preparation: Preparation = field(default_factory=Preparation)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "the model"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say which model has what this one lacks; attributes that exist never come here."""
+            if hasattr(type(self), name):  # a property that raised AttributeError does so again
+                return object.__getattribute__(self, name)
+            from .pca import PCAModel
+
+            is_principal = hasattr(PCAModel, name) or name in PCAModel.__dataclass_fields__
+            where = f", which needs principal components; {self.instead}" if is_principal else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{where}.")
+
+    # -- what a kind says of itself
+
+    @classmethod
+    def own_arrays(cls) -> dict[str, tuple[str, ...]]:
+        """Return the fields that are stored beside the components, with the names of their axes; see `over`."""
+        return {entry.name: entry.metadata["axes"] for entry in fields(cls) if "axes" in entry.metadata}
+
+    @classmethod
+    @abstractmethod
+    def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
+        """Make a model of the fields of its components, and of those that its kind declares."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> ComponentsModel:
+        """The model of components that rows are projected on: this one, or the one that it contains."""
 
     @property
     @abstractmethod
     def subspace(self) -> Subspace:
-        """Mean and components as plain rows of features, without names."""
+        """The map of plain rows of features to scores, without names."""
 
     @property
-    def n_components(self) -> int:
-        """Number of components, k."""
-        return len(self.components)
-
-    @property
+    @abstractmethod
     def n_scores(self) -> int:
         """Number of scores of a sample: one along each component, or one for each axis of an embedding."""
-        return self.n_components
+
+    @property
+    def fills_in(self) -> bool:
+        """True where scores follow from the values that are observed (``missing="em"``): samples are not compared."""
+        return not self.preparation.maps
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a kind of model adds to those on how far its numbers can be trusted."""
+        return ()
+
+    def as_images(self) -> ComponentsModel:
+        """Return the model whose mean and components are drawn as images in place of this one.
+
+        Raises
+        ------
+        ModelError
+            If there are no images to draw.
+        """
+        raise ModelError(f"{self.name} is of kind {self.kind!r}, which has no images; draw its scores.")
+
+    # -- samples
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of a prepared sample."""
-        return self.mean.shape
+        return self.basis.mean.shape
+
+    @property
+    def n_features(self) -> int:
+        """Pixels analysed, p."""
+        return int(self.mask.sum()) if self.mask is not None else math.prod(self.sample_shape)
+
+    @property
+    def constant_features(self) -> npt.NDArray[np.intp]:
+        """Places of pixels that `standardize` found constant, and left as they are: shape (m, axes of a sample)."""
+        learned = self.preparation.learned
+        if learned is None or learned.deviation is None:
+            return np.empty((0, len(self.sample_shape)), np.intp)
+        constant = np.flatnonzero(learned.deviation == 0)
+        places = constant if self.mask is None else np.flatnonzero(self.mask)[constant]
+        return np.column_stack(np.unravel_index(places, self.sample_shape))
 
     @property
     def frame(self) -> Frame:
         """Conversion of raw images to rows of features, and back."""
         return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
 
-    # -- arrays
+    # -- scores
 
     def transform(
         self, samples: Any, /, *, whiten: bool = False, missing: str | None = None, **opening: Unpack[OpeningOptions]
@@ -134,6 +232,8 @@ class LinearMap(ABC):
 
         Raises
         ------
+        RequestError
+            If scores are to be whitened, and are coordinates in an embedding.
         ModelError
             If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
             the model's names, or their coordinates are other than the model's; or if the model takes the means of
@@ -144,135 +244,9 @@ class LinearMap(ABC):
         """
         k, units = self.n_scores, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
-        subspace = self._first(None, missing)
+        subspace = self._map(missing, whiten)
         function = partial(subspace.project, whiten=whiten)
         return self._mapped(samples, function, scores, opening=opening, missing=subspace.missing)
-
-    def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
-        """Images from scores: ``mean + scores @ components``.
-
-        Parameters
-        ----------
-        scores : ndarray, dask array or DataArray of shape (n, j)
-            Scores along the first j components, j <= k. A DataArray goes by the numbers along its axis ``component``,
-            in any order, with 0 along those that are left out: ``scores.sel(component=[1, 3])``.
-        whiten : bool
-            Whether the scores were whitened.
-        coordinates : {"check", "ignore"}
-            Whether to go by the components' numbers where scores have them, or by place.
-
-        Returns
-        -------
-        ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, scale and standardize undone; NaN outside the mask. A model that normalizes gives
-            normalized images: what each sample's own mean or norm was, scores do not say. One that takes anomalies, or
-            a trend, off samples gives anomalies: scores do not say of which group or date they are. `reconstruct` and
-            `write_reconstruction` add the means of groups and the trend again.
-
-        Raises
-        ------
-        RequestError
-            If scores are no array of two axes, or are of more components than there are, or numbered otherwise.
-        DataError
-            If a score is NaN or infinite; where the result is lazy, when it is computed.
-        """
-        if is_data_array(scores):
-            given = NamedSamples.scores(scores)
-            given = given.numbered(self.n_components) if is_checked(coordinates) else given
-            images = self.inverse_transform(given.values, whiten=whiten)
-            units = units_of(self, replace(self.preparation, scale=None, standardize=False))
-            return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
-        scores = scores if is_dask_array(scores) else np.asanyarray(as_source(scores))
-        if scores.ndim != 2 or not min(1, self.n_components) <= scores.shape[1] <= self.n_components:
-            raise RequestError(
-                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
-                "array; write_reconstruction takes files."
-            )
-        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)  # of samples of unknown dates
-        dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(_numbered, source="the scores")
-        return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
-
-    def reconstruct(
-        self,
-        samples: Any,
-        /,
-        n_components: int | None = None,
-        *,
-        missing: str | None = None,
-        **opening: Unpack[OpeningOptions],
-    ) -> Any:
-        """Samples projected on the first components and back: what the model keeps of them.
-
-        Parameters
-        ----------
-        samples, missing
-            As for `transform`. Images are NaN where scores are.
-        n_components : int, optional
-            How many components to use; all by default.
-        **opening
-            As for `transform`.
-
-        Returns
-        -------
-        ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, all steps after the mask undone; NaN outside the mask. A DataArray keeps its coordinates,
-            cut or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has
-            none.
-        """
-        return self._images(samples, self._first(n_components, missing), opening)
-
-    def residual(
-        self,
-        samples: Any,
-        /,
-        n_components: int | None = None,
-        *,
-        missing: str | None = None,
-        **opening: Unpack[OpeningOptions],
-    ) -> Any:
-        """Return each prepared sample less its reconstruction.
-
-        Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
-        as they are inside the mask, before any later step.
-        """
-        return self._images(samples, self._first(n_components, missing), opening, residual=True)
-
-    def reconstruction_error(
-        self,
-        samples: Any,
-        /,
-        n_components: int | None = None,
-        *,
-        missing: str | None = None,
-        **opening: Unpack[OpeningOptions],
-    ) -> Any:
-        """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
-
-        In features as analysed: inside the mask, scaled and normalized.
-        Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
-        """
-        subspace = self._first(n_components, missing)
-        return self.number_of_each(
-            samples, subspace.squared_error, "reconstruction_error", missing=subspace.missing, **opening
-        )
-
-    def hotelling_t2(
-        self,
-        samples: Any,
-        /,
-        n_components: int | None = None,
-        *,
-        missing: str | None = None,
-        **opening: Unpack[OpeningOptions],
-    ) -> Any:
-        """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
-
-        The sum of its squared scores, each over its component's variance; components whose variance is rounding are
-        left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
-        `reconstruction_error`'s.
-        """
-        subspace = self._first(n_components, missing)
-        return self.number_of_each(samples, subspace.t2, "hotelling_t2", missing=subspace.missing, **opening)
 
     def number_of_each(
         self, samples: Any, function: RowMap, name: str, /, *, missing: str = "error", **opening: Unpack[OpeningOptions]
@@ -295,10 +269,13 @@ class LinearMap(ABC):
         result = MapResult((), name, dtype=np.float64)
         return self._mapped(samples, function, result, opening=opening, missing=missing)
 
-    @property
-    def makes_images(self) -> bool:
-        """True where images can be made of scores; False for models of a matrix of pairs of samples."""
-        return True
+    def _map(self, missing: str | None, whiten: bool) -> Subspace:
+        """Return the map of rows by a rule for missing values; refuse to whiten coordinates in an embedding."""
+        if whiten and not self.whitens:
+            raise RequestError(
+                f"{self.name} is of kind {self.kind!r}, whose coordinates are not whitened; leave whiten out."
+            )
+        return replace(self.subspace, missing=self.rule_for(missing))
 
     def rule_for(self, missing: str | None) -> str:
         """Return the treatment of samples with missing values: as asked for, or as when the model was fitted.
@@ -319,34 +296,12 @@ class LinearMap(ABC):
                 f"{self.name} normalizes each sample by all its values, so missing 'em' cannot fill any in; use "
                 "'drop-samples', which gives samples that lack some scores of NaN."
             )
-        if missing == "em" and (self.preparation.maps or not self.makes_images):
+        if missing == "em" and not self.fills_in:
             raise RequestError(
                 f"{self.name} compares samples as a whole, so missing 'em' cannot fill single values in; use "
                 "'drop-samples', which gives samples that lack some scores of NaN."
             )
         return "error" if missing == "drop-features" else missing
-
-    def count_of(self, asked: int | None) -> int:
-        """Return a number of components as asked for, all by default; refuses what there is not."""
-        most = self.n_components
-        try:
-            count = most if asked is None else as_index(asked)
-        except TypeError:
-            count = 0
-        if not min(1, most) <= count <= most:
-            raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
-        return count
-
-    def _first(self, asked: int | None, missing: str | None = None) -> Subspace:
-        subspace = replace(self.subspace, missing=self.rule_for(missing))
-        return subspace if asked is None else subspace.first(self.count_of(asked))
-
-    def _images(self, samples: Any, subspace: Subspace, opening: OpeningOptions, *, residual: bool = False) -> Any:
-        """Return images made of samples that are not normalized yet."""
-        function = OfNumbered(partial(reconstructions_of, subspace, residual=residual), self.frame)
-        images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
-        steps = self.preparation.unnormalized
-        return self._mapped(samples, function, images, steps, opening=opening, missing=subspace.missing)
 
     def _mapped(
         self,
@@ -389,15 +344,15 @@ class LinearMap(ABC):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
             shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
             frame = replace(self.frame, preparation=preparation, raw_shape=shape, keys=keys)
-            dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
+            dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.basis.components.dtype)
             subject = source or f"{'numpy' if isinstance(samples, np.ndarray) else 'dask'} array"
             if frame.lacks_keys:
                 raise lacking(preparation, f"the {subject}" if source is None else subject)
             function = function.of(keys) if isinstance(function, OfNumbered) else function
-            how = {"named": partial(_numbered, source=subject), "frame": frame, "missing": missing}
+            how = {"named": partial(numbered, source=subject), "frame": frame, "missing": missing}
             return map_array(samples, function, shape=result.shape, dtype=dtype, **how)
         collection = self.prepared(samples, preparation, coordinates=CHECK if checked else IGNORE)
-        dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
+        dtype = result.dtype or working_dtype(collection.dtype, self.basis.components.dtype)
         function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
         mapped = map_now if is_here else map_collection
         return mapped(collection, function, shape=result.shape, dtype=dtype, missing=missing)
@@ -464,8 +419,6 @@ class LinearMap(ABC):
             return given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray")).values
         return self.prepared(samples).raw if _is_opened(samples) else samples
 
-    # -- files
-
     def write_scores(
         self,
         source: Any,
@@ -496,7 +449,7 @@ class LinearMap(ABC):
         run, opening = run_and_opening(self.write_scores, options, unused=(*OF_FITS, "output"))
         output, collection = self._output(path, source), self.prepared(source, **opening)
         write_projection(
-            Projection(self._first(None, missing), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
+            Projection(self._map(missing, whiten), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
             output,
             model=self.name,
             dims=(COMPONENT,),
@@ -517,107 +470,105 @@ class LinearMap(ABC):
         check_apart([output], fitted_on(self.provenance), "the model was fitted on")
         return output
 
-    def _frame_of(self, collection: Collection) -> Frame:
-        """Return the frame with groups and dates of a collection's samples, or of scores of such; see `keys_of`."""
-        if isinstance(collection, Prepared):
-            return replace(self.frame, keys=collection.frame.keys)
-        return replace(self.frame, keys=keys_of(self.preparation, SampleFacts.of(collection)))
+    # -- describing, saving
 
-    def write_reconstruction(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        *,
-        n_components: int | None = None,
-        residual: bool = False,
-        whole: bool = False,
-        whiten: bool = False,
-        missing: str | None = None,
-        **options: Unpack[FitOptions],
-    ) -> Compression:
-        """Write images reconstructed from a collection, or from its scores, to a file within a memory budget.
+    def _repr_html_(self) -> str:
+        return model_html(self)
 
-        The name ends in ``.zarr``, ``.npy``, or ``.tif``: float32 pages for ImageJ and Fiji, an OME-TIFF above 4 GiB,
-        for colours, or if the name ends in ``.ome.tif``.
+    def summary(self) -> dict[str, Any]:
+        """The numbers as plain data, and how far to trust them; None for what is not finite."""
+        listed = [name for name, axes in self.own_arrays().items() if not LONG.intersection(axes)]
+        constant = {"constant_features": self.constant_features.tolist()} if self.preparation.standardize else {}
+        return {
+            "kind": self.kind,
+            "n_samples": self.n_samples,
+            "n_features": self.n_features,
+            "sample_shape": list(self.sample_shape),
+            "sample_dims": list(self.sample_dims),
+            **{name: plain(getattr(self, name)) for name in listed},
+            **constant,
+            "preparation": self.preparation.to_json(),
+            "provenance": dict(self.provenance),
+        }
 
-        A collection of k features each, k components, is taken for scores; images are read and projected first.
-        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. With `residual`, what
-        reconstruction leaves of each sample is written in its place: samples are needed for it, not scores. With
-        `whole`, samples that are patches of pictures are put back: a pixel is the mean of all that hold it, as by
-        `from_patches`. The rest is as for scores.
+    @overload
+    def to_xarray(self) -> Dataset: ...
+    @overload
+    def to_xarray(self, scores: Any, samples: Any = None) -> DataArray: ...
+    def to_xarray(self, scores: Any = None, samples: Any = None) -> Dataset | DataArray:
+        """Return the model as an `xarray.Dataset`, or scores as a DataArray, with names, coordinates and units.
 
-        Returns
-        -------
-        Compression
-            Of these samples and so many components; the error was added up on the way. Scores do not say it: with
-            them it is that of the samples fitted. Where components do not fit in memory it is what is left of the
-            samples' squares less those of their scores: with float32 components, an rmse of less than about 3e-4 of
-            the samples' standard deviation is rounding.
+        A Dataset holds what is stored, under the same names; components on disk stay there, in a lazy dask array. Of a
+        field (time, lat, lon) the components are the empirical orthogonal functions (EOFs), (component, lat, lon);
+        `transform` gives their time series.
+
+        Parameters
+        ----------
+        scores : ndarray or dask array of shape (n, j), optional
+            Scores as `transform` returns them, not whitened; by default the model itself is returned. They stay lazy.
+        samples : path, glob, list of paths or Collection, optional
+            Samples of the scores, whose coordinates and names are then those of the rows; opened as by `transform`.
 
         Raises
         ------
+        ImportError
+            If xarray is not installed; ``pip install "streampca[xarray]"``.
         RequestError
-            As `write_scores`; or if residuals are asked for and scores given, or pictures and samples that are no
-            patches.
-        OutputError
-            As `write_scores`.
-        BudgetError
-            As `write_scores`; with `whole`, if not all components fit beside one sample and the lines of a picture
-            that are put together: give more memory or fewer `n_components`, or write the patches, and put them
-            together with `from_patches`, which takes and fills arrays on disk.
+            If scores are of more components than there are, or not as many as samples.
         """
-        run, opening = run_and_opening(self.write_reconstruction, options, unused=(*OF_FITS, "output"))
-        output, subspace = self._output(path, source), self._first(n_components, missing)
-        raw = open_collection(source, like=self, **opening)
-        collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
-        given = self._holds_scores(raw)
-        whitened = given and bool(raw.attributes.get("whiten", whiten))
-        windows = patches_of(collection, self.frame).windows if whole else None
-        frame = self._frame_of(collection)
-        squares = write_projection(
-            Projection(subspace, frame, collection, whitened, given, True, residual, windows, self._grid_bytes),
-            output,
-            model=self.name,
-            dims=self.sample_dims,
-            coordinates={**self.coordinates, **({} if given else collection.coordinates)},
-            run=run,
-        )
-        return written_compression(self, collection, len(subspace.components), squares)
+        return dataset_of(self) if scores is None else named_scores(self, scores, samples)
 
-    def _ordered_scores(self, scores: Collection) -> Collection:
-        """Scores in the order of the model's components, by their numbers where they have them."""
-        axes = scores.axes or ()
-        if not scores.compares_coordinates or axes != (COMPONENT,):
-            return scores
-        wanted = Grid(axes, component_numbers(self.n_components))
-        orders = orders_between(Grid(axes, scores.coordinates), wanted, scores.source, self.name, RequestError)
-        return Reordered(scores, orders) if orders else scores
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model to a folder in Zarr: one xarray Dataset.
 
-    def _holds_scores(self, raw: Collection) -> bool:
-        return raw.sample_shape == (self.n_components,) != self.raw_shape
-
-    def check_reconstruction(
-        self, raw: Collection, *, n_components: int | None = None, residual: bool = False, whole: bool = False
-    ) -> Collection:
-        """Return what `write_reconstruction` reads, scores or samples as they are to be projected, or refuse it.
+        Parameters
+        ----------
+        path : path
+            Folder to make, ``.zarr`` or without an ending; complete only when the call returns.
+        overwrite : bool, default=False
+            Replace a model already there.
 
         Raises
         ------
-        ModelError, RequestError
-            As `write_reconstruction`, before anything is read or written.
+        OutputError
+            If something is there already, or it cannot be written.
         """
-        self._first(n_components)
-        from_scores = self._holds_scores(raw)
-        if from_scores and residual:
-            raise RequestError(
-                f"{raw.source} holds scores, which do not say what is left of the samples; give the samples "
-                "themselves for --residual (residual=True)."
-            )
-        collection = self._ordered_scores(raw) if from_scores else self.prepared(raw, self.preparation.unnormalized)
-        self._frame_of(collection)
-        if whole:
-            patches_of(collection, self.frame)
-        return collection
+        with ModelWriter(expanded(path), overwrite=overwrite) as writer:
+            writer.finish(self)
+
+
+def over(*axes: str) -> dict[str, tuple[str, ...]]:
+    """Return the metadata of a field that is stored as an array of these axes, or as a number where there are none."""
+    return {"axes": axes}
+
+
+def require(model: Model, kind: type[AnyModel], what: str) -> AnyModel:
+    """Return a model that has what a function needs, or refuse it.
+
+    Parameters
+    ----------
+    model : Model
+        The model given.
+    kind : type
+        Class of models that have it.
+    what : str
+        Start of the sentence that refuses others, such as "images are made".
+
+    Raises
+    ------
+    ModelError
+        If the model is of another class; the message names what would do.
+    """
+    if isinstance(model, kind):
+        return model
+    raise ModelError(f"{what} of principal components, and {model.name} is of kind {model.kind!r}; {model.instead}.")
+
+
+def plain(values: Any) -> Any:
+    """Return an array, or a number, as plain data: None for what is not finite."""
+    array = np.asarray(values).astype(object)
+    array[~np.isfinite(values)] = None
+    return array.tolist()
 
 
 def _is_opened(samples: Any) -> bool:
@@ -627,6 +578,6 @@ def _is_opened(samples: Any) -> bool:
     return is_open or all(isinstance(path, (str, os.PathLike)) for path in paths)
 
 
-def _numbered(index: int, source: str) -> str:
+def numbered(index: int, source: str) -> str:
     """Name a sample of an array by its number."""
     return f"sample {index} of {source}"

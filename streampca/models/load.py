@@ -1,0 +1,76 @@
+"""`load_model`: a stored model of any kind, its components in memory or on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..preprocessing.sizes_for_planning import this_machine
+from ..storage.disk import expanded
+from ..storage.integrity import read_model, read_unreplaced
+from ..units import parse_bytes
+from .map_arrays import required
+from .model import Model
+from .pca import PCAModel
+from .registry import MODEL_KINDS, model_class
+from .store import read_fields, read_statistic
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    statistic: bool = False,
+    memory: int | str | None = None,
+    kernel: Callable[[Any, Any], float] | None = None,
+    components: bool = True,
+) -> Model:
+    """Load a model of any kind, written by `Model.save` or ``streampca fit``.
+
+    Components of at most a quarter of the budget are read into memory. Larger ones stay on disk and are read piece by
+    piece by whatever the model does: ``model.components`` is then a `streampca.storage.components.StoredComponents`,
+    which gives arrays when it is sliced.
+
+    Parameters
+    ----------
+    path : path
+        The model's folder.
+    statistic : bool, default=False
+        Load the statistic that `partial_fit` goes on from, too: 8 p^2 bytes, where the model keeps it.
+    memory : int or str, optional
+        Most bytes to use with the model, such as ``"2 GiB"``; half of what the machine allows by default.
+    kernel : callable, optional
+        Kernel that the model was fitted with, where that is a function of your own, of which models hold the name only.
+    components : bool, default=True
+        Read components into memory; False leaves them on disk whatever their size.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is incomplete, damaged, of an unknown kind, or of a newer format.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10, output="model.zarr")
+    >>> streampca.load_model("model.zarr")
+    PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
+    """
+    budget, _ = this_machine().budget(parse_bytes(memory))
+    place = expanded(path)
+
+    def read() -> Model:
+        opened = read_model(place, MODEL_KINDS, memory=budget)
+        kind = model_class(opened.about["kind"])
+        model = kind.of_fields(
+            read_fields(opened, budget if components else 0, kernel),
+            {name: required(opened, f"{kind.prefix}{name}")[()] for name in kind.own_arrays()},  # arrays, and numbers
+        )
+        if statistic and isinstance(model, PCAModel):
+            return replace(model, statistic=read_statistic(place, memory=budget))
+        return model
+
+    return read_unreplaced(place, read)

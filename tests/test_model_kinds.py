@@ -1,0 +1,221 @@
+"""Every kind of model: saved, loaded, described and applied alike, without a name that it refuses always."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+
+import numpy as np
+import pytest
+from shell import refused, succeeded
+from sklearn.datasets import load_digits, make_moons
+
+import streampca
+from streampca import plot
+from streampca.errors import ModelError, RequestError
+from streampca.manifold.isomap import Scaling
+from streampca.manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement
+from streampca.models.embedding import PlacedSubspace
+from streampca.models.images import ImageModel
+from streampca.models.registry import MODEL_KINDS, model_class
+from streampca.models.store import AXES
+from streampca.models.subspace import Subspace
+
+DIGITS = load_digits().images[:80].astype(np.uint8)
+LABELS = load_digits().target[:80]
+ROWS = DIGITS.reshape(80, -1).astype(np.float64)
+DISTANCES = np.linalg.norm(ROWS[:, None] - ROWS, axis=-1)
+GRAPH = {"n_neighbors": 8, "pca_components": 10}
+LINE = 2 * np.abs(np.abs(np.arange(80) % 20 - 10) - 5) / 5 - 1  # back and forth
+BLOBS = np.exp(-((np.linspace(-2, 2, 30) - LINE[:, None]) ** 2) / 0.1)
+
+# kind -> description, samples, target
+FITS = {
+    "pca": (streampca.PCA(4), DIGITS, None),
+    "kernel-pca": (streampca.KernelPCA(4, kernel="rbf"), DIGITS, None),
+    "classical-mds": (streampca.ClassicalMDS(4), DIGITS, None),
+    "classical-mds-of-pairs": (streampca.ClassicalMDS(4, metric="precomputed"), DISTANCES, None),
+    "supervised-pca": (streampca.SupervisedPCA(4), DIGITS, LABELS),
+    "fisher-discriminant": (streampca.FisherDiscriminant(4, shrinkage=0.1), DIGITS, LABELS),
+    "sliced-inverse-regression": (
+        streampca.SlicedInverseRegression(2), DIGITS[:, 2:4, 2:5], DIGITS.sum(axis=(1, 2)) / 7,
+    ),
+    "supervised-principal-components": (streampca.SupervisedPrincipalComponents(1, threshold=0.1), DIGITS, LABELS > 4),
+    "isomap": (streampca.Isomap(2, **GRAPH), DIGITS, None),
+    "locally-linear-embedding": (streampca.LocallyLinearEmbedding(2, **GRAPH), DIGITS, None),
+    "maximum-variance-unfolding": (streampca.MaximumVarianceUnfolding(2, **GRAPH), DIGITS, None),
+    "spectral-embedding": (streampca.SpectralEmbedding(2, **GRAPH), DIGITS, None),
+    "spectral-clustering": (streampca.SpectralClustering(3, **GRAPH), DIGITS, None),
+    "action-respecting-embedding": (
+        streampca.ActionRespectingEmbedding(1, n_neighbors=2), BLOBS, np.where(np.diff(LINE) > 0, "on", "back"),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A model of each kind."""
+    models = {kind: streampca.fit(x, description, target=y) for kind, (description, x, y) in FITS.items()}
+    pca = models["pca"]
+    bootstrap = streampca.bootstrap(pca, pca.transform(DIGITS), n_replicates=10)
+    return models | {"rotated-pca": pca.rotate(3, power=4), "bootstrap": bootstrap}
+
+
+def samples_of(kind):
+    return FITS.get(kind, FITS["pca"])[1][:9]
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_it_is_stored_described_and_applied_as_all_others(fitted, kind, tmp_path):
+    model, x = fitted[kind], samples_of(kind)
+    model.save(tmp_path / "m.zarr")
+    loaded = streampca.load_model(tmp_path / "m.zarr")
+    assert type(loaded) is type(model) is model_class(kind)
+    for name in model.own_arrays():
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    scores = model.transform(x)
+    assert scores.shape == (9, model.n_scores)
+    np.testing.assert_array_equal(loaded.transform(x), scores)
+    np.testing.assert_array_equal(copy.deepcopy(loaded).transform(x), scores)
+    np.save(tmp_path / "x.npy", x)
+    np.testing.assert_array_equal(loaded.transform(tmp_path / "x.npy").compute(), scores)
+    loaded.write_scores(tmp_path / "x.npy", tmp_path / "scores.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), scores)
+    shown = json.loads(json.dumps(loaded.summary(), allow_nan=False))
+    assert (shown["kind"], shown["n_samples"]) == (kind, model.n_samples)
+    assert shown.keys() == model.summary().keys()
+    assert {name for name, axes in model.own_arrays().items() if not axes} <= shown.keys()
+    assert repr(loaded).startswith(type(model).__name__)
+    assert type(model).__name__ in loaded._repr_html_()
+    dataset = loaded.to_xarray()
+    assert {"components", "mean", *(f"{model.prefix}{name}" for name in model.own_arrays())} <= {*dataset.variables}
+    assert loaded.notes == model.notes
+    said = " ".join(succeeded("inspect", tmp_path / "m.zarr").split())
+    assert all(" ".join(note.split()) in said for note in loaded.notes)
+
+
+def test_stored_names_are_of_one_array_each():
+    for kind in map(model_class, MODEL_KINDS):
+        assert not {f"{kind.prefix}{name}" for name in kind.own_arrays()} & {*AXES, "components", "component"}
+
+
+CALLS = {
+    "transform": lambda m, x, scores, path: m.transform(x),
+    "write_scores": lambda m, x, scores, path: m.write_scores(x, path),
+    "number_of_each": lambda m, x, scores, path: m.number_of_each(x, lambda rows: rows.sum(axis=1), "sum"),
+    "rule_for": lambda m, x, scores, path: m.rule_for(None),
+    "prepared": lambda m, x, scores, path: m.prepared(x),
+    "raw_samples": lambda m, x, scores, path: m.raw_samples(x),
+    "summary": lambda m, x, scores, path: m.summary(),
+    "to_xarray": lambda m, x, scores, path: m.to_xarray(),
+    "save": lambda m, x, scores, path: m.save(path.with_suffix(".zarr")),
+    "count_of": lambda m, x, scores, path: m.count_of(1),
+    "reconstruction_error": lambda m, x, scores, path: m.reconstruction_error(x),
+    "hotelling_t2": lambda m, x, scores, path: m.hotelling_t2(x),
+    "inverse_transform": lambda m, x, scores, path: m.inverse_transform(scores),
+    "reconstruct": lambda m, x, scores, path: m.reconstruct(x),
+    "residual": lambda m, x, scores, path: m.residual(x),
+    "write_reconstruction": lambda m, x, scores, path: m.write_reconstruction(x, path),
+    "check_reconstruction": lambda m, x, scores, path: m.check_reconstruction(streampca.open_collection(x)),
+    "compression": lambda m, x, scores, path: m.compression(x),
+    "score_samples": lambda m, x, scores, path: m.score_samples(x),
+    "score": lambda m, x, scores, path: m.score(x),
+    "get_covariance": lambda m, x, scores, path: m.get_covariance(),
+    "get_precision": lambda m, x, scores, path: m.get_precision(),
+    "merge": lambda m, x, scores, path: m.merge(streampca.fit(DIGITS[1:], m_like(m)), approximate=True),
+    "rotate": lambda m, x, scores, path: m.rotate(2),
+    "without_statistic": lambda m, x, scores, path: m.without_statistic(),
+    "predict": lambda m, x, scores, path: m.predict(x),
+    "stress": lambda m, x, scores, path: m.stress(DISTANCES),
+    "play": lambda m, x, scores, path: m.play(scores[0], ["on"]),
+    "transform_rows": lambda m, x, scores, path: m.transform_rows(x.reshape(len(x), -1)),
+    "intervals": lambda m, x, scores, path: m.intervals(),
+    "component_error": lambda m, x, scores, path: m.component_error(),
+    "on": lambda m, x, scores, path: type(m).on(m.pca, **{name: getattr(m, name) for name in m.own_arrays()}),
+    "own_arrays": lambda m, x, scores, path: m.own_arrays(),
+    "of_fields": lambda m, x, scores, path: type(m).of_fields,  # by every model that is loaded
+}
+
+
+def m_like(model):
+    """Return the description by which a model was fitted."""
+    return FITS[model.kind][0]
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_no_kind_has_a_public_name_that_it_refuses_always(fitted, kind, tmp_path):
+    """Each method works for some samples, and each property has a value; a kind without images cannot draw any."""
+    model, x = fitted[kind], samples_of(kind)
+    scores = model.transform(x)
+    for number, name in enumerate(name for name in dir(type(model)) if not name.startswith("_")):
+        value = getattr(model, name)
+        if inspect.isroutine(value) and name != "as_images":
+            CALLS[name](model, x, scores, tmp_path / f"{number}.npy")
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_what_a_kind_lacks_is_said_in_one_line(fitted, kind, tmp_path, monkeypatch):
+    """Attributes, functions and commands say of what kind the model is, or what would do."""
+    monkeypatch.chdir(tmp_path)
+    model = fitted[kind]
+    for name in ("merge", "score_samples", "reconstruct", "components", "statistic"):
+        if not hasattr(model, name):
+            with pytest.raises(
+                AttributeError, match=f"no attribute '{name}', which needs principal components; "
+            ) as said:
+                getattr(model, name)
+            assert "\n" not in str(said.value)
+    assert not hasattr(model, "nothing")
+    model.save("m.zarr")
+    np.save("x.npy", samples_of(kind))
+    if not isinstance(model, ImageModel):
+        said = " ".join(refused("reconstruct", "m.zarr", "x.npy", "-o", "y.npy").split())
+        assert f"images are made of principal components, and m.zarr is of kind '{kind}'; {model.instead}." in said
+        with pytest.raises(ModelError, match=f"images are made of principal components, and .* '{kind}'; "):
+            streampca.export_components("m.zarr", "c.tif")
+    if kind != "pca":
+        for add in (lambda: streampca.update("m.zarr", "x.npy"), lambda: streampca.merge(["m.zarr", model])):
+            with pytest.raises(ModelError, match=f"of kind '{kind}', and only models of kind 'pca' can be updated"):
+                add()
+        with pytest.raises(ModelError, match="draws are made of principal components"):
+            streampca.bootstrap(model, model.transform(samples_of(kind)))
+
+
+@pytest.mark.parametrize("kind", ["isomap", "rotated-pca", "bootstrap"])
+def test_what_a_model_contains_does_what_it_lacks(fitted, kind, tmp_path):
+    """The principal components are those that were fitted, in memory and stored, and are drawn in its place."""
+    fitted[kind].save(tmp_path / "m.zarr")
+    pca = streampca.load_model(tmp_path / "m.zarr").pca
+    assert type(pca) is streampca.PCAModel
+    np.testing.assert_array_equal(pca.components, fitted[kind].pca.components)
+    assert pca.reconstruct(DIGITS).shape == DIGITS.shape
+    assert len(plot.mean_and_components(fitted[kind], 2)) == 3
+
+
+def test_coordinates_have_no_variances_to_be_whitened(fitted):
+    with pytest.raises(RequestError, match="'isomap', whose coordinates are not whitened; leave whiten out"):
+        fitted["isomap"].transform(DIGITS, whiten=True)
+    rotated = fitted["rotated-pca"]
+    np.testing.assert_allclose(rotated.transform(DIGITS, whiten=True).var(axis=0, ddof=1), 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["isomap", "lle", "spectral"])
+def test_distances_of_placed_samples_take_in_their_residuals(kind):
+    """Samples outside the span of the scores lie where they lie by all features."""
+    x, _ = make_moons(60, random_state=0)
+    span, others = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0], {}
+    wide = np.column_stack([x, np.zeros((60, 3))]) @ span.T
+    new = wide[:7] + 0.3 * span[:, 3]
+    if kind == "isomap":
+        scaling = Scaling(np.ones((2, 3)) * [1, 2, 3], np.zeros(3), np.zeros(2), np.ones(2), 0.0)
+        cls, others = GeodesicPlacement, {"geodesics": np.abs(x @ np.ones((2, 3))) * [1, 2, 3], "scaling": scaling}
+    elif kind == "lle":
+        cls, others = BarycentricPlacement, {"coordinates": x**2, "reg": 1e-9}
+    else:
+        cls, others = NystroemPlacement, {"coordinates": x**2, "eigenvalues": np.array([0.1, 0.2]), "gamma": 2.0}
+    by_features = cls(references=wide, n_neighbors=5, **others)
+    by_scores = cls(references=x, n_neighbors=5, keeps_residuals=True, **others)
+    subspace = Subspace(np.zeros(5), span.T[:2], np.ones(2))
+    placed = PlacedSubspace(**vars(subspace), placement=by_scores).project(new)
+    np.testing.assert_allclose(placed, by_features(new), atol=1e-6)
