@@ -170,6 +170,17 @@ def test_some_rotated_components_go_back_by_their_numbers(model, field):
     np.testing.assert_allclose(rotated.inverse_transform(scores.sel(component=1)), first, atol=1e-12)
 
 
+def test_values_that_are_missing_are_left_to_least_squares():
+    """Scores of samples that lack values rebuild them as the principal components do."""
+    values = field_of(n=80).values.copy()
+    values[3, 2:5, 4:9] = np.nan
+    model = streampca.fit(values, streampca.PCA(4, missing="em"))
+    rotated = model.rotate(power=4)
+    np.testing.assert_allclose(
+        rotated.inverse_transform(rotated.transform(values)), model.reconstruct(values), atol=1e-9
+    )
+
+
 def test_masked_images_in_single_precision():
     rng = np.random.default_rng(0)
     images = (40 * np.tensordot(rng.random((80, 4)), blobs(4), 1) + rng.integers(0, 9, (80, *SHAPE))).astype(np.uint8)
@@ -193,6 +204,11 @@ def test_components_on_disk_are_read_piece_by_piece(tmp_path, monkeypatch):
         one, other = held.rotate(power=power), stored.rotate(power=power)
         np.testing.assert_allclose(one.components, other.components, atol=1e-6)
         np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-9)
+        scores = one.transform(rows)
+        np.testing.assert_allclose(other.transform(rows), scores, atol=1e-4)
+        other.write_scores(rows, tmp_path / "s.npy", memory="24MiB", overwrite=True)
+        np.testing.assert_allclose(np.load(tmp_path / "s.npy"), scores, atol=1e-4)
+        np.testing.assert_allclose(other.inverse_transform(scores), one.pca.reconstruct(rows), atol=1e-4)
 
 
 def test_a_rotation_as_a_dataset(model):

@@ -84,7 +84,7 @@ def _show(console: Console, title: str, source: str, memory: str) -> None:
         console.print(line)
     console.print(f"{'data':<{HEADING}}{format_bytes(collection.nbytes)}")
     draw_leading(console, model)
-    console.print(components_table(model, LISTED))
+    console.print(components_table(model.basis, LISTED))
     with Progress() as listener:
         examined = survey(model.basis, collection, examine=EXAMINED, listener=listener)
         listener(Drawing("overview of the samples"))

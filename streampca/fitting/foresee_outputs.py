@@ -135,7 +135,7 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
     """Refuse outputs of a model that is there which do not fit; raises as `foresee_fit`."""
     if outputs.images:
         how: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole}
-        images = require(model, ImageModel, "images are made")
+        images = require(model, ImageModel, "images are made of principal components")
         collection = images.check_reconstruction(raw, n_components=outputs.n_components, **how)
         if outputs.scores:
             check_foreseen(

@@ -61,8 +61,8 @@ class BootstrapModel(ScoreMapModel):
     prefix: ClassVar[str] = "bootstrap_"
     noun: ClassVar[str] = "component"
 
-    variances: Float64 = field(metadata=over("draw", "leading_component"))
-    turns: Float64 = field(metadata=over("draw", "leading_component", "drawn_component"))
+    variances: Float64 = field(metadata=over("bootstrap_draw", "bootstrap_rank"))
+    turns: Float64 = field(metadata=over("bootstrap_draw", "bootstrap_component", "bootstrap_rank"))
     level: float = field(metadata=over())
 
     @property
@@ -215,7 +215,7 @@ def bootstrap(
     >>> found.variance_interval.shape
     (3, 2)
     """
-    model = require(model, PCAModel, "draws are made")
+    model = require(model, PCAModel, "draws are made of principal components")
     count = model.count_of(n_components)
     draws = whole_number(n_replicates, "n_replicates", least=2, example="500")
     length = whole_number(block, "block", least=1, example="12")

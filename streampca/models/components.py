@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import index as as_index
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -69,11 +68,6 @@ class ComponentsModel(Model):
     variance_bound: Float64 | None = None
     outside: float | None = None
     eigenvalues: Float64 | None = None
-
-    @classmethod
-    def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
-        """Make a model of stored fields; see `Model.of_fields`."""
-        return cls(**shared, **own)
 
     @property
     def basis(self) -> ComponentsModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,12 +31,11 @@ PLACING_BYTES = 48 * 2**20  # held by a thread while samples are placed: distanc
 class PlacedSubspace(Subspace):
     """Principal components, and the map from scores along them to an embedding."""
 
-    placement: Placement | None = None
+    placement: Placement = field(kw_only=True)
 
     @property
     def n_scores(self) -> int:
         """Number of axes of the embedding."""
-        assert self.placement is not None  # noqa: S101 - a default is needed after those of `Subspace`
         return self.placement.n_axes
 
     @property
@@ -47,7 +45,6 @@ class PlacedSubspace(Subspace):
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Return coordinates in the embedding: (m, p) to (m, d)."""
-        assert self.placement is not None  # noqa: S101 - see above
         scores = super().project(rows)
         residuals = self.squared_error(rows, scores) if self.placement.keeps_residuals else None
         placed = self.placement(scores, residuals)
@@ -115,10 +112,10 @@ class EmbeddingModel(ScoreMapModel):
         """Mean and components as plain rows, and the placing of scores."""
         return PlacedSubspace(**vars(self.pca.subspace), placement=self.placement)
 
-    @property
-    @abstractmethod
+    @cached_property
     def placement(self) -> Placement:
         """The map from scores to coordinates."""
+        raise NotImplementedError
 
     @property
     def _grid_bytes(self) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RequestError
 from ..readers import check_apart, fitted_on
 from ..signals import safe_point, stopping_on_signals
 from ..storage.disk import expanded
@@ -82,14 +81,11 @@ def export_components(
     with output_lock(path):
         suffix = _checked(path, overwrite)
         opened = model if isinstance(model, Model) else load_model(model, components=False)
-        whole = require(opened, ImageModel, "images are made")
-        if n_components is not None and not 1 <= n_components <= whole.n_components:
-            raise RequestError(
-                f"n_components={n_components} is not between 1 and {whole.n_components}, what {whole.name} has."
-            )
+        whole = require(opened, ImageModel, "images are made of principal components")
+        count = whole.count_of(n_components)
         check_apart([path], [whole.name])
         check_apart([path], fitted_on(whole.provenance), "the model was fitted on")
-        found = _Pictures(whole, n_components or whole.n_components, mean)
+        found = _Pictures(whole, count, mean)
         if suffix == ".npy":
             _write_npy(found, path, overwrite)
         else:

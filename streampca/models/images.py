@@ -37,6 +37,17 @@ from .transform import (
 )
 
 
+def array_of_scores(scores: Any, most: int) -> Any:
+    """Return scores along components, of which there are `most`, as an array, (n, j); refuse what is none."""
+    array = scores if is_dask_array(scores) else np.asanyarray(as_source(scores))
+    if array.ndim != 2 or not min(1, most) <= array.shape[1] <= most:
+        raise RequestError(
+            f"scores have shape {tuple(array.shape)}; give n rows of 1 to {most} components, as an array; "
+            "write_reconstruction takes files."
+        )
+    return array
+
+
 class InvertibleModel(Model):
     """Model whose scores are those of images that can be made of them: sums of a mean and patterns."""
 
@@ -74,12 +85,7 @@ class InvertibleModel(Model):
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None, standardize=False))
             return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
-        scores = scores if is_dask_array(scores) else np.asanyarray(as_source(scores))
-        if scores.ndim != 2 or not min(1, self.n_scores) <= scores.shape[1] <= self.n_scores:
-            raise RequestError(
-                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_scores} components, as an "
-                "array; write_reconstruction takes files."
-            )
+        scores = array_of_scores(scores, self.n_scores)
         function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)  # of samples of unknown dates
         dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(numbered, source="the scores")
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)

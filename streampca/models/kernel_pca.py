@@ -9,7 +9,7 @@ Bakır, Weston and Schölkopf (2004), Learning to find pre-images (regression).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any, ClassVar, Unpack
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..errors import ModelError, RequestError
 from ..kinds.opening import OpeningOptions
 from ..planning.registry import OF_KERNEL
-from ..preprocessing import Frame
+from ..preprocessing import Frame, Preparation
 from ..preprocessing.feature_map import FeatureMap, KernelMap
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.landmark_rows import LandmarkRows
@@ -27,6 +27,7 @@ from ..readers.coordinates import CHECK
 from ..readers.detect import is_data_array
 from .components import ComponentsModel
 from .data_arrays import MapResult
+from .images import array_of_scores
 from .likelihood import DensityModel
 from .model import over
 from .pca import PCAModel
@@ -41,11 +42,6 @@ REFERENCES = 2000  # most samples that pre-images are learned from: their kernel
 REFERENCE_BYTES = 128 * 2**20  # of these, as float64, where they are read from disk
 FIXED_STEPS, FIXED_TOLERANCE = 100, 1e-6
 WAYS = ("ridge", "fixed-point")
-# Fields that the images drawn in place of a model take from it.
-DRAWN = (
-    "explained_variance", "error_bound", "angle_bound", "total_variance", "n_samples", "total_weight", "eigenvalues",
-    "outside", "variance_bound", "provenance", "name",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -129,16 +125,16 @@ class KernelPCAModel(DensityModel):
         k = len(steps)
         apart = images[1 : k + 1] - images[k + 1 :]
         lengths = np.sqrt(np.nansum(np.square(apart).reshape(k, -1), axis=1)).reshape(k, *[1] * (apart.ndim - 1))
-        own = {name: getattr(self, name) for name in DRAWN}
-        return PCAModel(
-            components=np.divide(apart, lengths, out=apart, where=lengths > 0),
-            mean=images[0],
-            sample_dims=image_dims(images.shape[1:]),
-            raw_shape=images.shape[1:],
-            raw_kind="f",
-            mask=self.image_frame.mask,
-            **own,
-        )
+        of_images = {
+            "components": np.divide(apart, lengths, out=apart, where=lengths > 0),
+            "mean": images[0],
+            "sample_dims": image_dims(images.shape[1:]),
+            "raw_shape": images.shape[1:],
+            "raw_kind": "f",
+            "mask": self.image_frame.mask,
+            "preparation": Preparation(),
+        }
+        return PCAModel(**{entry.name: getattr(self, entry.name) for entry in fields(ComponentsModel)} | of_images)
 
     @property
     def embedding(self) -> Float64:
@@ -194,12 +190,7 @@ class KernelPCAModel(DensityModel):
         self._check_way(how)
         if is_data_array(scores):
             raise RequestError("pre-images are made of arrays of scores; give scores.data.")
-        array = scores if hasattr(scores, "dask") else np.asanyarray(scores)
-        if array.ndim != 2 or not min(1, self.n_components) <= array.shape[1] <= self.n_components:
-            raise RequestError(
-                f"scores have shape {tuple(array.shape)}; give n rows of 1 to {self.n_components} components, as an "
-                "array."
-            )
+        array = array_of_scores(scores, self.n_components)
         function = partial(self._images_of, how=how, whiten=whiten)
         return map_array(
             array, function, shape=self.image_frame.sample_shape, dtype=np.float64, named="scores {}".format

@@ -63,7 +63,7 @@ Array = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel", bound="Model")
 
 # Axes along which arrays are too long to list in a summary.
-LONG = {*SAMPLE, "fitted_sample", "reference", "landmark", "draw"}
+LONG = {*SAMPLE, "fitted_sample", "reference", "landmark", "bootstrap_draw"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -96,9 +96,9 @@ class Model(ABC):
     """
 
     kind: ClassVar[str]  # as stored, and in `MODEL_KINDS`
-    prefix: ClassVar[str] = ""  # of the names under which they are stored
+    prefix: ClassVar[str] = ""  # of the names under which its arrays are stored
     noun: ClassVar[str] = "axis"  # that scores lie along
-    instead: ClassVar[str] = "fit a model of kind 'pca' for it"  # of what needs principal components
+    instead: ClassVar[str] = "fit a model of kind 'pca' for it"  # of what needs principal components: ends a message
     whitens: ClassVar[bool] = True  # scores have variances to be divided by
 
     n_samples: int
@@ -131,9 +131,9 @@ class Model(ABC):
         return {entry.name: entry.metadata["axes"] for entry in fields(cls) if "axes" in entry.metadata}
 
     @classmethod
-    @abstractmethod
     def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
         """Make a model of the fields of its components, and of those that its kind declares."""
+        return cls(**shared, **own)
 
     @property
     @abstractmethod
@@ -476,7 +476,7 @@ class Model(ABC):
         return model_html(self)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data, and how far to trust them; None for what is not finite."""
+        """The numbers as plain data, None for what is not finite; without arrays of samples and features."""
         listed = [name for name, axes in self.own_arrays().items() if not LONG.intersection(axes)]
         constant = {"constant_features": self.constant_features.tolist()} if self.preparation.standardize else {}
         return {
@@ -552,16 +552,19 @@ def require(model: Model, kind: type[AnyModel], what: str) -> AnyModel:
     kind : type
         Class of models that have it.
     what : str
-        Start of the sentence that refuses others, such as "images are made".
+        Start of the sentence that refuses others, such as "images are made of principal components".
 
     Raises
     ------
     ModelError
         If the model is of another class; the message names what would do.
     """
+    from .pca import PCAModel
+
     if isinstance(model, kind):
         return model
-    raise ModelError(f"{what} of principal components, and {model.name} is of kind {model.kind!r}; {model.instead}.")
+    instead = f"; {model.instead}" if issubclass(PCAModel, kind) else ""
+    raise ModelError(f"{what}, and {model.name} is of kind {model.kind!r}{instead}.")
 
 
 def plain(values: Any) -> Any:

@@ -38,7 +38,6 @@ from .subspace import PIECE, Subspace
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-LISTED = 4  # shares listed in a sentence
 TOLERANCE = 1e-10  # of entries of the rotation matrix from one iteration to the next, at which varimax stops
 
 
@@ -56,8 +55,8 @@ class RotatedSubspace(Subspace):
         Its inverse: the rotated components by the components.
     """
 
-    forth: Float64 = field(default_factory=lambda: np.empty((0, 0)))
-    back: Float64 = field(default_factory=lambda: np.empty((0, 0)))
+    forth: Float64 = field(kw_only=True)
+    back: Float64 = field(kw_only=True)
 
     def first(self, count: int) -> Subspace:
         """Return the subspace itself: each rotated component is a sum of all components."""
@@ -104,8 +103,8 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
 
     components: Array = field(metadata=over("rotated_component", *SAMPLE))
     explained_variance: Float64 = field(metadata=over("rotated_component"))
-    correlation: Float64 = field(metadata=over("rotated_component", "other_component"))
-    matrix: Float64 = field(metadata=over("leading_component", "rotated_component"))
+    correlation: Float64 = field(metadata=over("rotated_component", "rotated_other"))
+    matrix: Float64 = field(metadata=over("rotated_from", "rotated_component"))
 
     @property
     def n_components(self) -> int:
@@ -143,13 +142,11 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentence on the shares of the rotated components."""
-        shares = ", ".join(percent(ratio) for ratio in self.explained_variance_ratio[:LISTED])
-        rest = " ..." if self.n_components > LISTED else ""
-        angle = np.abs(self.correlation - np.eye(self.n_components)).max()
+        """Sentence on the rotated components."""
+        shares, most = self.explained_variance_ratio, np.abs(self.correlation - np.eye(self.n_components)).max()
         return (
-            f"the first {self.n_components} components are rotated, with {shares}{rest} of the variance, and "
-            f"correlations of scores of at most {angle:.2g}",
+            f"the first {self.n_components} components are rotated: they hold {percent(shares.sum())} of the variance, "
+            f"the first {percent(shares[0])}, and correlations of scores are at most {most:.2g}",
         )
 
 

@@ -169,7 +169,7 @@ def check_components(model: Model) -> ComponentsModel:
     ModelError
         If the model is an embedding.
     """
-    return require(model, ComponentsModel, "the figure is drawn")
+    return require(model, ComponentsModel, "the figure is of principal components")
 
 
 def _pre_images(model: KernelPCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import ModelError
 from ..models.embedding import IsomapModel, SpectralEmbeddingModel
+from ..models.model import Model, require
 from .drawing import BLUE, GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from ..models.model import Model
 
 
 def residual_variance(model: Model, ax: Axes | None = None) -> Axes:
@@ -43,8 +41,7 @@ def residual_variance(model: Model, ax: Axes | None = None) -> Axes:
     >>> model = streampca.fit(digits[:500], streampca.Isomap(n_neighbors=10))
     >>> axes = streampca.plot.residual_variance(model)
     """
-    if not isinstance(model, IsomapModel):
-        raise ModelError(f"{model.name} is of kind {model.kind!r}; residual variances are of kind 'isomap'.")
+    model = require(model, IsomapModel, "residual variances are of kind 'isomap'")
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
     numbers = np.arange(1, len(model.residual_variance) + 1)
     ax.plot(numbers, model.residual_variance, color=BLUE, marker="o")
@@ -87,8 +84,7 @@ def eigengap(model: Model, ax: Axes | None = None) -> Axes:
     >>> model = streampca.fit(moons, streampca.SpectralClustering(2))
     >>> axes = streampca.plot.eigengap(model)
     """
-    if not isinstance(model, SpectralEmbeddingModel):
-        raise ModelError(f"{model.name} is of kind {model.kind!r}; the Laplacian is that of spectral kinds.")
+    model = require(model, SpectralEmbeddingModel, "eigenvalues of the Laplacian are of spectral kinds")
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
     values = model.laplacian_eigenvalues
     numbers = np.arange(1, len(values) + 1)

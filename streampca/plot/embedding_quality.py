@@ -8,13 +8,12 @@ import numpy as np
 
 from ..errors import ModelError
 from ..models.embedding import EmbeddingModel
+from ..models.model import Model, require
 from ..units import counted
 from .drawing import BLUE, GREY, RED, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from ..models.model import Model
 
 
 def neighborhoods(model: Model, ax: Axes | None = None) -> Axes:
@@ -114,10 +113,7 @@ def graph_components(model: Model, ax: Axes | None = None) -> Axes:
 
 def _measured(model: Model, name: str, what: str) -> Any:
     """Return a measurement of an embedding; refuse other models."""
-    if not isinstance(model, EmbeddingModel):
-        raise ModelError(
-            f"{model.name} is of kind {model.kind!r}, and this figure is of embeddings; give one of these."
-        )
-    if name not in model.measured:
+    measured = require(model, EmbeddingModel, "the figure is of embeddings").measured
+    if name not in measured:
         raise ModelError(f"{model.name} is of kind {model.kind!r}, which holds no {what}; give another embedding.")
-    return model.measured[name]
+    return measured[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 SHOWN = 10  # components listed
 
 
-def components_table(model: Model, count: int = SHOWN) -> Table:
-    """Lay out the first `count` components: shares of the variance, and bounds on their errors."""
+def components_table(model: Any, count: int = SHOWN) -> Table:
+    """Lay out the first `count` components of a `ComponentsModel`: shares of the variance, and error bounds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in COLUMNS:
         table.add_column(heading, justify="right")
-    for row in component_rows(model.basis, count):
+    for row in component_rows(model, count):
         table.add_row(*row)
     return table
 
@@ -43,7 +43,7 @@ def print_model(console: Console, model: Model, count: int = SHOWN) -> None:
     _say(console, repr(model))
     if console.is_terminal:
         draw_leading(console, model)
-    console.print(components_table(model, count))
+    console.print(components_table(model.basis, count))
     if model.basis.n_components > count:
         _say(console, f"... and {model.basis.n_components - count} more")
 
