@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 import zarr
-from shell import diagonal, typed
+from PIL import Image
+from shell import diagonal, pictures, typed
 
 import streampca
 from streampca.errors import OutputError, RequestError, StreampcaError
-from streampca.events import Warned
+from streampca.events import FileSkipped, Warned
 from streampca.kinds.registry import KINDS as KIND_NAMES
 from streampca.kinds.registry import kind_class
 
@@ -296,3 +298,21 @@ def test_a_run_that_is_shared_makes_its_graph_too(folder, tmp_path):
     assert typed("run", tmp_path / "run.yaml", "-q").code == 0
     scores, graph = tmp_path / "out" / "scores.zarr", streampca.load_graph(tmp_path / "graph.zarr")
     np.testing.assert_array_equal(graph.indices, streampca.neighbors(scores).indices)
+
+
+@pytest.mark.parametrize("name", ["fit", "neighbors", "hsic", "copy"])
+def test_images_that_a_preparation_leaves_out_are_told(name, tmp_path):
+    """Whatever is done with the others: there is one front half."""
+    (tmp_path / "images").mkdir()
+    for number in range(7):
+        shape = (8, 5) if number == 3 else (8, 12)
+        Image.fromarray(pictures(1, *shape, seed=number)[0]).save(tmp_path / "images" / f"{number}.png")
+    how = {"preparation": streampca.Preparation(crop=((0, 6), (0, 8))), "on_bad_file": "skip"}
+    more = {
+        "copy": {"output": tmp_path / "c.zarr"},
+        "neighbors": {"n_neighbors": 2},
+        "hsic": {"y": np.arange(6.0)[:, None]},
+    }.get(name, {})
+    events = []
+    getattr(streampca, name)(tmp_path / "images", **how, **more, listener=events.append)
+    assert [Path(event.path).name for event in events if isinstance(event, FileSkipped)] == ["3.png"]

@@ -317,7 +317,7 @@ def test_tasks_travel_to_workers():
     sides = tuple(side.resolved(np.random.default_rng(0)) for side in sides)
     maps = tuple(side.feature_map("landmarks", HsicRequest(), np.random.default_rng(0)) for side in sides)
     centres = tuple(np.zeros(each.n_features) for each in maps)
-    tiles = KernelTiles(partial(KernelSums, 50), KernelSums.from_state, sides, 20)
+    tiles = KernelTiles(sides, 20)
     for task, whole in ((tiles, Span(0, tiles.n_tiles)), (MappedPairs(sides, maps, centres, 30, 7), Span(0, 50))):
         other = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own bytes
         sums = []
@@ -339,7 +339,7 @@ def test_blocks_and_tests_shrink_with_the_budget():
     assert all(plan.memory_estimate.total <= size * 2**20 for plan, size in zip(plans, (512, 64), strict=True))
     assert plans[0].test_samples == 10_000 > plans[1].test_samples
     for method, workers in (("landmarks", 1), ("fourier", 3)):  # blocks of the latter grow with the budget
-        request = HsicRequest(method, memory=2**20, workers=workers)
+        request = HsicRequest(method=method, memory=2**20, workers=workers)
         with pytest.raises(BudgetError, match=rf"HSIC of 1000000 samples by method '{method}' needs") as refused:
             plan_hsic(side, side, request)
         least = int(str(refused.value).partition("at least ")[2].partition("MiB")[0]) * 2**20
@@ -392,7 +392,7 @@ CODES = np.arange(50) % 2
         (
             {"target": CODES, "target_type": "label"},
             RequestError,
-            "target_type 'label' is not one of auto, classes, num",
+            "target_type = 'label': give 'auto', 'classes' or 'num",
         ),
         ({"target": CODES, "target_type": "classes", "y_kernel": "rbf"}, RequestError, "leave one of the two out"),
         ({"target": CODES, "y_kernel": "delta"}, RequestError, "and leave the kernel out"),
@@ -402,10 +402,10 @@ CODES = np.arange(50) % 2
         ({"target": [f"a{i % 3}" for i in range(50)], "y_kernel": "rbf"}, RequestError, "is text, such as 'a0'"),
         ({"y": Y[:40]}, RequestError, "has 50 samples and numpy array has 40"),
         ({"target": CODES[:40]}, RequestError, "has 40 values"),
-        ({"y": Y, "gamma": 0}, RequestError, "gamma 0 is not a number above 0"),
+        ({"y": Y, "gamma": 0}, RequestError, "gamma = 0: give a number above 0, 'auto' or None"),
         ({"y": Y, "landmarks": 51}, RequestError, "landmarks 51 are more than the 50 samples"),
-        ({"y": Y, "landmarks": 1}, RequestError, "landmarks 1 is not a whole number of at least 2"),
-        ({"y": Y, "method": "quick"}, RequestError, "not one of auto, exact, landmarks, fourier"),
+        ({"y": Y, "landmarks": 1}, RequestError, "landmarks = 1: give a whole number of at least 2"),
+        ({"y": Y, "method": "quick"}, RequestError, "give 'auto', 'exact', 'landmarks' or 'fourier'"),
         ({"y": Y, "kernel": "cosine", "method": "fourier"}, RequestError, "the kernel is cosine; use method 'landm"),
         ({"y": Y, "y_kernel": "delta"}, RequestError, "kernel 'delta' is of labels"),
         ({"y": Y, "target": CODES}, RequestError, "give one"),
@@ -416,7 +416,7 @@ CODES = np.arange(50) % 2
         ({"y": Y, "y_kernel": Kernel("own", function=lambda a, b: float(a[0]))}, RequestError, "is not symmetric"),
         ({"y": Y, "y_kernel": Kernel("own", function=lambda a, b: -1.0)}, RequestError, "no inner product"),
         ({"y": Y, "kernel": Kernel("polynomial", gamma=1e9, degree=90)}, DataError, "smaller gamma or degree"),
-        ({"y": Y, "test_samples": 3}, RequestError, "test_samples 3"),
+        ({"y": Y, "test_samples": 3}, RequestError, "test_samples = 3: give a whole number of at least 50"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(wrong, error, said):
@@ -424,6 +424,11 @@ def test_bad_input_is_refused_in_one_line(wrong, error, said):
         hsic(X, **wrong)
     assert isinstance(refused.value, StreampcaError)
     assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_option_is_named_with_the_nearest():
+    with pytest.raises(TypeError, match="'landmark' is not an option. Did you mean 'landmarks'"):
+        hsic(X, Y, landmark=3)
 
 
 def test_three_samples_are_too_few():
@@ -443,7 +448,7 @@ def test_the_command_prints_and_refuses(tmp_path):
     assert told == hsic(x, target=labels, permutations=9).to_json()
     assert told["sources"] == [x, labels]
     assert "landmarks 60 are more than the 50 samples" in typed("hsic", x, y, "--landmarks", 60).err
-    assert "gamma 0.0 is not a number above 0" in typed("hsic", x, y, "--gamma", 0).err
+    assert "--gamma 0: give a number above 0, auto or null" in typed("hsic", x, y, "--gamma", 0).err
     assert "give one" in typed("hsic", x).err
 
 

@@ -201,7 +201,7 @@ def test_what_does_not_fit_the_budget_is_refused_with_remedies_that_work():
         by_options.request(memory=parse_bytes("1 GiB")),
     )
     with pytest.raises(BudgetError, match=r"20000 landmarks needs .* kernel of 20000 .*--landmarks") as refused:
-        prepare(open_collection(many), exact, request=request)
+        prepare(open_collection(many), exact, request, is_planned=True)
     enough = str(refused.value).split("Set memory to at least ")[1].split(",")[0]
     streampca.plan(many, preparation=exact, memory=enough)
     streampca.plan(many, preparation=Preparation(feature_map=of_landmarks(1000)), memory="256 MiB")

@@ -203,8 +203,8 @@ def test_hubs_are_counted():
         (np.ones((50, 3)), {}, DataError, "all 50 samples of numpy array are equal"),
         (np.where(NORMAL[7, 2] == NORMAL, np.nan, NORMAL), {}, DataError, "sample 7 of .* holds NaN .* in 1 of its 9"),
         (NORMAL * 1e90, {}, DataError, "whose squares overflow"),
-        (NORMAL, {"n_neighbors": 0}, RequestError, "n_neighbors 0 is not a whole number of at least 1"),
-        (NORMAL, {"method": "annoy"}, RequestError, "method 'annoy' is not one of auto, exact, hnsw"),
+        (NORMAL, {"n_neighbors": 0}, RequestError, "n_neighbors = 0: give a whole number of at least 1"),
+        (NORMAL, {"method": "annoy"}, RequestError, "method = 'annoy': give 'auto', 'exact' or 'hnsw'"),
         (NORMAL, {"memory": "5MiB"}, BudgetError, "Set memory to at least"),
     ],
 )  # fmt: skip
@@ -309,7 +309,7 @@ def test_pairs_of_a_forest_say_what_connects(components, seed):
 
 
 def collection_of(path):
-    return prepare(streampca.open_collection(path), None)
+    return prepare(streampca.open_collection(path))
 
 
 @pytest.mark.slow

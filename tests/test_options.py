@@ -17,18 +17,20 @@ from streampca.cli.sections import (
     PATHS,
     SECTIONS,
     CollectionSection,
-    HsicSection,
-    NeighborsSection,
     OutputSection,
     PrepareSection,
     RunSection,
 )
 from streampca.errors import RequestError
+from streampca.fitting.hsic import HsicOptions
 from streampca.kinds.description import default_of, entries_of, fields_of
+from streampca.kinds.hsic import HsicDescription
+from streampca.kinds.neighbors import NeighborsDescription
 from streampca.kinds.opening import Opening, OpeningOptions
 from streampca.kinds.registry import KINDS, kind_class
 from streampca.kinds.run import Run, RunOptions
 from streampca.models.pca import PCAModel
+from streampca.preprocessing.run_options import FitOptions
 
 FITTED = {"preparation", "options"}
 # Functions of Python with the section that declares their parameters, and parameters that no section has.
@@ -39,9 +41,8 @@ FUNCTIONS = {
         {"learned", "feature_map", "mapped", "grids", "precision", "weights"},
         set(),
     ),
-    "neighbors": (streampca.neighbors, NeighborsSection, FITTED | {"source"}, set()),
-    "plan_neighbors": (streampca.plan_neighbors, NeighborsSection, FITTED | {"source"}, set()),
-    "hsic": (streampca.hsic, HsicSection, FITTED | {"x", "y", "target"}, set()),
+    "neighbors": (streampca.neighbors, NeighborsDescription, FITTED | {"source"}, set()),
+    "plan_neighbors": (streampca.plan_neighbors, NeighborsDescription, FITTED | {"source"}, set()),
 }
 
 
@@ -67,6 +68,7 @@ def test_options_of_opening_and_running_are_those_declared():
     assert set(fields_of(CollectionSection)) == {"source", *fields_of(Opening), *COLUMNS}
     assert set(RunOptions.__annotations__) == {"run", *fields_of(Run)}
     assert set(fields_of(RunSection)) == set(fields_of(Run))
+    assert set(HsicOptions.__annotations__) == {*FitOptions.__annotations__, *fields_of(HsicDescription)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,7 +133,7 @@ def test_commands_take_what_is_declared(command, sections):
         omitted = {*NOT_WRITTEN, *COLUMNS} if name in ("run", "collection") else set()
         if command == "hsic":
             omitted |= {"source"}
-        cls = {**SECTIONS, "hsic": HsicSection}[name]
+        cls = {**SECTIONS, "hsic": HsicDescription}[name]
         assert {parameter_of(f"{name}.{field}") for field in set(fields_of(cls)) - omitted} <= taken
 
 
@@ -160,7 +162,7 @@ def _classes(key):
     return [SECTIONS[section]] if section in SECTIONS else [kind_class(kind) for kind in KINDS]
 
 
-@pytest.mark.parametrize("section", [*SECTIONS.values(), HsicSection, Opening, *map(kind_class, KINDS)])
+@pytest.mark.parametrize("section", [*SECTIONS.values(), HsicDescription, Opening, *map(kind_class, KINDS)])
 def test_first_sentences_are_help(section):
     """Every field has an entry, whose first sentence is short, and stands alone."""
     entries = entries_of(section)

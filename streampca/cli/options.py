@@ -17,12 +17,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..kinds.description import default_of, entries_of, fields_of, hints_of
+from ..kinds.hsic import HsicDescription
 from ..kinds.registry import KINDS, kind_class, kinds_with
 from ..kinds.values import members, written
 from . import option_texts
 from .help import PATH, SECTION_MARK, GroupedCommand
 from .run_file import COMMAND, RunFile, make_run
-from .sections import NOT_WRITTEN, PATHS, SECTIONS, HsicSection
+from .sections import NOT_WRITTEN, PATHS, SECTIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -146,7 +147,7 @@ FORMS = {
 
 def class_of(section: str, kind: str = DEFAULT_KIND) -> type:
     """Return the class that declares the keys of a section."""
-    return kind_class(kind) if section == "model" else {**SECTIONS, "hsic": HsicSection}[section]
+    return kind_class(kind) if section == "model" else {**SECTIONS, "hsic": HsicDescription}[section]
 
 
 def keys_of(section: str, kind: str = DEFAULT_KIND) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from ..errors import ConfigError, RequestError, nearest
 from ..kinds.description import Description, default_of, fields_of, hints_of, make
+from ..kinds.hsic import HsicDescription
+from ..kinds.neighbors import NeighborsDescription
 from ..kinds.registry import KINDS, kind_class, kinds_with
 from ..kinds.run import Run
 from ..kinds.values import members, value_of_text, written
@@ -18,8 +20,6 @@ from .sections import (
     SECTIONS,
     CollectionSection,
     FollowSection,
-    HsicSection,
-    NeighborsSection,
     OutputSection,
     PrepareSection,
     RunSection,
@@ -41,7 +41,7 @@ class RunFile:
         The sections.
     apply : str or None
         A fitted model to apply; None to fit one.
-    hsic : HsicSection
+    hsic : HsicDescription
         Options of a command that no run file stands for.
     given : mapping
         The names of the keys that were given, by section.
@@ -56,9 +56,9 @@ class RunFile:
     output: OutputSection
     update: UpdateSection
     follow: FollowSection
-    neighbors: NeighborsSection
+    neighbors: NeighborsDescription
     apply: str | None = None
-    hsic: HsicSection = field(default_factory=HsicSection)
+    hsic: HsicDescription = field(default_factory=HsicDescription)
     given: Mapping[str, frozenset[str]] = field(default_factory=dict)
     as_written: Mapping[Place, str] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ def make_run(data: Mapping[str, Any], subject: str = "the run") -> RunFile:
     """
     known, classes = [*SECTIONS, "model", "apply"], {**SECTIONS, "model": _kind_asked(data.get("model"), subject)}
     if subject == COMMAND:
-        known, classes = [*known, "hsic"], {**classes, "hsic": HsicSection}
+        known, classes = [*known, "hsic"], {**classes, "hsic": HsicDescription}
     for name in data:
         if name not in known:
             hint = nearest(str(name), known) or _elsewhere(name) or f" Known here: {', '.join(known)}."

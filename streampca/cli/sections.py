@@ -11,8 +11,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal
 
 from ..errors import RequestError
+from ..kinds.neighbors import NeighborsDescription
 from ..kinds.opening import Opening
-from ..kinds.options import MissingRule, Seed
+from ..kinds.options import MissingRule
 from ..kinds.run import Run
 from ..kinds.values import Check, Count, Range
 from ..units import parse_seconds
@@ -205,74 +206,6 @@ class FollowSection:
     idle: Annotated[float | str | None, Check(_seconds)] = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class NeighborsSection:
-    """A graph of nearest neighbours; see `streampca.neighbors`.
-
-    Parameters
-    ----------
-    n_neighbors : int, default=15
-        Number of neighbours of each sample, itself not counted.
-    method : {"auto", "exact", "hnsw"}, default="auto"
-        Method of the search.
-    ef_search : int, default=64
-        Method hnsw: candidates kept during a search. More are slower, and find more neighbours.
-    random_state : int, default=0
-        Seed of the samples by which the recall of hnsw is estimated.
-    """
-
-    n_neighbors: Count = 15
-    method: Literal["auto", "exact", "hnsw"] = "auto"
-    ef_search: Count = 64
-    random_state: Seed = 0
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class HsicSection:
-    """Measure of dependence, which is an option of its command only; see `streampca.hsic`.
-
-    Parameters
-    ----------
-    target_type : {"auto", "classes", "numbers"}, default="auto"
-        Type of the target.
-    kernel : str, default="rbf"
-        Kernel of A.
-    gamma : float, "auto" or None, default="auto"
-        Gamma of that kernel, or auto.
-    y_kernel : str, optional
-        Kernel of B, or of a target of numbers; by default rbf.
-    y_gamma : float, "auto" or None, default="auto"
-        Gamma of the kernel of B, or auto.
-    method : {"auto", "exact", "landmarks", "fourier"}, default="auto"
-        Method.
-    estimator : {"biased", "unbiased"}, default="biased"
-        Estimate that is tested.
-    landmarks : int, optional
-        Number of landmarks; by default 200.
-    random_features : int, default=1024
-        Number of Fourier features.
-    permutations : int, default=200
-        Number of permutations; 0 for no test.
-    test_samples : int, default=10000
-        Largest number of samples in the test.
-    random_state : int, default=0
-        Seed of the samples drawn, features and permutations.
-    """
-
-    target_type: Literal["auto", "classes", "numbers"] = "auto"
-    kernel: str = "rbf"
-    gamma: float | Literal["auto"] | None = "auto"
-    y_kernel: str | None = None
-    y_gamma: float | Literal["auto"] | None = "auto"
-    method: Literal["auto", "exact", "landmarks", "fourier"] = "auto"
-    estimator: Literal["biased", "unbiased"] = "biased"
-    landmarks: Count | None = None
-    random_features: Count = 1024
-    permutations: Annotated[int, Range(least=0)] = 200
-    test_samples: Count = 10_000
-    random_state: Seed = 0
-
-
 SECTIONS: dict[str, type] = {
     "collection": CollectionSection,
     "prepare": PrepareSection,
@@ -280,7 +213,7 @@ SECTIONS: dict[str, type] = {
     "output": OutputSection,
     "update": UpdateSection,
     "follow": FollowSection,
-    "neighbors": NeighborsSection,
+    "neighbors": NeighborsDescription,
 }
 # Keys that hold a path, and how help calls it. Of texts, only these may hold environment variables.
 PATHS = {

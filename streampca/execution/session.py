@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..errors import RequestError
 from ..events import Finished, Listener, check_listener, logged, one_at_a_time, or_logged
 from ..kinds.run import Run
@@ -74,6 +75,30 @@ class Session:
             return None
         options = {"overwrite": self.overwrite, **how}
         return CheckpointFolder(self.checkpointing, identity, listener=self.listener, **options)
+
+    @contextmanager
+    def resumable(
+        self, identity: Callable[[], Mapping[str, Any]], plan: Mapping[str, Any]
+    ) -> Iterator[CheckpointFolder | None]:
+        """Save the progress of the work inside, where that is asked for; what an identity and a plan tell is resumed.
+
+        Raises
+        ------
+        OutputError
+            As `checkpoint`; or if the work was begun with another plan.
+        """
+        if self.checkpointing is None:
+            yield None
+            return
+        saved = CheckpointFolder(
+            self.checkpointing,
+            {"version of streampca": __version__, **identity()},
+            overwrite=self.overwrite,
+            listener=self.listener,
+        )
+        saved.begin(plan)
+        with saved.running():
+            yield saved
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..readers import open_collection
 from ..signals import stopping_on_signals
 from ..storage.disk import expanded
-from .prepare import prepare
+from .open_fit import open_samples
 
 
 @stopping_on_signals()
@@ -60,9 +60,9 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
         raise RequestError("a copy needs its place; give output (-o), a folder ending in .zarr.")
     path = expanded(run.output)
     raw = open_collection(source, listener=listener, **opening)
-    foreseen = prepare(raw, preparation, memory=run.budget, foreseen=True)
+    foreseen = open_samples(raw, preparation, memory=run.budget, foreseen=True)
     foresee_copy(foreseen, path, memory=run.budget, overwrite=run.overwrite)
-    collection = prepare(raw, preparation, listener, memory=run.budget)
+    collection = open_samples(raw, preparation, memory=run.budget, listener=listener)
     with executing(cluster_of(run), run.budget, listener=listener) as executor:
         how: dict[str, Any] = {"memory": run.budget, "overwrite": run.overwrite, "executor": executor}
         copy_collection(collection, path, **how, listener=listener)

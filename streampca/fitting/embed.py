@@ -251,7 +251,7 @@ class EmbeddingRun:
                 listener=self.listener,
             )
             hand_back()
-        return prepare(open_collection(path), None)
+        return prepare(open_collection(path))
 
     def _scored(self, compared: Prepared, folder: str) -> tuple[PCAModel, Array]:
         """Return the model whose scores were compared, and these in memory."""

@@ -113,7 +113,7 @@ def components_request(collection: Prepared, request: Request) -> Request:
 
 def search_request(request: Request) -> NeighborsRequest:
     """Return the request of the search for neighbours."""
-    return NeighborsRequest(request.options.n_neighbors, seed=request.seed, memory=request.memory)
+    return NeighborsRequest(request.options.n_neighbors, random_state=request.seed, memory=request.memory)
 
 
 def _itemsize(collection: Prepared, request: Request) -> int:

@@ -9,40 +9,37 @@ Song, Smola, Gretton, Bedo and Borgwardt (2012), Feature selection via dependenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import __version__
 from ..accumulators import CrossMoments, KernelSums
 from ..accumulators.kernel_sums import Estimates
 from ..errors import DataError, RequestError
 from ..events import Listener, PassStarted, Solving, check_listener, or_logged, reported
-from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
 from ..execution.executor import as_of
 from ..execution.session import Session, run_session
-from ..kinds.values import seed_of
+from ..kinds.description import fields_of, make
+from ..kinds.hsic import HsicDescription
 from ..machine import hand_back
 from ..planning.blocks import Span, blocks_of
-from ..planning.hsic import DELTA, FEATURES, HsicPlan, HsicRequest, plan_hsic
+from ..planning.hsic import DELTA, HsicPlan, HsicRequest, plan_hsic
 from ..preprocessing import Preparation
-from ..preprocessing.kernels import AUTO, Kernel
 from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..readers import Collection, open_collection
 from ..readers.collection import states_by_name, unchanged
-from ..signals import stopping_on_signals
+from ..signals import safe_point, stopping_on_signals
 from ..units import counted
-from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
+from .hsic_tasks import KernelTiles, MappedPairs, absorb_sums
 from .kernel_sides import KernelSide, SideMap, checked, drawn, kernel_of, target_side
-from .methods.job import one_span
+from .open_fit import open_samples
 from .permutation_test import Permuted, permuted_features, permuted_kernels
-from .prepare import prepare
 
 Float64 = npt.NDArray[np.float64]
 
@@ -123,11 +120,26 @@ class HSIC:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data, without the values of the permutations."""
-        names = ("biased", "unbiased", "estimator", "statistic", "p_value", "observed", "n_samples", "sources")
-        more = ("kernels", "gammas", "method", "widths", "how", "test")
-        found = {name: getattr(self, name) for name in (*names, *more)}
-        found["permutations"] = len(self.null)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("null", "plan")}
+        own |= {"statistic": self.statistic, "how": self.how, "permutations": len(self.null)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+
+
+class HsicOptions(FitOptions, total=False):
+    """The fields of `HsicDescription`, and options of a run and of opening, as keywords of `hsic`."""
+
+    target_type: str
+    kernel: Any
+    gamma: float | str | None
+    y_kernel: Any
+    y_gamma: float | str | None
+    method: str
+    estimator: str
+    landmarks: int | None
+    random_features: int
+    permutations: int
+    test_samples: int
+    random_state: Any
 
 
 @stopping_on_signals()
@@ -136,20 +148,8 @@ def hsic(
     y: Any = None,
     *,
     target: Any = None,
-    target_type: str = "auto",
-    kernel: str | Kernel = "rbf",
-    gamma: float | str | None = AUTO,
-    y_kernel: str | Kernel | None = None,
-    y_gamma: float | str | None = AUTO,
-    method: str = "auto",
-    estimator: str = "biased",
-    landmarks: int | None = None,
-    random_features: int = FEATURES,
-    permutations: int = 200,
-    test_samples: int = 10_000,
-    random_state: Any = 0,
     preparation: Preparation | None = None,
-    **options: Unpack[FitOptions],
+    **options: Unpack[HsicOptions],
 ) -> HSIC:
     """Measure and test how far two collections of paired samples depend on each other.
 
@@ -165,38 +165,13 @@ def hsic(
         The n samples that belong to them, in the same order. An array of one axis is a `target`.
     target : array, path or str, optional
         Label or number of each sample, instead of y; as `open_column` takes it.
-    target_type : {"auto", "classes", "numbers"}, default="auto"
-        What the target is taken for: as in `fit` for kind "supervised-pca", and numbers where `y_kernel` is given.
-    kernel : str or Kernel, default="rbf"
-        Kernel of x: a name, see `streampca.preprocessing.kernels.Kernel`, or a kernel with all parameters.
-    gamma : float, "auto" or None, default="auto"
-        Parameter of a kernel given by name. "auto" takes the median distance of a random sample of up to 1000 samples.
-    y_kernel, y_gamma : optional
-        Kernel of y, or of a target of numbers, and its parameter: "rbf" by default. Classes have the kernel "delta",
-        which is 1 for two samples of one class and 0 else.
-    method : {"auto", "exact", "landmarks", "fourier"}, default="auto"
-        "exact" computes both kernel matrices, tile by tile; "landmarks" one pass with Nystroem features; "fourier" one
-        pass with random features of kernels "rbf" and "laplacian". "auto" is exact up to 10000 samples, and takes
-        landmarks beyond.
-    estimator : {"biased", "unbiased"}, default="biased"
-        Estimate that is the `statistic` and is tested; both are computed. The biased one is too large by about the
-        mean of the test's null values, which is much of it where dependence is weak.
-    landmarks : int, optional
-        Number of random samples of each side; 200 by default, or all where there are fewer. Classes, and linear kernels
-        of fewer features, need none and are exact.
-    random_features : int, default=1024
-        Number of Fourier features of each side for method "fourier", at quasi-random frequencies. Method "landmarks" is
-        more accurate and faster for most data; Fourier features hold no samples.
-    permutations : int, default=200
-        Number of permutations of the test; 0 for none. The smallest p-value is 1 / (1 + permutations).
-    test_samples : int, default=10000
-        Largest number of samples permuted by features. Up to 2000 samples are permuted by their exact kernels.
-    random_state : int, RandomState, Generator or None, default=0
-        Seed of the random numbers: samples drawn, random features and permutations.
     preparation : Preparation, optional
         Steps applied to the samples of x.
     **options
-        How it is carried out, see `streampca.Run`, and how x is opened, see `open_collection`.
+        ``kernel``, ``gamma``, ``y_kernel``, ``y_gamma``, ``target_type``, ``method``, ``estimator``, ``landmarks``,
+        ``random_features``, ``permutations``, ``test_samples``, ``random_state``: what is computed, see
+        `streampca.kinds.hsic.HsicDescription`. ``memory``, ``checkpoint``, ``workers`` ...: how it is carried out, see
+        `streampca.Run`. ``key``, ``sample_axes`` ...: how x is opened, see `open_collection`.
 
     Returns
     -------
@@ -226,47 +201,26 @@ def hsic(
     >>> import streampca
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
-    >>> found = streampca.hsic(digits[:200], target=load_digits().target[:200])
-    >>> found.p_value < 0.05
+    >>> dependence = streampca.hsic(digits[:200], target=load_digits().target[:200])
+    >>> dependence.p_value < 0.05
     True
     """
-    run, opening = run_and_opening(hsic, options, unused=(*OF_FITS, "output", "overwrite"))
+    described = fields_of(HsicDescription)
+    own: dict[str, Any] = {name: value for name, value in options.items() if name in described}
+    unused = (*OF_FITS, "output", "overwrite")
+    run, opening = run_and_opening(hsic, options, unused=unused, own=described)
     listener = or_logged(run.listener)
     check_listener(listener)
-    request = HsicRequest(
-        method,
-        estimator,
-        landmarks,
-        random_features,
-        permutations,
-        test_samples,
-        seed_of(random_state),
-        run.budget,
-        target_type=target_type,
-    )
-    first = KernelSide(
-        prepare(
-            open_collection(x, listener=listener, **opening),
-            preparation,
-            listener,
-            memory=request.memory,
-        ),
-        kernel_of(kernel, gamma),
-    )
-    second = _second(y, target, first.collection, y_kernel, y_gamma, request, listener)
+    request = make(HsicRequest, {**own, "memory": run.budget})
+    raw = open_collection(x, listener=listener, **opening)
+    collection = open_samples(raw, preparation, memory=run.budget, listener=listener)
+    first = KernelSide(collection, kernel_of(request.kernel, request.gamma))
+    second = _second(y, target, collection, request, listener)
     with run_session("", run) as current:
         return HsicRun((first, second), request, current).carried_out()
 
 
-def _second(
-    y: Any,
-    target: Any,
-    collection: Collection,
-    kernel: str | Kernel | None,
-    gamma: float | str | None,
-    request: HsicRequest,
-    listener: Listener,
-) -> KernelSide:
+def _second(y: Any, target: Any, collection: Collection, request: HsicRequest, listener: Listener) -> KernelSide:
     """Return the side that a collection is compared with."""
     if (y is None) == (target is None):
         raise RequestError(
@@ -274,25 +228,25 @@ def _second(
         )
     if getattr(y, "ndim", 0) == 1:
         y, target = None, y
-    if kernel == DELTA:
+    if request.y_kernel == DELTA:
         raise RequestError(
             "kernel 'delta' is of labels; give these as --target (target=) with --target-type classes "
             "(target_type='classes'), and leave the kernel out."
         )
     if target is not None:
-        return target_side(target, collection, kernel, gamma, target_type=request.target_type, listener=listener)
+        return target_side(target, collection, request, listener)
     if request.target_type != "auto":
         raise RequestError(
             f"target_type {request.target_type!r} is of a target, and a collection is given (y); leave it out, or give "
             "--target (target=)."
         )
-    other = prepare(open_collection(y), None)
+    other = open_samples(open_collection(y), None, memory=request.memory)
     if other.n_samples != collection.n_samples:
         raise RequestError(
             f"{collection.source} has {collection.n_samples} samples and {other.source} has {other.n_samples}; give as "
             "many of both, in the same order."
         )
-    return KernelSide(other, kernel_of(kernel or "rbf", gamma))
+    return KernelSide(other, kernel_of(request.y_kernel or "rbf", request.y_gamma))
 
 
 @dataclass(frozen=True)
@@ -303,146 +257,118 @@ class HsicRun:
     request: HsicRequest
     session: Session
 
-    @property
-    def executor(self) -> Executor:
-        """Executor of the pass over both sides."""
-        return self.session.executor
-
-    @property
-    def listener(self) -> Listener:
-        """Function that is told what happens."""
-        return self.session.listener
-
-    def random(self, what: int) -> np.random.Generator:
+    def random(self, use: int) -> np.random.Generator:
         """Return the stream of random numbers for one use, independent of the others."""
-        return np.random.default_rng([self.request.random_state, what])
+        return np.random.default_rng([self.request.random_state, use])
 
     def carried_out(self) -> HSIC:
         """Plan the computation, read the samples, and test."""
-        executor, (first, second) = self.executor, self.sides
+        executor, (first, second) = self.session.executor, self.sides
         request = replace(self.request, memory=self.request.memory or executor.memory, workers=max(1, executor.workers))
         with as_of(executor):
             plan = plan_hsic(first.sizes, second.sizes, request)
-        for side in self.sides:
-            executor.check(partial(side.collection.read, slice(0, 1)), plan.memory_estimate.total, self.listener)
         with ExitStack() as stack:
             for side in self.sides:
+                read = partial(side.collection.read, slice(0, 1))
+                executor.check(read, plan.memory_estimate.total, self.session.listener)
                 stack.enter_context(unchanged(side.collection))
-            sides = first.resolved(self.random(X)), second.resolved(self.random(Y))
-            work = replace(self, sides=sides)
-            with work.saved(plan) as stage:
-                # The test comes first: glibc takes back what this thread freed, but not what the threads of a pass did.
-                tested = work.tested(plan)
-                hand_back()
-                found, widths = work.estimated(plan, stage)
-            return work.result(plan, found, widths, tested)
+            work = replace(self, sides=(first.resolved(self.random(X)), second.resolved(self.random(Y))))
+            saved = stack.enter_context(self.session.resumable(work.identity, plan.decisive()))
+            # The test comes first: glibc takes back what this thread freed, but not what the threads of a pass did.
+            permuted = work.permuted(plan)
+            hand_back()
+            estimates, widths = work.estimated(plan, None if saved is None else saved.stage("dependence"))
+        return work.result(plan, estimates, widths, permuted)
 
-    @contextmanager
-    def saved(self, plan: HsicPlan) -> Iterator[StageCheckpoint | None]:
-        """Open the checkpoint of the pass, if there is to be one."""
-        if self.session.checkpointing is None:
-            yield None
-            return
-        identity: dict[str, Any] = {"version of streampca": __version__, "work": "hsic"}
-        identity |= {name: value for name, value in vars(self.request).items() if name != "memory"}
+    def identity(self) -> Mapping[str, Any]:
+        """Return what must be the same for an unfinished run to be resumed."""
+        kernels = ("memory", "kernel", "gamma", "y_kernel", "y_gamma")  # sides know what was found of these
+        identity = {name: value for name, value in vars(self.request).items() if name not in kernels}
         for name, side in zip("xy", self.sides, strict=True):
             states = states_by_name(side.collection.states())
             identity |= {f"{name}, {key}": value for key, value in (side.identity | states).items()}
-        folder = self.session.checkpoint(identity)
-        assert folder is not None  # noqa: S101 - checkpoints are asked for
-        folder.begin(plan.decisive())
-        with folder.running():
-            yield folder.stage("dependence")
+        return {"work": "hsic", **identity}
 
     def estimated(self, plan: HsicPlan, stage: StageCheckpoint | None) -> tuple[Estimates, tuple[int, int] | None]:
         """Return both estimates, and how many features they were computed by."""
-        n, widths = self.sides[0].collection.n_samples, None
-        if plan.method == "exact":
-            tiles = KernelTiles(partial(KernelSums, n), KernelSums.from_state, self.sides, plan.block_rows)
-            found: Any = self.folded(tiles, plan, stage)
-        else:
+        collection, widths = self.sides[0].collection, None
+        task: Any = KernelTiles(self.sides, plan.block_rows)
+        if plan.method != "exact":
             maps = self.maps(plan.method)
             widths = maps[0].n_features, maps[1].n_features
-            pairs = MappedPairs(self.sides, maps, self.centres(maps), plan.block_rows, plan.piece_rows)
-            found = self.folded(pairs, plan, stage)
-        estimates: Estimates = found.estimates()
+            places = drawn(collection.n_samples, CENTRE_ROWS, self.random(CENTRE))
+            one, other = (rows.mean(axis=0) for rows in self.features(maps, places, CENTRE_ROWS))
+            task = MappedPairs(self.sides, maps, (one, other), plan.block_rows, plan.piece_rows)
+        how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "checkpoint": stage}
+        started = PassStarted("dependence", 1, 1, collection.n_samples, collection.n_samples * task.row_bytes)
+        with reported(self.session.listener, started):
+            sums: KernelSums | CrossMoments = self.session.executor.fold(
+                task, plan.spans, absorb_sums, listener=self.session.listener, **how
+            )
+        hand_back()
+        estimates = sums.estimates()
         if not np.isfinite(estimates).all():
             raise DataError("the kernel of some samples is NaN or infinite; give a smaller gamma or degree.")
         return estimates, widths
 
-    def folded(self, task: Any, plan: HsicPlan, stage: StageCheckpoint | None) -> KernelSums | CrossMoments:
-        """Fold a task over the plan's spans."""
-        collection = self.sides[0].collection
-        stored = collection.n_samples * sum(side.collection.row_bytes for side in self.sides)
-        found: KernelSums | CrossMoments
-        with reported(self.listener, PassStarted("dependence", 1, 1, collection.n_samples, stored)):
-            found = self.executor.fold(
-                task, plan.spans, absorb_sums, threads=plan.threads, ahead=plan.ahead, listener=self.listener,
-                checkpoint=stage,
-            )  # fmt: skip
-        hand_back()
-        return found
-
     def maps(self, method: str) -> tuple[SideMap, SideMap]:
         """Return the features of both sides."""
-        one, other = (
-            side.feature_map(method, self.request, self.random(what))
-            for side, what in zip(self.sides, (X_MAP, Y_MAP), strict=True)
+        first, second = self.sides
+        return (
+            first.feature_map(method, self.request, self.random(X_MAP)),
+            second.feature_map(method, self.request, self.random(Y_MAP)),
         )
-        return one, other
-
-    def centres(self, maps: tuple[SideMap, SideMap]) -> tuple[Float64, Float64]:
-        """Return points near the means of the features of both sides."""
-        places = drawn(self.sides[0].collection.n_samples, CENTRE_ROWS, self.random(CENTRE))
-        one, other = (features.mean(axis=0) for features in self.features(maps, places, CENTRE_ROWS))
-        return one, other
 
     def features(
         self, maps: tuple[SideMap, SideMap], places: npt.NDArray[np.intp], rows: int
     ) -> tuple[Float64, Float64]:
-        """Return the features of some samples, by ascending places, mapped so many at a time."""
-        found = []
+        """Return the features of samples at ascending places, of which `rows` are mapped at a time."""
+        mapped = []
         for side, map_ in zip(self.sides, maps, strict=True):
-            some, made = side.some(places), np.empty((len(places), map_.n_features))
+            chosen, features = side.some(places), np.empty((len(places), map_.n_features))
             for span in blocks_of(Span(0, len(places)), rows):
-                made[slice(*span)] = map_(checked(some.read(slice(*span)), some, span.start))
-            found.append(made)
-        return found[0], found[1]
+                features[slice(*span)] = map_(checked(chosen.read(slice(*span)), chosen, span.start))
+            mapped.append(features)
+        return mapped[0], mapped[1]
 
-    def tested(self, plan: HsicPlan) -> Permuted | None:
+    def permuted(self, plan: HsicPlan) -> Permuted | None:
         """Return the criterion of permuted samples, as the plan says; None without a test."""
         if plan.test == "none":
             return None
         count, estimator, n = self.request.permutations, self.request.estimator, self.sides[0].collection.n_samples
-        self.listener(Solving(f"{counted(count, 'permutation')} of {_what_is_permuted(plan, n)}"))
+        self.session.listener(Solving(f"{counted(count, 'permutation')} of {_what_is_permuted(plan, n)}"))
         if plan.test == "exact":
-            tiles = KernelTiles(partial(Kernels, n), Kernels.from_state, self.sides, plan.test_rows)
-            whole = [Span(0, tiles.n_tiles)]
-            kernels = LocalExecutor().fold(tiles, whole, one_span, listener=lambda event: None)
-            return permuted_kernels(kernels.matrices, count, estimator, self.random(ORDER))
+            matrices = np.empty((2, n, n))
+            for first, second, tiles in KernelTiles(self.sides, plan.test_rows).all_tiles():
+                safe_point()
+                for matrix, tile in zip(matrices, tiles, strict=True):
+                    matrix[slice(*first), slice(*second)] = tile
+                    matrix[slice(*second), slice(*first)] = tile.T
+            return permuted_kernels(matrices, count, estimator, self.random(ORDER))
         places = drawn(n, plan.test_samples, self.random(TEST))
         features = self.features(self.maps("landmarks"), places, plan.test_rows)
         return permuted_features(*features, count, estimator, self.random(ORDER))
 
-    def result(self, plan: HsicPlan, found: Estimates, widths: tuple[int, int] | None, tested: Permuted | None) -> HSIC:
+    def result(
+        self, plan: HsicPlan, estimates: Estimates, widths: tuple[int, int] | None, permuted: Permuted | None
+    ) -> HSIC:
         """Return both estimates with the outcome of the test."""
-        (one, other), n = self.sides, self.sides[0].collection.n_samples
+        (one, other), n, test = self.sides, self.sides[0].collection.n_samples, ""
+        if permuted is not None:
+            test = f"{counted(len(permuted.null), 'permutation')} of {_what_is_permuted(plan, n)}"
         return HSIC(
-            biased=found.biased,
-            unbiased=found.unbiased,
+            **estimates._asdict(),
             estimator=self.request.estimator,
-            p_value=None if tested is None else tested.p_value,
-            null=np.empty(0) if tested is None else tested.null,
-            observed=None if tested is None else tested.observed,
+            p_value=None if permuted is None else permuted.p_value,
+            null=np.empty(0) if permuted is None else permuted.null,
+            observed=None if permuted is None else permuted.observed,
             n_samples=n,
             sources=(one.collection.source, other.collection.source),
             kernels=(str(one), str(other)),
             gammas=(one.gamma, other.gamma),
             method=plan.method,
             widths=widths,
-            test=""
-            if tested is None
-            else f"{counted(len(tested.null), 'permutation')} of {_what_is_permuted(plan, n)}",
+            test=test,
             plan=plan,
         )
 

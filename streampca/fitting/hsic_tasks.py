@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,82 +18,49 @@ from .kernel_sides import KernelSide, SideMap
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-
-
-class TakesTiles(Protocol):
-    """Accumulator of tiles of two matrices."""
-
-    def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
-        """Absorb the tiles of both matrices between some samples."""
-
-    def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return everything as plain arrays."""
-
-
-T = TypeVar("T", bound=TakesTiles)
-
-
-class Kernels:
-    """Two kernel matrices, (2, n, n), assembled from tiles."""
-
-    def __init__(self, n_samples: int) -> None:
-        self.matrices = np.empty((2, n_samples, n_samples))
-
-    def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
-        """Absorb the tiles of both matrices between some samples, and the transposed tiles."""
-        for matrix, tile in zip(self.matrices, tiles, strict=True):
-            matrix[slice(*first), slice(*second)] = tile
-            matrix[slice(*second), slice(*first)] = tile.T
-
-    def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return the matrices."""
-        return {"matrices": self.matrices.copy() if copy else self.matrices}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Array]) -> Kernels:
-        """Return the matrices whose state this is."""
-        new = cls(0)
-        new.matrices = state["matrices"].copy()
-        return new
+Sides = tuple[KernelSide, KernelSide]
+Strips = tuple[Array, Array]  # the same samples of both collections
+Tiles = tuple[Span, Span, tuple[Float64, Float64]]  # both kernels between two runs of samples
 
 
 class _Held(threading.local):
     """Strip of samples that a thread has read last."""
 
-    strip: tuple[Span, tuple[Array, Array]] | None = None
+    strip: tuple[Span, Strips] | None = None
 
 
 @dataclass(frozen=True)
-class KernelTiles(Generic[T]):
+class KernelTiles:
     """Fold tiles of the upper triangles of two kernel matrices; see `streampca.execution.Task`. Spans count tiles.
 
     Attributes
     ----------
-    new, restored : callable
-        Return an accumulator, empty or restored from a state.
     sides : (KernelSide, KernelSide)
     rows : int
         Samples along the side of a tile.
     """
 
-    new: Callable[[], T]
-    restored: Callable[[dict[str, Array]], T]
-    sides: tuple[KernelSide, KernelSide]
+    sides: Sides
     rows: int
     _held: _Held = field(default_factory=_Held, repr=False)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a pair of samples as stored."""
+        return _row_bytes(self.sides)
 
     @property
     def n_tiles(self) -> int:
         """Number of tiles."""
         return tile_count(self.sides[0].collection.n_samples, self.rows)
 
-    def start(self) -> T:
-        """Return an empty accumulator."""
-        return self.new()
+    def start(self) -> KernelSums:
+        """Return empty sums."""
+        return KernelSums(self.sides[0].collection.n_samples)
 
-    def restore(self, state: dict[str, Array]) -> T:
-        """Return the accumulator whose state this is."""
-        return self.restored(state)
+    def restore(self, state: dict[str, Array]) -> KernelSums:
+        """Return the sums whose state this is."""
+        return KernelSums.from_state(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """Yield the tiles of a span one by one."""
@@ -103,9 +70,9 @@ class KernelTiles(Generic[T]):
         """Return the number of samples that is a tile's share of all, and their bytes."""
         n, count = self.sides[0].collection.n_samples, self.n_tiles
         samples = n * block.stop // count - n * block.start // count
-        return BlockDone(samples, samples * _row_bytes(self.sides))
+        return BlockDone(samples, samples * self.row_bytes)
 
-    def fetch(self, block: Span) -> tuple[Span, Span, tuple[Array, Array], tuple[Array, Array]]:
+    def fetch(self, block: Span) -> tuple[Span, Span, Strips, Strips]:
         """Read the two strips of samples that a tile is between; the first is read once for all tiles of its line."""
         first, second = self._place(block.start)
         if self._held.strip is None or self._held.strip[0] != first:
@@ -113,13 +80,20 @@ class KernelTiles(Generic[T]):
         strip = self._held.strip[1]
         return first, second, strip, strip if first == second else _read(self.sides, second)
 
-    def feed(self, accumulator: T, block: Span, fetched: Any) -> None:
+    def feed(self, accumulator: KernelSums, block: Span, fetched: tuple[Span, Span, Strips, Strips]) -> None:
         """Absorb a tile of both kernels."""
-        first, second, rows, others = fetched
-        one, other = (side.matrix(mine, its) for side, mine, its in zip(self.sides, rows, others, strict=True))
+        accumulator.update(*self._tiles(*fetched))
+
+    def all_tiles(self) -> Iterator[Tiles]:
+        """Yield the tiles of both kernels, with the samples that they are between."""
+        for block in self.blocks(Span(0, self.n_tiles)):
+            yield self._tiles(*self.fetch(block))
+
+    def _tiles(self, first: Span, second: Span, strip: Strips, other: Strips) -> Tiles:
+        one, two = (side.matrix(rows, others) for side, rows, others in zip(self.sides, strip, other, strict=True))
         one -= self.sides[0].level
-        other -= self.sides[1].level
-        accumulator.update(first, second, (one, other))
+        two -= self.sides[1].level
+        return first, second, (one, two)
 
     def _place(self, number: int) -> tuple[Span, Span]:
         """Return the samples that tile `number` is between, line by line of the triangle."""
@@ -153,11 +127,16 @@ class MappedPairs:
         Samples read and mapped at a time.
     """
 
-    sides: tuple[KernelSide, KernelSide]
+    sides: Sides
     maps: tuple[SideMap, SideMap]
     centres: tuple[Float64, Float64]
     rows: int
     piece: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a pair of samples as stored."""
+        return _row_bytes(self.sides)
 
     def start(self) -> CrossMoments:
         """Return empty moments."""
@@ -173,26 +152,26 @@ class MappedPairs:
 
     def counts(self, block: Span) -> BlockDone:
         """Return the number of samples of a block, and their bytes in both collections."""
-        return BlockDone(block.size, block.size * _row_bytes(self.sides))
+        return BlockDone(block.size, block.size * self.row_bytes)
 
-    def fetch(self, block: Span) -> tuple[Array, Array]:
+    def fetch(self, block: Span) -> Strips:
         """Read a block of both collections."""
         return _read(self.sides, block)
 
-    def feed(self, accumulator: CrossMoments, block: Span, fetched: tuple[Array, Array]) -> None:
+    def feed(self, accumulator: CrossMoments, block: Span, fetched: Strips) -> None:
         """Absorb a block, some rows at a time."""
         for start in range(0, block.size, self.piece):
             one, other = (map_(rows[start : start + self.piece]) for map_, rows in zip(self.maps, fetched, strict=True))
             accumulator.update(one, other, at=block.start + start)
 
 
-def _read(sides: tuple[KernelSide, KernelSide], span: Span) -> tuple[Array, Array]:
+def _read(sides: Sides, span: Span) -> Strips:
     """Read the same samples of both collections."""
     one, other = (side.read(slice(*span)) for side in sides)
     return one, other
 
 
-def _row_bytes(sides: tuple[KernelSide, KernelSide]) -> int:
+def _row_bytes(sides: Sides) -> int:
     """Return the bytes of a pair of samples as stored."""
     return sum(side.collection.row_bytes for side in sides)
 

@@ -304,7 +304,7 @@ class IncrementalFit:
         weights = faded(self._waiting.weights, len(rows), self.request.half_life)
         precision = stream_precision(replace(self.problem, n_samples=self.n_samples), self.request)
         if self._is_exact and len(rows) >= THREAD_ROWS and p <= THREAD_FEATURES:
-            collection = prepare(open_collection(rows), None)
+            collection = prepare(open_collection(rows))
             plan = self._plan_of(collection, weights, precision)
             part = self._summed(Job(collection, plan, LocalExecutor(), weights=weights))
             with self._change():

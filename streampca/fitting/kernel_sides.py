@@ -175,15 +175,7 @@ def kernel_of(given: str | Kernel, gamma: float | str | None) -> Kernel:
     return given
 
 
-def target_side(
-    target: Any,
-    collection: Collection,
-    kernel: str | Kernel | None,
-    gamma: float | str | None,
-    *,
-    target_type: str,
-    listener: Listener,
-) -> KernelSide:
+def target_side(target: Any, collection: Collection, request: HsicRequest, listener: Listener) -> KernelSide:
     """Return the side of labels or numbers of the samples of a collection; a kernel that is given is of numbers.
 
     Raises
@@ -193,7 +185,7 @@ def target_side(
     RequestError
         If text is to be compared as numbers, or classes by a kernel of numbers; or as `target_type_of`.
     """
-    values = open_column(target, collection)
+    values, kernel, target_type = open_column(target, collection), request.y_kernel, request.target_type
     if kernel is not None and values.dtype.kind == "U":
         raise RequestError(
             f"the target of {collection.source} is text, such as {str(values[0])!r}; leave its kernel out."
@@ -215,7 +207,7 @@ def target_side(
                 "(target_type='numbers')."
             )
         return KernelSide(_as_collection(codes.astype(np.int64), target), Kernel("linear"), classes)
-    return KernelSide(_as_collection(values, target), kernel_of(kernel or "rbf", gamma))
+    return KernelSide(_as_collection(values, target), kernel_of(kernel or "rbf", request.y_gamma))
 
 
 def _as_collection(values: Array, target: Any) -> Collection:

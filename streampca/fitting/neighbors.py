@@ -7,7 +7,6 @@ resumes. Where the graph comes out in several components, a second search finds 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +32,8 @@ from ..events import (
 from ..execution import LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
 from ..execution.session import Session, run_session, session
-from ..kinds.values import seed_of
+from ..kinds.description import make
+from ..kinds.run import Run
 from ..machine import PeakMeter, hand_back
 from ..manifold.equal_samples import searched_samples
 from ..manifold.graph_components import Crossings, component_labels
@@ -44,9 +44,7 @@ from ..manifold.stored_graph import check_graph_output, save_graph
 from ..planning.blocks import Span, blocks_of
 from ..planning.neighbors import (
     EF_CONSTRUCTION,
-    EF_SEARCH,
     LINKS,
-    N_NEIGHBORS,
     RECALL_SAMPLES,
     NeighborsPlan,
     NeighborsRequest,
@@ -64,8 +62,8 @@ from ..units import counted
 from .build_model import data_of
 from .methods.data_checks import bad_sample
 from .methods.job import one_span
+from .open_fit import open_samples
 from .plan import DeclaredOptions, declared
-from .prepare import prepare
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
@@ -79,9 +77,9 @@ EDGE_BYTES = 12  # of a stored neighbour: its number and distance
 def neighbors(
     source: Any,
     *,
-    n_neighbors: int = N_NEIGHBORS,
+    n_neighbors: int = 15,
     method: str = "auto",
-    ef_search: int = EF_SEARCH,
+    ef_search: int = 64,
     random_state: Any = 0,
     preparation: Preparation | None = None,
     **options: Unpack[FitOptions],
@@ -144,12 +142,12 @@ def neighbors(
     run, opening = run_and_opening(neighbors, options, unused=(*SHARING, *OF_FITS))
     listener = or_logged(run.listener)
     check_listener(listener)
-    request = NeighborsRequest(n_neighbors, method, ef_search, seed_of(random_state), run.budget)
+    request = _request(n_neighbors, method, ef_search, random_state, run)
     path = None if run.output is None else expanded(run.output)
     if path is not None:
         check_apart([path], paths_of(source))
     raw = open_collection(source, listener=listener, **opening)
-    collection = prepare(raw, preparation, listener, memory=request.memory)
+    collection = open_samples(raw, preparation, memory=request.memory, listener=listener)
     with run_session("neighbours", run, path) as current:
         return graph_in(current, collection, request)
 
@@ -157,9 +155,9 @@ def neighbors(
 def plan_neighbors(
     source: Any = None,
     *,
-    n_neighbors: int = N_NEIGHBORS,
+    n_neighbors: int = 15,
     method: str = "auto",
-    ef_search: int = EF_SEARCH,
+    ef_search: int = 64,
     random_state: Any = 0,
     preparation: Preparation | None = None,
     **options: Unpack[DeclaredOptions],
@@ -194,10 +192,16 @@ def plan_neighbors(
     """
     shape, dtype = options.pop("shape", None), options.pop("dtype", "uint8")
     run, opening = run_and_opening(plan_neighbors, options)
-    request = NeighborsRequest(n_neighbors, method, ef_search, seed_of(random_state), run.budget)
+    request = _request(n_neighbors, method, ef_search, random_state, run)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
-    collection = prepare(raw, preparation, memory=request.memory, foreseen=True)
+    collection = open_samples(raw, preparation, memory=request.memory, foreseen=True)
     return make_neighbors_plan(problem_of(collection), request, collection.source)
+
+
+def _request(n_neighbors: int, method: str, ef_search: int, random_state: Any, run: Run) -> NeighborsRequest:
+    """Return what is asked for, checked."""
+    asked = {"n_neighbors": n_neighbors, "method": method, "ef_search": ef_search, "random_state": random_state}
+    return make(NeighborsRequest, {**asked, "memory": run.budget})
 
 
 def graph_of(
@@ -229,12 +233,8 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
     folder = None if checkpointing is None else checkpointing.folder
     needed = {path: count for path, count in ((output, edges), (folder, 2 * edges)) if path is not None}
     check_free_spaces(needed, at_most=current.listener)
-    saved = None
-    if checkpointing is not None:
-        saved = current.checkpoint(_identity_of(collection, request, states))
-        assert saved is not None  # noqa: S101 - there is a folder for it
-        saved.begin(plan.decisive())
-    with nullcontext() if saved is None else saved.running():
+    identity = partial(_identity_of, collection, request, states)
+    with current.resumable(identity, plan.decisive()) as saved:
         graph = GraphRun(collection, plan, states, saved, current).graph()
         if output is not None:
             save_graph(graph, output, overwrite=overwrite)
@@ -244,7 +244,6 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
 def _identity_of(collection: Prepared, request: NeighborsRequest, states: list[State]) -> dict[str, Any]:
     """Return what must be the same for an unfinished search to be resumed."""
     return {
-        "version of streampca": __version__,
         "work": "neighbors",
         **{name: value for name, value in vars(request).items() if name != "memory"},
         **collection.preparation.to_json(),
@@ -381,10 +380,10 @@ class GraphRun:
     def recall(self, graph: NeighborGraph, samples: _Samples) -> dict[str, Any]:
         """Return the share of the true neighbours of some samples that a graph has, by distance."""
         n, k = graph.n_samples, graph.n_neighbors
-        random = np.random.default_rng(self.plan.request.seed)
+        random = np.random.default_rng(self.plan.request.random_state)
         chosen = np.sort(random.choice(n, min(n, RECALL_SAMPLES), replace=False))
         self.listener(Solving(f"recall, by an exact search for {counted(len(chosen), 'sample')}"))
-        search, found = samples.search("products"), 0
+        search, found = samples.search("products", self.plan.request.ef_search), 0
         for at in range(0, len(chosen), self.plan.block_rows):
             some = chosen[at : at + self.plan.block_rows]
             _, distances = search.query(samples.rows(some), k, some)
@@ -409,7 +408,7 @@ class _Samples:
         found: Array = self.references[numbers if self.places is None else self.places[numbers]]
         return found
 
-    def search(self, way: str, ef_search: int = EF_SEARCH) -> NeighborSearch:
+    def search(self, way: str, ef_search: int) -> NeighborSearch:
         """Return a search among the samples."""
         return NeighborSearch(self.references, way, ef_search=ef_search, numbers=self.numbers, shifted=True)
 

@@ -112,10 +112,7 @@ def open_fit(
     SourceError, DataError, RequestError, BudgetError
         As `streampca.fit`.
     """
-    known, raw = set(raw.skipped), drop_misfit_images(raw, preparation)
-    for item in raw.skipped:
-        if item not in known:
-            listener(FileSkipped(*item))
+    raw = _narrowed(raw, preparation, listener)
     preparation = None if preparation is None else preparation.in_precision(request.precision)
     if request.model.uses_graph:
         return _open_embedding(raw, request, preparation, sample_weight, target, foreseen=foreseen, listener=listener)
@@ -123,21 +120,34 @@ def open_fit(
     learned_from = target_of(target, raw, request, weights, listener=listener)
     # Method "kernel-matrix" is chosen while preparing, so that its request is looked at in any case.
     memory_is_known = not shared or request.memory is not None or request.method == OF_KERNEL
-    collection = prepare(
-        raw,
-        preparation,
-        listener,
-        weights=weights,
-        request=request if memory_is_known else None,
-        memory=request.memory,
-        foreseen=foreseen,
-        missing=request.missing,
-        target=learned_from,
-    )
+    how: dict[str, Any] = {"is_planned": memory_is_known, "foreseen": foreseen, "listener": listener}
+    collection = prepare(raw, preparation, request, weights=weights, target=learned_from, **how)
     if collection.n_dropped:  # what a target is taken for goes by all samples
         weights = weights_of(sample_weight, collection.raw, request.half_life)
         learned_from = target_of(target, collection.raw, request, weights, taken=learned_from)
     return Opened(collection, request, weights, learned_from)
+
+
+def open_samples(
+    raw: Collection,
+    preparation: Preparation | None,
+    *,
+    memory: int | None,
+    foreseen: bool = False,
+    listener: Listener = silent,
+) -> Prepared:
+    """Settle the samples of what fits no model: a graph, a measure of dependence, a copy; see `open_fit`."""
+    raw = _narrowed(raw, preparation, listener)
+    return prepare(raw, preparation, Request(memory=memory), foreseen=foreseen, listener=listener)
+
+
+def _narrowed(raw: Collection, preparation: Preparation | None, listener: Listener) -> Collection:
+    """Return samples without images that a preparation does not make fit, of which the listener is told."""
+    narrowed, skipped = drop_misfit_images(raw, preparation), set(raw.skipped)
+    for item in narrowed.skipped:
+        if item not in skipped:
+            listener(FileSkipped(*item))
+    return narrowed
 
 
 def _open_embedding(
@@ -156,6 +166,6 @@ def _open_embedding(
     if sample_weight is not None:
         raise RequestError(f"kind {request.kind!r} counts every sample once; leave sample_weight out.")
     check_target(target, request.model)
-    collection = prepare(raw, preparation, listener, memory=request.memory, foreseen=foreseen, missing=request.missing)
+    collection = prepare(raw, preparation, request, foreseen=foreseen, listener=listener)
     graph, actions = given_graph(request.options.graph, collection), actions_of(target, collection)
     return Opened(collection, with_inputs(request, graph), graph=graph, actions=actions)

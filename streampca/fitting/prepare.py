@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -77,15 +77,14 @@ def _with_residuals(problem: Problem, collection: Prepared, request: Request) ->
 
 def prepare(
     raw: Collection,
-    preparation: Preparation | None,
-    listener: Listener = silent,
+    preparation: Preparation | None = None,
+    request: Request | None = None,
     *,
     weights: Float64 | None = None,
-    request: Request | None = None,
-    memory: int | None = None,
-    foreseen: bool = False,
-    missing: str = "error",
     target: Target | None = None,
+    is_planned: bool = False,
+    foreseen: bool = False,
+    listener: Listener = silent,
 ) -> Prepared:
     """Return a raw collection seen through a preparation, or none, with what that leaves to the data found.
 
@@ -95,48 +94,48 @@ def prepare(
         The samples.
     preparation : Preparation or None
         Steps applied to them.
-    listener : callable
-        Told of passes that find what the preparation leaves to the data.
+    request : Request, optional
+        Request that has the budget, and the rule by which features or samples with missing values are left out before
+        anything is learned; by default that of a fit without options.
     weights : ndarray of shape (n,), optional
         How often each sample counts in what is learned.
-    request : Request, optional
-        Request of the fit that follows: where that does not fit the budget, it is refused before anything is learned.
-    memory : int, optional
-        Budget in bytes where no fit follows; the default as for `Request`.
-    foreseen : bool, default=False
-        Learn nothing: the collection is for a plan only.
-    missing : str, default="error"
-        Rule by which features or samples with missing values are left out, before anything is learned.
     target : Target, optional
         Labels or numbers that the fit that follows learns from.
+    is_planned : bool, default=False
+        Plan the fit of the request beforehand: where that does not fit the budget, it is refused before anything is
+        learned.
+    foreseen : bool, default=False
+        Learn nothing: the collection is for a plan only.
+    listener : callable
+        Told of passes that find what the preparation leaves to the data.
 
     Raises
     ------
     RequestError
         If the preparation learns from samples, and `missing` leaves samples out or fills them in.
     """
-    raw = drop_misfit_images(raw, preparation)
-    if preparation is not None and preparation.maps and missing == "em":
+    raw, request = drop_misfit_images(raw, preparation), request or Request()
+    if preparation is not None and preparation.maps and request.missing == "em":
         raise RequestError(
             "missing='em' estimates features that components are of, and a feature map makes others of them; leave one "
             "of the two out, or use missing='drop-samples'."
         )
     check = None
-    if request is not None:
-        memory = request.memory
+    if is_planned:
         check = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
+    learning: dict[str, Any] = {
+        "weights": weights, "memory": request.memory, "foreseen": foreseen, "missing": request.missing,
+    }  # fmt: skip
     if preparation is None or preparation.is_mapped:
-        return _before_map(
-            raw, preparation, listener, check, weights=weights, memory=memory, foreseen=foreseen, missing=missing
-        )
+        return _before_map(raw, preparation, listener, check, **learning)
     wanted = cast("KernelFeatures", preparation.feature_map)
 
     def mapped(before: Prepared, *, listener: Listener = silent, foreseen: bool = False) -> Prepared:
         counted, kept = weights, before.raw.kept
         if weights is not None and before.n_dropped and kept is not None:  # weights are of all samples of `raw`
             counted = weights[kept if raw.kept is None else kept[raw.kept]]
-        found = partial(mapped_for, before, wanted, weights=counted, memory=memory)
-        if request is not None and _is_by_matrix(partial(found, foreseen=True), wanted, request, check):
+        found = partial(mapped_for, before, wanted, weights=counted, memory=request.memory)
+        if is_planned and _is_by_matrix(partial(found, foreseen=True), wanted, request, check):
             return before.awaiting(wanted)
         return found(foreseen=foreseen, listener=listener)
 
@@ -144,16 +143,7 @@ def prepare(
         if check is not None:
             check(mapped(before, foreseen=True))
 
-    before = _before_map(
-        raw,
-        preparation.unmapped,
-        listener,
-        check_map,
-        weights=weights,
-        memory=memory,
-        foreseen=foreseen,
-        missing=missing,
-    )
+    before = _before_map(raw, preparation.unmapped, listener, check_map, **learning)
     return _learned(partial(mapped, before), listener, check, foreseen=foreseen)
 
 

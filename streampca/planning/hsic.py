@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any, Self
 
 from ..errors import DataError, RequestError
-from ..kinds.options import TARGET_TYPES
-from ..units import MIB, whole_number
+from ..kinds.hsic import LEAST_TEST, HsicDescription
+from ..units import MIB
 from .blocks import Span, block_rows, spans_of
 from .budget import BLOCK_SHARES, MOST_BLOCK, most_that_fits, search_or_refuse, span_count
 from .candidate_sizes import SizesByBudget
@@ -18,12 +18,9 @@ from .request import Problem
 from .sizes import thread_count
 
 DELTA = "delta"  # kernel of classes: 1 of two samples of one class, else 0; computed exactly, whatever their number
-METHODS = ("exact", "landmarks", "fourier")
-ESTIMATORS = ("biased", "unbiased")
-LANDMARKS, FEATURES = 200, 1024  # defaults: landmarks are far more accurate, so that more features are needed
+LANDMARKS = 200  # default
 EXACT_SAMPLES = 10_000  # up to so many "auto" is exact: some seconds on two cores
 EXACT_TEST = 2_000  # samples whose n x n kernels are permuted: 200 permutations take some seconds
-LEAST_TEST = 50  # samples of a test, of which fewer tell little
 TILES = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)  # samples along the side of a tile
 TILE_COPIES = 6  # arrays of the size of a tile: two kernels, and what one is made with
 PIECE = 8 * MIB  # float64 arrays that rows are mapped in at a time
@@ -32,31 +29,12 @@ MEDIAN_BYTES = 32 * MIB  # bytes in float64 of the sample of rows whose median d
 MEDIAN_ROWS = (50, 1000)  # rows of this sample, at least and at most
 
 
-@dataclass(frozen=True)
-class HsicRequest:
-    """Options of `streampca.hsic` that concern planning; see there."""
+@dataclass(frozen=True, kw_only=True)
+class HsicRequest(HsicDescription):
+    """Options of `streampca.hsic`, with checked values, the budget in bytes, and how many workers share the work."""
 
-    method: str = "auto"
-    estimator: str = "biased"
-    landmarks: int | None = None
-    random_features: int = FEATURES
-    permutations: int = 200
-    test_samples: int = 10_000
-    random_state: int = 0
     memory: int | None = None
     workers: int = 1
-    target_type: str = "auto"
-
-    def __post_init__(self) -> None:
-        allowed = {"method": ("auto", *METHODS), "estimator": ESTIMATORS, "target_type": TARGET_TYPES}
-        for name, choices in allowed.items():
-            if getattr(self, name) not in choices:
-                raise RequestError(f"{name} {getattr(self, name)!r} is not one of {', '.join(choices)}.")
-        counts = {"landmarks": 2, "random_features": 2, "permutations": 0, "test_samples": LEAST_TEST}
-        for name, least in counts.items():
-            if getattr(self, name) is not None:
-                example = str(max(least, getattr(HsicRequest, name) or LANDMARKS))
-                object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least, example=example))
 
 
 @dataclass(frozen=True)

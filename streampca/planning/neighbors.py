@@ -13,15 +13,14 @@ from itertools import product
 from typing import Any
 
 from ..errors import DataError, RequestError
-from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape, whole_number
+from ..kinds.neighbors import NeighborsDescription
+from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape
 from .blocks import block_rows
 from .budget import MOST_BLOCK, refusal, search, smallest_sizes
 from .candidate_sizes import Sizes
 from .memory import Phase, decoding_items, runtime
 from .request import Problem
 
-METHODS = ("exact", "hnsw")
-N_NEIGHBORS, EF_SEARCH = 15, 64  # defaults
 # Parameters of HNSW, by benchmarks/neighbors.py: with 32 links and 100 candidates the index is built as fast as with 16
 # links, and the recall is 0.9995 at 60000 x 50; 200 candidates take twice as long for 0.9998.
 LINKS, EF_CONSTRUCTION = 32, 100
@@ -48,21 +47,10 @@ HNSW_STEP, HNSW_FEATURE = 7e-6, 7e-8
 
 
 @dataclass(frozen=True)
-class NeighborsRequest:
-    """Options of `streampca.neighbors` that concern planning; see there."""
+class NeighborsRequest(NeighborsDescription):
+    """Options of `streampca.neighbors`, with checked values, and the budget in bytes."""
 
-    n_neighbors: int = N_NEIGHBORS
-    method: str = "auto"
-    ef_search: int = EF_SEARCH
-    seed: int = 0
     memory: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.method not in ("auto", *METHODS):
-            raise RequestError(f"method {self.method!r} is not one of {', '.join(('auto', *METHODS))}.")
-        for name, least in {"n_neighbors": 1, "ef_search": 1, "seed": 0}.items():
-            value = whole_number(getattr(self, name), name, least=least, example=str(getattr(NeighborsRequest, name)))
-            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from inspect import signature
 from typing import Any, cast
@@ -24,13 +24,13 @@ class FitOptions(RunOptions, OpeningOptions, total=False):
 
 
 def run_and_opening(
-    function: Callable[..., Any], options: Mapping[str, Any], *, unused: Collection[str] = ()
+    function: Callable[..., Any], options: Mapping[str, Any], *, unused: Collection[str] = (), own: Iterable[str] = ()
 ) -> tuple[Run, OpeningOptions]:
     """Return the run and the options of opening that the keywords of a function hold; raises as `arguments_of`.
 
-    Options of a run that the function has no use for are refused by name.
+    Options of a run that the function has no use for are refused by name; `own` are its other keywords.
     """
-    check_options(function, options)
+    check_options(function, options, own)
     opening = {name: value for name, value in options.items() if name in OpeningOptions.__annotations__}
     run = run_of({name: value for name, value in options.items() if name in RunOptions.__annotations__})
     refuse_unused(function, run, unused)
@@ -49,14 +49,14 @@ def refuse_unused(function: Callable[..., Any], run: Run, names: Collection[str]
             raise RequestError(f"{function.__name__} has no use for {name}={getattr(run, name)!r}; leave it out.")
 
 
-def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse keywords that are no options of a run or of opening, naming where they belong.
+def check_options(function: Callable[..., Any], options: Mapping[str, Any], own: Iterable[str] = ()) -> None:
+    """Refuse keywords that are no options of a run, of opening or the function's own, naming where they belong.
 
     Raises
     ------
     TypeError
     """
-    known = {*OpeningOptions.__annotations__, *RunOptions.__annotations__}
+    known = {*OpeningOptions.__annotations__, *RunOptions.__annotations__, *own}
     for name in options:
         if name in known:
             continue
