@@ -65,8 +65,11 @@ main()
 
 
 DATED = re.compile(r"zarr\.json|run\.(json|log)|.*\.html")
-# Warning of outputs that are compressed, or checkpoints, which the disk has no room for.
-MAY_FILL = re.compile(r"warning: .* takes up to .* and .* has .* left; if the disk fills, free some space, or .*")
+# Warnings of outputs that are compressed, or checkpoints, which the disk has no room for.
+MAY_FILL = re.compile(
+    r"warning: (.* takes up to .* and .* has .* left; if the disk fills, free some space, or .*"
+    r"|.*streampca-checkpoint/.* could not be written: .* Free some space .*)"
+)
 
 
 @dataclass(frozen=True)

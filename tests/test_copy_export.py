@@ -25,12 +25,12 @@ from streampca.models.export import export_components
 from streampca.planning import copy_plan as planning
 from streampca.planning.request import Problem
 from streampca.preprocessing import Preparation, Prepared
-from streampca.preprocessing import copy as copying
 from streampca.preprocessing.copy import copy_collection, plan_copy
 from streampca.readers import open_collection
 from streampca.readers.stored.array import ArrayCollection
 from streampca.storage import tiff_pages
 from streampca.storage.coordinate import Coordinate
+from streampca.storage.writers import ZarrWriter
 from streampca.units import MIB
 
 
@@ -309,13 +309,13 @@ def test_a_source_that_breaks_off_leaves_nothing(tmp_path, small_tiles):
 
 
 def test_what_does_not_arrive_is_noticed(tmp_path, small_tiles, monkeypatch):
-    write = copying.ZarrWriter.write
+    write = ZarrWriter.write
 
     def forgetful(self, start, rows, inside=()):
         if start == 0:
             write(self, start, rows, inside)
 
-    monkeypatch.setattr(copying.ZarrWriter, "write", forgetful)
+    monkeypatch.setattr(ZarrWriter, "write", forgetful)
     with pytest.raises(OutputError, match="is not what was written"):
         copy_collection(open_collection(pictures((500, 12, 10))), tmp_path / "copy.zarr")
     assert list(tmp_path.iterdir()) == []

@@ -218,9 +218,11 @@ def test_every_command(fitted, here, undrawn, name, free, request):
         assert f"disk/{made} could not be written: {NO_ROOM['limit' if free is None else 'disk']}" in said.complaint
     assert "run the same command again" in said.complaint
     assert state("images.npy", "model.zarr", "disk/precious.txt") == before
-    assert set(os.listdir("disk")) <= {"precious.txt", "filler"}, "room is given back"
+    checkpoint = f"{made}.streampca-checkpoint"  # what was done of a report, which the same command goes on from
+    assert set(os.listdir("disk")) <= {"precious.txt", "filler", checkpoint}, "room is given back"
     Path("disk/filler").unlink(missing_ok=True)
     succeeded(*words)
+    assert not Path("disk", checkpoint).exists()
     check(f"disk/{made}", name)
 
 

@@ -427,7 +427,7 @@ def test_bad_input_is_refused_in_one_line(wrong, error, said):
 
 
 def test_an_unknown_option_is_named_with_the_nearest():
-    with pytest.raises(TypeError, match="'landmark' is not an option. Did you mean 'landmarks'"):
+    with pytest.raises(TypeError, match=r"'landmark' is not an option\. Did you mean 'landmarks'"):
         hsic(X, Y, landmark=3)
 
 

@@ -239,7 +239,9 @@ def fit(run: RunFile, quiet: bool, print_config: bool) -> None:
     "-o", "--output", required=True, type=PATH, metavar="MODEL", help="Folder for the model, e.g. model.zarr."
 )
 @option("model.n_components", show_default=False)
-@options("update.approximate", "run.memory", "run.overwrite")
+@options("update.approximate", "run.memory")
+@_saving
+@_overwriting
 @_quiet
 @options("collection.coordinates")
 @takes_run
@@ -252,19 +254,17 @@ def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> Non
     """
     import streampca
 
+    from .pipeline import checkpoint_beside
     from .terminal import Progress, print_model
 
     count = getattr(run.model, "n_components", None)
     with Progress(quiet=quiet) as listener:
         model = streampca.merge(
             parts,
-            output=output,
             n_components=("all" if count is None else count) if run.is_given("model", "n_components") else None,
             approximate=run.update.approximate,
-            memory=run.run.memory,
-            overwrite=run.run.overwrite,
             coordinates=run.collection.coordinates,
-            listener=listener,
+            run=run.how(output=output, checkpoint=checkpoint_beside(run, output), listener=listener),
         )
     print_model(_console(), model)
     _say(f"wrote {output}")
@@ -436,6 +436,7 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     "--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Format of these."
 )
 @_budget
+@_saving
 @_overwriting
 @_quiet
 @takes_run
@@ -445,7 +446,7 @@ def report(
     """Draw a model and its collection: write one HTML page."""
     import streampca
 
-    from .pipeline import opening_of
+    from .pipeline import checkpoint_beside, opening_of
     from .terminal import Progress
 
     with Progress(quiet=quiet) as listener:
@@ -456,9 +457,7 @@ def report(
             examine=examine,
             pictures=pictures,
             picture_format=picture_format,
-            memory=run.run.memory,
-            overwrite=run.run.overwrite,
-            listener=listener,
+            run=run.how(checkpoint=checkpoint_beside(run, output), listener=listener),
             **opening_of(run.collection),
         )
     for path in written:
@@ -527,6 +526,7 @@ def hsic(
 @_opening
 @_preparing
 @_budget
+@_saving
 @_writing
 @takes_run
 def copy(run: RunFile, quiet: bool, print_config: bool) -> None:
@@ -553,8 +553,17 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
     _say(f"wrote {output}")
 
 
+def _print_schema(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    """Print the schema of run files and end, if that is asked for."""
+    if is_given and not context.resilient_parsing:
+        from .schema import json_schema
+
+        _print_json(json_schema())
+        context.exit()
+
+
 @cli.command("run", examples=["streampca run run.yaml", "streampca run run.yaml --set model.n_components=20 --dry-run"])
-@click.argument("config", type=PATH, required=False)
+@click.argument("config", type=PATH)
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. model.n_components=20."
 )
@@ -569,17 +578,23 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan and what would be written, reading headers only, and stop."
 )
-@click.option("--schema", is_flag=True, help="Print the JSON schema of run files, for editors, and stop.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,  # before what is missing is refused
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON schema of run files, for editors, and stop.",
+)
 @_quiet
 @_print_config
 def run_command(
-    config: str | None,
+    config: str,
     overrides: tuple[str, ...],
     overwrite: bool,
     allow_remote: bool,
     allow_env: tuple[str, ...],
     dry_run: bool,
-    schema: bool,
     quiet: bool,
     print_config: bool,
 ) -> None:
@@ -587,13 +602,6 @@ def run_command(
 
     Paths and numbers in the file may hold environment variables, as ${NAME}.
     """
-    if schema:
-        from .schema import json_schema
-
-        _print_json(json_schema())
-        return
-    if config is None:
-        raise click.UsageError("Missing argument 'CONFIG'.")
     from .config import load_run
 
     changes = [*overrides, *(["run.overwrite=true"] if overwrite else [])]

@@ -379,6 +379,12 @@ class _Job:
         checkpoint = checkpoint_beside(self.run, output)
         return self.run.how(**shared, output=output, checkpoint=checkpoint, listener=self.listener, **others)
 
+    def here(self, path: str, **others: Any) -> Run:
+        """Return how a graph or a report is made: in this process, whoever fits the model."""
+        unused = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
+        checkpoint = checkpoint_beside(self.run, path)
+        return self.run.how(**{**unused, "checkpoint": checkpoint, "listener": self.listener, **others})
+
     def applying(self, output: str) -> dict[str, Any]:
         """Return the options of a model's methods that write an output."""
         own = {name: getattr(self.run.output, name) for name in ("whiten", "missing")}
@@ -442,7 +448,7 @@ def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
     """Write the copy of the run's collection, and scores, images, graph and report of it."""
     run, outputs = job.run, job.outputs
     if outputs.collection:
-        how = replace(job.how(outputs.collection), checkpoint=None, **NOT_FITTED)
+        how = replace(job.how(outputs.collection), **NOT_FITTED)
         streampca.copy(job.raw, preparation=job.preparation, run=how)
         note(outputs.collection)
     if result.model is not None:
@@ -451,10 +457,7 @@ def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
         scores = OutputPaths.of(run).scores  # also where they are used again
         source = job.raw if scores is None else scores
         preparation = job.preparation if scores is None else None
-        # Graphs are made in this process, whoever fits the model.
-        unused = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
-        checkpoint = checkpoint_beside(run, outputs.graph)
-        how = run.how(**unused, output=outputs.graph, checkpoint=checkpoint, listener=job.listener)
+        how = job.here(outputs.graph, output=outputs.graph)
         result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=how)
         note(outputs.graph)
 
@@ -483,7 +486,5 @@ def _apply(job: _Job, result: Result, model: Model, note: Callable[[str], None])
             outputs.report,
             collection=job.raw,
             pictures=outputs.pictures,
-            memory=job.run.run.memory,
-            overwrite=True,
-            listener=job.listener,
+            run=job.here(outputs.report, overwrite=True),
         )

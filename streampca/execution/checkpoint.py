@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, OutputError, Stopped, first_line
+from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, ModelError, OutputError, Stopped, first_line
 from ..events import Checkpoint, Listener, Warned
 from ..kinds.run import Run
 from ..signals import stop_asked
@@ -232,7 +232,7 @@ class CheckpointFolder:
         """Remove what was saved when the run is complete, or cannot be because of its data."""
         try:
             yield
-        except (DataError, ChangedError):
+        except (DataError, ChangedError, ModelError):
             if "refused" not in self.record:
                 self.clear()
             raise

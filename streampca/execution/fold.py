@@ -138,3 +138,8 @@ def fold_partial(
 def _offer(partial: Partial[A], checkpoint: Checkpointer | None) -> None:
     if checkpoint is not None:
         checkpoint.save_if_due(partial.first, partial.last, partial.at, partial.accumulator)
+
+
+def one_span(left: object, right: object) -> None:
+    """Raise: a task folded in one span has nothing to merge."""
+    raise AssertionError("two partials of one span")

@@ -22,7 +22,7 @@ from ..kinds.run import Run
 from ..machine import PeakMeter
 from ..signals import stopping_on_signals
 from ..storage.locks import checkpoint_lock, output_lock
-from .checkpoint import CheckpointFolder, Checkpointing, checkpointing_of
+from .checkpoint import CheckpointFolder, Checkpointing, checkpointing_of, clear_finished
 from .executor import cluster_of, executing
 from .local import LocalExecutor
 from .task import Executor
@@ -124,6 +124,8 @@ def session(
     folder = None if checkpointing is None else checkpointing.folder
     if folder and output and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
         raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")
+    if output is not None:
+        clear_finished(output)
     with stopping_on_signals(), output_lock(output), checkpoint_lock(folder):
         current = Session(output, overwrite, executor or LocalExecutor(), checkpointing, one_at_a_time(listener))
         yield current

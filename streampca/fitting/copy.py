@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 from ..errors import RequestError
 from ..events import check_listener, or_logged
+from ..execution.checkpoint import checkpointing_of
 from ..execution.executor import cluster_of, executing
 from ..preprocessing import Preparation
 from ..preprocessing.copy import copy_collection, foresee_copy
@@ -30,8 +31,9 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     preparation : Preparation, optional
         Steps applied to every sample, without a mask.
     **options
-        ``output``, which is required: the folder to make, ending in ``.zarr``. ``memory``, ``overwrite``, ``workers``
-        ...: see `streampca.Run`. ``key``, ``sample_axes`` ...: how the source is opened, see `open_collection`.
+        ``output``, which is required: the folder to make, ending in ``.zarr``. ``memory``, ``overwrite``,
+        ``checkpoint``, ``workers`` ...: see `streampca.Run`. ``key``, ``sample_axes`` ...: how the source is opened,
+        see `open_collection`.
 
     Raises
     ------
@@ -53,7 +55,7 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     >>> streampca.open_collection("digits.zarr").shape
     (1797, 8, 8)
     """
-    run, opening = run_and_opening(copy, options, unused=(*OF_FITS, "checkpoint"))
+    run, opening = run_and_opening(copy, options, unused=OF_FITS)
     listener = or_logged(run.listener)
     check_listener(listener)
     if run.output is None:
@@ -64,5 +66,5 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     foresee_copy(foreseen, path, memory=run.budget, overwrite=run.overwrite)
     collection = open_samples(raw, preparation, memory=run.budget, listener=listener)
     with executing(cluster_of(run), run.budget, listener=listener) as executor:
-        how: dict[str, Any] = {"memory": run.budget, "overwrite": run.overwrite, "executor": executor}
-        copy_collection(collection, path, **how, listener=listener)
+        how: dict[str, Any] = {"memory": run.budget, "overwrite": run.overwrite, "listener": listener}
+        copy_collection(collection, path, executor=executor, checkpointing=checkpointing_of(run), **how)

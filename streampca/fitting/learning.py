@@ -18,6 +18,7 @@ from ..accumulators import GroupMoments
 from ..errors import DataError
 from ..events import Listener, PassStarted, Warned, reported, silent
 from ..execution import LocalExecutor
+from ..execution.fold import one_span
 from ..machine import hand_back
 from ..planning.blocks import Span
 from ..planning.learning import NAME, Learning, check_learning, plan_learning
@@ -28,7 +29,6 @@ from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection
 from ..readers.collection import Array, unchanged
 from .methods.data_checks import place_of_feature
-from .methods.job import one_span
 from .methods.samples_task import SamplesTask
 
 Float64 = npt.NDArray[np.float64]

@@ -13,14 +13,19 @@ import glob
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, OutputError, RequestError
 from ..events import BlockDone, Listener, PassStarted, Planned, Warned, reported
+from ..execution import LocalExecutor
+from ..execution.checkpoint import StageCheckpoint
+from ..execution.fold import one_span
 from ..execution.session import run_session
 from ..kinds.options import components
 from ..kinds.part import Part
@@ -31,6 +36,7 @@ from ..models.model import Model
 from ..models.pca import PCAModel
 from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
+from ..planning.blocks import Span, blocks_of
 from ..planning.incremental import SKETCH, batch_plan, sketch_candidates
 from ..planning.request import RUN_FIELDS, STOPPING, Problem, Request
 from ..preprocessing.run_options import OF_FITS, SHARING, run_and_opening
@@ -38,16 +44,17 @@ from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading, shared_record
 from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
-from ..signals import safe_point, stopping_on_signals
+from ..signals import stopping_on_signals
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..units import counted
 from .build_model import numbers_of, provenance_of
-from .identity import check_adds, described
+from .identity import check_adds, decisive_fields, described
 from .methods import Decomposition, check_variance, decompose, decompose_sketch, sketch_of_model
 from .plan import warn_of_disk
 from .seen import SEEN, seen_by
 
+Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 
 COLLECTED_BYTES = 2**24  # from this size a statistic that is no longer used is freed at once, in 0.1 to 0.3 s
@@ -79,7 +86,7 @@ def merge(
         Whether models must be of the same coordinates in the same order, or pixels correspond by place; see
         `open_collection`. Models without coordinates are taken by place.
     **options
-        ``memory``, ``output``, ``overwrite`` and ``listener``: see `streampca.Run`.
+        ``memory``, ``output``, ``overwrite``, ``checkpoint`` and ``listener``: see `streampca.Run`.
 
     Returns
     -------
@@ -111,7 +118,7 @@ def merge(
     >>> streampca.merge(["part1.zarr", "part2.zarr"])
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    run, _ = run_and_opening(merge, options, unused=(*SHARING, *OF_FITS, "checkpoint"))
+    run, _ = run_and_opening(merge, options, unused=(*SHARING, *OF_FITS))
     checked, count = is_checked(coordinates), None if n_components == "all" else components(n_components)
     path, given = None if run.output is None else expanded(run.output), _given(parts)
     with run_session("merge", run, path) as current:
@@ -132,16 +139,31 @@ def merge(
         how: dict[str, Any] = {"memory": run.budget, "output": path is not None, "scratch": None}
         plan = _planned(pieces, problem, replace(request.asking(n_components=count, method="auto"), **how))
         current.listener(Planned(plan))
-        warn_of_disk(plan, path, None, current.listener)
-        meter = PeakMeter()
-        decomposition = _solved(pieces, data["source"], plan, current.listener)
-        first = pieces[0].load()
-        provenance = provenance_of(data, plan, decomposition, seconds=current.seconds, peak=meter.peak())
-        numbers = numbers_of(decomposition, first.sample_shape, first.mask, decomposition.components)
-        model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
-        if path is not None:
-            model.save(path, overwrite=run.overwrite)
+        folder = None if current.checkpointing is None else current.checkpointing.folder
+        warn_of_disk(plan, path, folder, current.listener)
+        meter, identity = PeakMeter(), partial(_identity_of, pieces, plan.request, path)
+        with current.resumable(identity, decisive_fields(plan)) as saved:
+            checkpoint = None if saved is None else saved.stage("parts")
+            decomposition = _solved(pieces, data["source"], plan, checkpoint, current.listener)
+            first = pieces[0].load()
+            provenance = provenance_of(data, plan, decomposition, seconds=current.seconds, peak=meter.peak())
+            numbers = numbers_of(decomposition, first.sample_shape, first.mask, decomposition.components)
+            model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
+            if path is not None:
+                model.save(path, overwrite=run.overwrite)
     return model
+
+
+def _identity_of(pieces: Sequence[_Piece], request: Request, path: str | None) -> dict[str, Any]:
+    """Return what must be the same for an unfinished merge to be resumed."""
+    asked = {name: value for name, value in request.given.items() if name not in RUN_FIELDS or name == "memory"}
+    return {
+        "work": "merge",
+        "output": None if path is None else os.path.abspath(path),
+        **asked,
+        "models": [piece.name for piece in pieces],
+        **{f"state of {piece.name}": digest(piece.about) for piece in pieces},
+    }
 
 
 def _given(parts: PathLike | Iterable[PathLike | Model]) -> list[str | Model]:
@@ -457,32 +479,62 @@ def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
     return replace(batch_plan(sketch_candidates(problem, request), problem, request), threads=1, ahead=0)
 
 
-def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -> Decomposition:
-    """Add the pieces' statistics from left to right, one in memory beside the sum, and solve for what is asked."""
-    p = plan.problem.n_features
-    whole: Any
+@dataclass(frozen=True)
+class _AddingParts:
+    """Add the statistics of models from left to right; see `streampca.execution.Task`. Spans count models."""
+
+    pieces: Sequence[_Piece]
+    plan: Plan
+
+    def start(self) -> Scatter | FrequentDirections:
+        plan, p = self.plan, self.plan.problem.n_features
+        if plan.method == SKETCH:
+            return FrequentDirections(p, rows=plan.product_rows)
+        return Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)
+
+    def restore(self, state: dict[str, Array]) -> Scatter | FrequentDirections:
+        kind: Any = FrequentDirections if self.plan.method == SKETCH else Scatter
+        restored: Scatter | FrequentDirections = kind.from_state(state, copy=False)
+        return restored
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        return blocks_of(span, 1)
+
+    def counts(self, block: Span) -> BlockDone:
+        p, pieces = self.plan.problem.n_features, self.pieces[slice(*block)]
+        rows = self.plan.product_rows if self.plan.method == SKETCH else p
+        return BlockDone(sum(piece.data["n_samples"] for piece in pieces), 8 * p * rows * len(pieces))
+
+    def fetch(self, block: Span) -> Scatter | FrequentDirections:
+        if self.counts(block).bytes >= COLLECTED_BYTES:
+            # Zarr leaves errors that it caught in reference cycles, whose frames hold the statistic before this one.
+            gc.collect()
+        hand_back()
+        piece = self.pieces[block.start]
+        return piece.sketch(self.plan.product_rows) if self.plan.method == SKETCH else piece.statistic()
+
+    def feed(self, accumulator: Any, block: Span, fetched: Any) -> None:
+        accumulator.absorb(fetched)
+
+
+def _solved(
+    pieces: list[_Piece], source: str, plan: Plan, checkpoint: StageCheckpoint | None, listener: Listener
+) -> Decomposition:
+    """Add the pieces' statistics, one in memory beside the sum, and solve for what is asked."""
+    task, whole = _AddingParts(pieces, plan), Span(0, len(pieces))
+    with reported(listener, PassStarted("parts", 1, 1, plan.problem.n_samples, task.counts(whole).bytes)):
+        added: Any = LocalExecutor().fold(task, [whole], one_span, listener=listener, checkpoint=checkpoint)
+    if 8 * plan.problem.n_features**2 >= COLLECTED_BYTES:
+        gc.collect()
+    hand_back()
     if plan.method == SKETCH:
-        whole, size = FrequentDirections(p, rows=plan.product_rows), 8 * p * plan.product_rows
-    else:
-        whole = Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)
-        size = 8 * p * p
-    with reported(listener, PassStarted("parts", 1, 1, plan.problem.n_samples, size * len(pieces))):
-        for piece in pieces:
-            safe_point()
-            whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
-            if size >= COLLECTED_BYTES:
-                # Zarr leaves errors that it caught in reference cycles, whose frames hold the piece's statistic.
-                gc.collect()
-            hand_back()
-            listener(BlockDone(piece.data["n_samples"], size))
-    if plan.method == SKETCH:
-        check_variance(whole.trace, source, plan)
-        found = decompose_sketch(whole, plan, listener)
-        listener(Warned(_approximated(whole, found)))
-        return found
-    whole.settle()
-    check_variance(whole.trace, source, plan)
-    return decompose(whole, plan, listener)
+        check_variance(added.trace, source, plan)
+        decomposition = decompose_sketch(added, plan, listener)
+        listener(Warned(_approximated(added, decomposition)))
+        return decomposition
+    added.settle()
+    check_variance(added.trace, source, plan)
+    return decompose(added, plan, listener)
 
 
 def _approximated(sketch: FrequentDirections, found: Decomposition) -> str:

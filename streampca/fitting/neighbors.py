@@ -31,6 +31,7 @@ from ..events import (
 )
 from ..execution import LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
+from ..execution.fold import one_span
 from ..execution.session import Session, run_session, session
 from ..kinds.description import make
 from ..kinds.run import Run
@@ -61,7 +62,6 @@ from ..storage.free_space import check_free_spaces
 from ..units import counted
 from .build_model import data_of
 from .methods.data_checks import bad_sample
-from .methods.job import one_span
 from .open_fit import open_samples
 from .plan import DeclaredOptions, declared
 

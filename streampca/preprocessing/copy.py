@@ -11,26 +11,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from .. import __version__
 from ..errors import RequestError
 from ..events import BlockDone, Listener, PassStarted, reported, silent
 from ..execution import Executor
-from ..execution.session import session
+from ..execution.checkpoint import Checkpointing
+from ..execution.resumable_output import resumable_output
+from ..execution.session import Session, session
 from ..planning.blocks import Span, blocks_of, spans_of
 from ..planning.boxes import Box, flat_range, tiles_of
 from ..planning.budget import SPANS_A_WORKER
 from ..planning.component_chunks import Cut
 from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
-from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
+from ..readers.collection import Collection, counting_dim, sample_dims, states_by_name, unchanged
 from ..storage.disk import expanded
-from ..storage.free_space import check_free_space
-from ..storage.outputs import check_output, staged
-from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
+from ..storage.outputs import check_output
+from ..storage.writers import OutputArray, Writer
 from ..units import parse_bytes
 from .prepared import Prepared
 from .sizes_for_planning import problem_of
@@ -46,6 +49,7 @@ def copy_collection(
     memory: int | str | None = None,
     overwrite: bool = False,
     executor: Executor | None = None,
+    checkpointing: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> None:
     """Write a collection as a Zarr v3 group with one array, ``images``, that is fast to read by samples.
@@ -65,6 +69,8 @@ def copy_collection(
         Replace existing images that were written by streampca.
     executor : Executor, optional
         Executor that distributes the tiles; by default this process copies all of them.
+    checkpointing : Checkpointing, optional
+        Folder and interval of checkpoints, from which the same copy resumes; by default none are saved.
     listener : callable, optional
         Function that receives an event for every tile.
 
@@ -81,25 +87,51 @@ def copy_collection(
         If the collection cannot be read; a ChangedError if it changed since it was opened.
     """
     path = expanded(path)
-    with session("copy", output=path, overwrite=overwrite, executor=executor, listener=listener) as current:
+    how: dict[str, Any] = {"executor": executor, "checkpointing": checkpointing, "listener": listener}
+    with session("copy", output=path, overwrite=overwrite, **how) as current:
         budget = memory or current.executor.memory
         source, plan = foresee_copy(collection, path, memory=budget, overwrite=overwrite)
-        _copy_to(path, source, plan, current.executor, current.listener)
+        _copy_to(current, path, source, plan, parse_bytes(memory))
 
 
-def _copy_to(path: str, source: Collection, plan: CopyPlan, runner: Executor, listener: Listener) -> None:
-    """Write the tiles of a collection to its copy."""
-    table = _table(source, plan)
-    check_free_space(path, table.most_bytes(".zarr"), path, at_most=listener)
-    with staged(path) as partial:
-        writer = ZarrWriter(partial, table)
+def _copy_to(current: Session, path: str, source: Collection, plan: CopyPlan, budget: int | None) -> None:
+    """Write the tiles of a collection to its copy, or those that an unfinished copy lacks."""
+    runner, listener, n_tiles = current.executor, current.listener, sum(1 for _ in tiles_of(source.shape, plan.tile))
+    spans = spans_of(n_tiles, SPANS_A_WORKER * runner.workers if runner.workers > 1 else 1, 1)
+    saved = None if current.checkpointing is None else current.checkpoint(_identity_of(source, path, budget))
+    if saved is not None and (begun := saved.record.get("plan")):  # it was checked against the memory there was then
+        cut: Any = {name: tuple(begun[name]) for name in ("tile", "chunk")}
+        plan, spans = replace(plan, **cut, ahead=begun["ahead"]), tuple(Span(*span) for span in begun["spans"])
+    numbers = {
+        "tile": [*plan.tile],
+        "chunk": [*plan.chunk],
+        "ahead": plan.ahead,
+        "spans": [[*span] for span in spans],
+    }
+    with (
+        reported(listener, PassStarted("copy", 1, 1, source.n_samples, source.nbytes)),
+        resumable_output(current, saved, numbers, path, _table(source, plan)) as (writer, checkpoint),
+        unchanged(source),
+    ):
         task = _Tiles(source, tuple(tiles_of(source.shape, plan.tile)), writer)
-        with reported(listener, PassStarted("copy", 1, 1, source.n_samples, source.nbytes)), unchanged(source):
-            runner.check(task.first, plan.memory_estimate.total, listener)
-            spans = spans_of(len(task.tiles), SPANS_A_WORKER * runner.workers if runner.workers > 1 else 1, 1)
-            runner.fold(task, spans, _EmptyAccumulator.absorb, ahead=plan.ahead, listener=listener)
-        writer.close()
-        check_array(partial, path, "images", source.shape, source.dtype)
+        runner.check(task.first, plan.memory_estimate.total, listener)
+        how: dict[str, Any] = {"ahead": plan.ahead, "listener": listener, "checkpoint": checkpoint}
+        runner.fold(task, spans, TilesWritten.absorb, **how)
+
+
+def _identity_of(source: Collection, path: str, budget: int | None) -> dict[str, Any]:
+    """Return what must be the same for an unfinished copy to be resumed."""
+    return {
+        "work": "copy",
+        "output": os.path.abspath(path),
+        "source": source.source,
+        **(source.preparation.to_json() if isinstance(source, Prepared) else {}),
+        "shape": list(source.shape),
+        "dtype": source.dtype.str,
+        "memory": budget,
+        "version of streampca": __version__,
+        **states_by_name(source.states()),
+    }
 
 
 def foresee_copy(
@@ -171,15 +203,18 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-class _EmptyAccumulator:
-    """Empty accumulator of a copy, whose tiles are in the output."""
+class TilesWritten:
+    """Accumulator of a copy, whose tiles are in the output."""
 
-    def absorb(self, other: _EmptyAccumulator) -> None:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def absorb(self, other: TilesWritten) -> None:
         """Add nothing."""
 
     def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
-        """Return no arrays."""
-        return {}
+        """Put the tiles on disk, and return the `size` of the output's file."""
+        return {"size": np.array(self._writer.sync())}
 
 
 @dataclass(frozen=True)
@@ -190,11 +225,11 @@ class _Tiles:
     tiles: tuple[Box, ...]
     writer: Writer
 
-    def start(self) -> _EmptyAccumulator:
-        return _EmptyAccumulator()
+    def start(self) -> TilesWritten:
+        return TilesWritten(self.writer)
 
-    def restore(self, state: dict[str, npt.NDArray[Any]]) -> _EmptyAccumulator:
-        return _EmptyAccumulator()
+    def restore(self, state: dict[str, npt.NDArray[Any]]) -> TilesWritten:
+        return TilesWritten(self.writer)
 
     def blocks(self, span: Span) -> Iterable[Span]:
         return blocks_of(span, 1)
@@ -211,7 +246,7 @@ class _Tiles:
         rows = self.source.read(samples, slice(first, last) if last - first < self.source.n_features else None)
         return rows.reshape(-1, *(part.stop - part.start for part in box))
 
-    def feed(self, accumulator: _EmptyAccumulator, block: Span, fetched: npt.NDArray[Any]) -> None:
+    def feed(self, accumulator: TilesWritten, block: Span, fetched: npt.NDArray[Any]) -> None:
         samples, *box = self.tiles[block.start]
         self.writer.write(samples.start, fetched, tuple(box))
 

@@ -406,6 +406,7 @@ class ZarrWriter:
             self._write_along(table.dims[:1], name, np.asarray(coordinate.values), coordinate.attributes)
         if table.names is not None:
             self._write_along(table.dims[:1], SAMPLE, table.names, {})
+        _check_array(self._path, table)
         # Last, so that an incomplete output is visibly so.
         self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
@@ -499,11 +500,14 @@ def remove_debris(path: str) -> None:
                 os.remove(os.path.join(folder, file))
 
 
-def check_array(partial: str, path: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise OutputError unless an array that was written has its shape, dtype and every chunk."""
-    written: Any = zarr.open_group(partial, mode="r")[name]
+def _check_array(partial: str, table: OutputArray) -> None:
+    """Raise OutputError unless an array that was written in shards has its shape, dtype and every chunk."""
+    written: Any = zarr.open_group(partial, mode="r", use_consolidated=False)[table.name]
+    if written.shards is None:
+        return
     # Zarr counts every chunk of an existing shard, including those past the array's end.
-    shards = math.prod(math.ceil(length / run) for length, run in zip(shape, written.shards, strict=True))
+    shards = math.prod(math.ceil(length / run) for length, run in zip(table.shape, written.shards, strict=True))
     chunks = shards * math.prod(run // part for run, part in zip(written.shards, written.chunks, strict=True))
-    if (written.shape, written.dtype) != (shape, dtype.newbyteorder("=")) or written.nchunks_initialized != chunks:
-        raise OutputError(f"{path} is not what was written to it; check the disk, then copy again.")
+    is_whole = written.nchunks_initialized == chunks
+    if (written.shape, written.dtype) != (table.shape, table.dtype.newbyteorder("=")) or not is_whole:
+        raise OutputError(f"{table.path} is not what was written to it; check the disk, then write it again.")

@@ -20,6 +20,7 @@ from ...accumulators import Gram
 from ...accumulators.plain_state import as_values
 from ...events import PassStarted, silent
 from ...execution import LocalExecutor
+from ...execution.fold import one_span
 from ...execution.threads import blas_threads_for
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
@@ -38,7 +39,7 @@ from .dual_components import (
 )
 from .features_task import FeatureRanges, FeaturesTask
 from .gram_pairs import Pairs, solved
-from .job import Decomposition, Job, one_span
+from .job import Decomposition, Job
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
 

@@ -182,8 +182,3 @@ def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
     # Rounding to float32 leaves residuals relative to the first variance, which are large for a small one.
     narrow = plan.request.precision != "double" and plan.problem.suits_single
     return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)
-
-
-def one_span(left: object, right: object) -> None:
-    """Raise: a task folded in one span has nothing to merge."""
-    raise AssertionError("two partials of one span")

@@ -19,13 +19,14 @@ from ...errors import SourceError
 from ...events import BlockDone, PassStarted
 from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
+from ...execution.fold import one_span
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Collection, Filled
 from ...readers.storage_record import Chunks, Storage
 from ...storage.disk import bytes_on_disk, open_own
 from ...storage.free_space import check_free_space, writing
-from .job import Job, one_span
+from .job import Job
 
 STAGE = "scratch"  # name of the stage of copying
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ...errors import BudgetError
 from ...events import BlockDone, Listener, PassStarted, reported, silent
 from ...execution import LocalExecutor
+from ...execution.fold import one_span
 from ...planning import plan_application
 from ...planning.blocks import Span, blocks_of
 from ...planning.budget import MOST_BLOCK, check_budget
@@ -38,8 +39,6 @@ def measure(
     block_rows: int,
     *,
     ahead: int = 0,
-    runs: Sequence[Span] | None = None,
-    label: str = "samples",
     listener: Listener = silent,
 ) -> None:
     """Call a function with every block of prepared samples, in order, and refuse sources that change meanwhile.
@@ -52,20 +51,16 @@ def measure(
         Of as many samples each.
     block_rows, ahead : int
         Samples in memory at once, and blocks read ahead.
-    runs : sequence of Span, optional
-        Runs of samples that no block goes beyond.
-    label : str
-        Name of the pass, for listeners.
     listener : callable
         Told of progress.
     """
     n = collections[0].n_samples
-    task = _Measuring(function, collections, block_rows, runs or [Span(0, n)])
+    task = _Measuring(function, collections, block_rows)
     everything = task.counts(Span(0, n))
-    with reported(listener, PassStarted(label, 1, 1, everything.samples, everything.bytes)), ExitStack() as stack:
+    with reported(listener, PassStarted("samples", 1, 1, everything.samples, everything.bytes)), ExitStack() as stack:
         for each in collections:
             stack.enter_context(unchanged(each))
-        LocalExecutor().fold(task, [Span(0, n)], lambda left, right: None, ahead=ahead, listener=listener)
+        LocalExecutor().fold(task, [Span(0, n)], one_span, ahead=ahead, listener=listener)
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,6 @@ class _Measuring:
     function: Measure
     collections: Sequence[Collection]
     block_rows: int
-    runs: Sequence[Span]
 
     def start(self) -> Self:
         return self
@@ -86,9 +80,8 @@ class _Measuring:
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         return {}
 
-    def blocks(self, span: Span) -> Iterator[Span]:
-        for run in self.runs:
-            yield from blocks_of(run, self.block_rows)
+    def blocks(self, span: Span) -> Iterable[Span]:
+        return blocks_of(span, self.block_rows)
 
     def counts(self, block: Span) -> BlockDone:
         return BlockDone(block.size, block.size * sum(each.row_bytes for each in self.collections))

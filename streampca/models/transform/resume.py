@@ -1,39 +1,27 @@
-"""Resuming an output: the identity of its run, the plan of one that was begun, and its partial file.
-
-Rows are on disk before a checkpoint says so, and rows that are written again after a kill are written in the same
-place: the output is bit for bit that of an unbroken run.
-"""
+"""Resuming an output of a model: the identity of its run, and the plan of one that was begun."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ... import __version__
-from ...events import Listener
-from ...execution.checkpoint import CheckpointFolder, StageCheckpoint
+from ...execution.checkpoint import CheckpointFolder
 from ...planning import Application
 from ...planning.memory import MemoryEstimate, Phase
 from ...planning.transform_pieces import Piecewise
 from ...preprocessing import Frame
 from ...readers.collection import states_by_name
 from ...storage.components import StoredRows
-from ...storage.outputs import open_writer
-from ...storage.writers import OutputArray, UnfinishedOutput, Writer
+from ...storage.writers import OutputArray
 from ..subspace import Subspace
 from .projection import Projection
 
 Array = npt.NDArray[Any]
-TOKEN = re.compile(r"[0-9a-f]{8}")
-Resumable = tuple[Writer, StageCheckpoint | None]
 
 
 def identity_of(work: Projection, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:
@@ -64,38 +52,6 @@ def saved_plan(saved: CheckpointFolder | None) -> Application | Piecewise | None
     if "scored_rows" in numbers:
         return Piecewise(**numbers, memory_estimate=MemoryEstimate((Phase("apply", ()),)))
     return Application(**numbers, memory_estimate=Phase("apply", ()))
-
-
-@contextmanager
-def resumable(
-    saved: CheckpointFolder | None,
-    plan: Application | Piecewise,
-    path: str,
-    table: OutputArray,
-    *,
-    overwrite: bool,
-    listener: Listener,
-) -> Iterator[Resumable]:
-    """Open an output to write or to resume, and the checkpoint of its fold, which is removed when it is complete."""
-    if saved is None:
-        with open_writer(path, table, overwrite=overwrite, listener=listener) as writer:
-            yield writer, None
-        return
-    checkpoint, unfinished = saved.stage(table.name), UnfinishedOutput()
-    token = str(saved.record.get("partial"))
-    if TOKEN.fullmatch(token) and (found := checkpoint.load_any()):  # no path: anybody may have written the record
-        unfinished = UnfinishedOutput(token, int(found.state["size"]))
-        del found  # its arrays may be large
-    how: dict[str, Any] = {"overwrite": overwrite, "unfinished": unfinished, "listener": listener}
-    with saved.running(), open_writer(path, table, **how) as writer:
-        numbers = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "memory_estimate"}
-        saved.begin(numbers, resumes=unfinished.is_resumable, partial=unfinished.token)
-        try:
-            yield writer, checkpoint
-        except BaseException:
-            if not saved.is_recorded:  # nobody would find what was written again
-                unfinished.size = None
-            raise
 
 
 def digest_of(subspace: Subspace, frame: Frame) -> str:

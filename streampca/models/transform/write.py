@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...events import PassStarted, reported
 from ...execution import LocalExecutor
 from ...execution.checkpoint import CheckpointFolder
 from ...execution.executor import as_of
+from ...execution.resumable_output import resumable_output
 from ...execution.session import Session, run_session
 from ...kinds.run import Run
 from ...planning import Application, plan_application
@@ -31,7 +32,7 @@ from .by_features import ByFeatures, tiling_of
 from .by_samples import BySamples, Written
 from .patches import patches_of, table_of
 from .projection import Projection
-from .resume import identity_of, resumable, saved_plan
+from .resume import identity_of, saved_plan
 
 
 def write_projection(
@@ -113,9 +114,10 @@ def _write_by(
     """Fold the collection into its output: block by block, or by ranges of features where components do not fit."""
     collection, stored = work.collection, _stored(work, plan, table)
     executor, listener = current.executor, current.listener
+    numbers = {item.name: getattr(plan, item.name) for item in fields(plan) if item.name != "memory_estimate"}
     with (
         reported(listener, PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes)),
-        resumable(saved, plan, path, stored, overwrite=current.overwrite, listener=listener) as (writer, checkpoint),
+        resumable_output(current, saved, numbers, path, stored) as (writer, checkpoint),
         unchanged(collection),
     ):
         executor.check(partial(_try, collection, writer), plan.memory_estimate.total, listener)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +125,31 @@ def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFig
     shown, media_type = _smaller(file, picture.name in CHARTS) if smaller else (file.getvalue(), FORMATS[kind])
     words = (picture.name, picture.title, picture.caption, picture.alt)
     return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type)
+
+
+class DrawnFigures:
+    """The figures of a report that are drawn, in order; saved with the files of each, and restored without drawing."""
+
+    def __init__(self) -> None:
+        self.figures: list[DrawnFigure] = []
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the files of all figures, and their sizes, as plain arrays."""
+        arrays: dict[str, Array] = {}
+        for figure in self.figures:
+            files = (figure.data, figure.shown, figure.media_type.encode())
+            arrays |= {f"{figure.name}.{at}": np.frombuffer(file, np.uint8) for at, file in enumerate(files)}
+            arrays[f"{figure.name}.size"] = np.array([figure.width, figure.height])
+        return arrays
+
+    def restore(self, planned: Iterable[ReportFigure], kind: str, state: Mapping[str, Array]) -> None:
+        """Take over the figures of a state."""
+        for picture in planned:
+            if f"{picture.name}.size" in state:
+                data, shown, media_type = (state[f"{picture.name}.{at}"].tobytes() for at in range(3))
+                width, height = state[f"{picture.name}.size"].tolist()
+                words = (picture.name, picture.title, picture.caption, picture.alt)
+                self.figures.append(DrawnFigure(*words, data, kind, width, height, shown, media_type.decode()))
 
 
 def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from ... import __version__
 from ...errors import readable
 from ...events import Drawing, Listener, Warned
+from ...execution.checkpoint import StageCheckpoint
 from ...models.accuracy import sentences
 from ...models.components import ComponentsModel
 from ...models.compression import Compression
@@ -30,7 +31,7 @@ from ...models.model import Model
 from ...readers import Collection
 from ...signals import safe_point
 from . import text
-from .figures import NAMES, DrawnFigure, drawn, pictures_of_model, pictures_of_samples
+from .figures import NAMES, DrawnFigure, DrawnFigures, drawn, pictures_of_model, pictures_of_samples
 from .interactive import Widget, points_of, sliders_of
 from .survey import Survey
 from .text import Pairs, Table, sentence, shown_name
@@ -99,9 +100,18 @@ class Page:
 
 
 def page_of(
-    model: Model, survey: Survey | None, raw: Collection | None, *, missing: str, kind: str, listener: Listener
+    model: Model,
+    survey: Survey | None,
+    raw: Collection | None,
+    *,
+    missing: str,
+    kind: str,
+    checkpoint: StageCheckpoint | None,
+    listener: Listener,
 ) -> Page:
     """Draw all figures of a report, one at a time, and return its page; `missing` is the reason for no survey.
+
+    Figures that a checkpoint has are not drawn again.
 
     For a model of a matrix of distances, which has no images, the page shows the positions of its samples; for an
     embedding also images and labels of `raw`, its fitted samples, if these can be read.
@@ -109,11 +119,16 @@ def page_of(
     used = survey.model if survey else model.basis
     figures = None if isinstance(model, EmbeddingModel) else _compression(model.basis, survey)
     planned = [*pictures_of_model(model, used, figures, raw), *(pictures_of_samples(survey) if survey else ())]
-    pictures: list[DrawnFigure] = []
-    for number, picture in enumerate(planned, start=1):
+    done = DrawnFigures()
+    if checkpoint is not None and (saved := checkpoint.load(0)) is not None:
+        done.restore(planned, kind, saved.state)
+    pictures = done.figures
+    for number, picture in enumerate(planned[len(pictures) :], start=len(pictures) + 1):
         safe_point()
         listener(Drawing(picture.title.lower(), number, len(planned)))
         pictures.append(drawn(picture, kind, recodes=survey is None or survey.recodes))
+        if checkpoint is not None:
+            checkpoint.save_if_due(0, 0, number, done)
     if survey is not None:
         # Figures of the model and of samples are drawn separately, and interleaved in the page.
         pictures.sort(key=lambda picture: NAMES.index(picture.name))

@@ -7,22 +7,26 @@ error is its squared distance from the subspace (Jackson & Mudholkar, Technometr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ... import plot
-from ...events import Listener, silent
+from ...events import BlockDone, Listener, PassStarted, reported, silent
+from ...execution import LocalExecutor
+from ...execution.checkpoint import StageCheckpoint
 from ...execution.decoded_chunks import keeping
+from ...execution.fold import one_span
 from ...models.components import ComponentsModel
 from ...models.subspace import Subspace
-from ...models.transform import applied, measure
-from ...planning.blocks import Span
-from ...readers.collection import Array, Collection
+from ...models.transform import applied
+from ...planning.blocks import Span, blocks_of
+from ...preprocessing import Frame, Prepared
+from ...readers.collection import Array, Collection, unchanged
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
 from .departures import as_departures
@@ -192,6 +196,7 @@ def survey(
     *,
     memory: int | str | None = None,
     examine: int | None = None,
+    checkpoint: StageCheckpoint | None = None,
     listener: Listener = silent,
 ) -> Survey:
     """Examine samples of a collection, and read the samples to draw.
@@ -207,6 +212,8 @@ def survey(
     examine : int, optional
         Largest number of samples to examine, in runs of whole storage chunks spread over the collection; all by
         default.
+    checkpoint : StageCheckpoint, optional
+        Saves how far the pass over the samples is, and resumes it.
     listener : callable
         Receives progress.
 
@@ -225,8 +232,9 @@ def survey(
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
     # Budgets are by the whole collection, whose chunks decide the blocks.
     share = share_of(memory, model, model.prepared(whole))
-    measured = _measured(share, raw, runs, listener)
-    places, values, axis = measured.places, measured.values, sample_axis_of(raw)
+    task = _Examining(share, share.model.prepared(raw), runs)
+    measured = task.fold(checkpoint, listener)
+    places, values, axis = task.places, measured.values, sample_axis_of(raw)
     pinned, unusual = np.empty(0, np.intp), _unusual(share, raw, axis, measured.largest)
     if len(values) >= FEWEST and values.shape[1] >= 4:  # two scores, T2 and the error
         pinned = np.asarray(plot.nearest_to_quantiles(values[:, :-2], axes=AXES), np.intp).ravel()
@@ -239,7 +247,7 @@ def survey(
         n_samples=whole.n_samples,
         numbers=places_in(runs, whole.n_samples),
         axis=axis,
-        value_range=measured.value_range,
+        value_range=(float(measured.ends[0]), float(measured.ends[1])),
         places=places,
         scores=values[:, :-2],
         t2=values[:, -2],
@@ -249,7 +257,7 @@ def survey(
         laddered=laddered,
         unusual=unusual,
         samples=samples,
-        thumbnails=measured.thumbnails,
+        thumbnails=None if measured.thumbnails is None else measured.thumbnails.sheet(),
         recodes=share.recodes,
     )
 
@@ -278,68 +286,119 @@ def places_in(runs: Sequence[Span], n_samples: int) -> Places:
     return compact(np.concatenate([np.arange(*run) for run in runs]), n_samples)
 
 
-class _Measured(NamedTuple):
-    """Results of a pass over the samples.
+class _Measured:
+    """Accumulator of a pass over the samples.
+
+    Parameters
+    ----------
+    share : Share
+        Model and memory.
+    frame : Frame
+        Frame of the samples.
+    places : range
+        Positions of the samples whose values are kept.
 
     Attributes
     ----------
-    places : range
-        Positions of the samples whose values are kept.
     values : ndarray of shape (len(places), first + 2)
         First scores, T2 and error of these samples.
     largest : list of two ndarray of shape (2 * UNUSUAL, 3)
         T2, error and position of the samples with the largest T2, and of the samples with the largest errors,
         descending.
-    value_range : (float, float)
+    ends : ndarray of shape (2,)
         Smallest and largest value of a feature.
-    thumbnails : Sheet or None
+    thumbnails : Thumbnails or None
         Small images of some samples.
     """
 
-    places: range
-    values: Float64
-    largest: list[Float64]
-    value_range: tuple[float, float]
-    thumbnails: Sheet | None
+    def __init__(self, share: Share, frame: Frame, places: range) -> None:
+        self._places, self._first = places, min(SCORES, share.model.n_components)
+        self.values = np.empty((len(places), self._first + 2))
+        self.largest = [np.empty((0, 3)), np.empty((0, 3))]
+        self.ends = np.array([np.inf, -np.inf])
+        self.thumbnails = Thumbnails(share.model, frame, places, share.sheet) if moves(share.model) else None
 
-
-def _measured(share: Share, raw: Collection, runs: Sequence[Span], listener: Listener) -> _Measured:
-    """Compute the first scores, T2 and error of every sample."""
-    model, n = share.model, raw.n_samples
-    collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
-    first = min(SCORES, model.n_components)
-    held, largest = np.empty((len(places), first + 2)), [np.empty((0, 3)), np.empty((0, 3))]
-    ends_of_values = np.array([np.inf, -np.inf])
-    function = partial(_values, model.subspace, first=first)
-    thumbnails = Thumbnails(model, collection.frame, places, share.sheet) if moves(model) else None
-
-    def look(block: Span, read: list[Array]) -> None:
-        values = applied(function, read[0], collection.named, block.start, missing=model.subspace.missing)
-        rows = range(-(-block.start // places.step), -(-block.stop // places.step))
-        # Values of every `places.step`-th sample only.
-        held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
-        measures = np.column_stack([values[:, first:], np.arange(*block)])
-        for column, ranked in enumerate(largest):
+    def update(self, block: Span, rows: Array, values: Float64) -> None:
+        """Absorb a block of prepared samples, with their first scores, T2 and errors."""
+        step = self._places.step
+        kept = range(-(-block.start // step), -(-block.stop // step))
+        self.values[kept.start : kept.stop] = values[kept.start * step - block.start :: step]
+        measures = np.column_stack([values[:, self._first :], np.arange(*block)])
+        for column, ranked in enumerate(self.largest):
             both = np.concatenate([ranked, measures])
             # Twice as many as are drawn, as both measures can select the same samples.
-            largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
-        if thumbnails is not None:
-            thumbnails.add(block, read[0])
-        ends_of_values[0] = np.fmin(ends_of_values[0], np.fmin.reduce(read[0], axis=None))
-        ends_of_values[1] = np.fmax(ends_of_values[1], np.fmax.reduce(read[0], axis=None))
+            self.largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
+        if self.thumbnails is not None:
+            self.thumbnails.add(block, rows)
+        self.ends[0] = np.fmin(self.ends[0], np.fmin.reduce(rows, axis=None))
+        self.ends[1] = np.fmax(self.ends[1], np.fmax.reduce(rows, axis=None))
 
-    ends = np.cumsum([run.size for run in runs]).tolist()
-    measure(
-        look,
-        [collection],
-        share.block_rows,
-        ahead=share.ahead,
-        runs=[Span(stop - run.size, stop) for run, stop in zip(runs, ends, strict=True)],
-        label="samples for the report",
-        listener=listener,
-    )
-    low, high = ends_of_values.tolist()
-    return _Measured(places, held, largest, (low, high), None if thumbnails is None else thumbnails.sheet())
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return everything as plain arrays."""
+        arrays = {"values": self.values, "t2": self.largest[0], "spe": self.largest[1], "ends": self.ends}
+        arrays |= {} if self.thumbnails is None else self.thumbnails.arrays
+        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Take over a state."""
+        self.largest = [state["t2"].copy(), state["spe"].copy()]
+        arrays = {"values": self.values, "ends": self.ends}
+        arrays |= {} if self.thumbnails is None else self.thumbnails.arrays
+        for name, array in arrays.items():
+            array[...] = state[name]
+
+
+@dataclass(frozen=True)
+class _Examining:
+    """Measure samples, in runs that no block goes beyond; see `streampca.execution.Task`."""
+
+    share: Share
+    collection: Prepared
+    runs: Sequence[Span]
+
+    @property
+    def places(self) -> range:
+        """Positions of the samples whose values are kept."""
+        n = self.collection.n_samples
+        return range(0, n, -(-n // max(1, self.share.dots)))
+
+    def start(self) -> _Measured:
+        return _Measured(self.share, self.collection.frame, self.places)
+
+    def restore(self, state: dict[str, Array]) -> _Measured:
+        measured = self.start()
+        measured.restore(state)
+        return measured
+
+    def blocks(self, span: Span) -> Iterator[Span]:
+        stop = 0
+        for run in self.runs:
+            start, stop = stop, stop + run.size  # the samples of runs are examined one after another
+            if min(stop, span.stop) > max(start, span.start):
+                yield from blocks_of(Span(max(start, span.start), min(stop, span.stop)), self.share.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        return BlockDone(block.size, block.size * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> Array:
+        return self.collection.read(slice(*block))
+
+    def feed(self, accumulator: _Measured, block: Span, fetched: Array) -> None:
+        subspace = self.share.model.subspace
+        function = partial(_values, subspace, first=min(SCORES, self.share.model.n_components))
+        values = applied(function, fetched, self.collection.named, block.start, missing=subspace.missing)
+        accumulator.update(block, fetched, values)
+
+    def fold(self, checkpoint: StageCheckpoint | None, listener: Listener) -> _Measured:
+        """Measure all samples; what is measured is saved in the end, as drawing takes its time."""
+        whole = Span(0, self.collection.n_samples)
+        started = PassStarted("samples for the report", 1, 1, whole.size, whole.size * self.collection.row_bytes)
+        how: Any = {"ahead": self.share.ahead, "listener": listener, "checkpoint": checkpoint}
+        with reported(listener, started), unchanged(self.collection):
+            measured = LocalExecutor().fold(self, [whole], one_span, **how)
+        if checkpoint is not None:
+            checkpoint.save_if_due(0, 0, whole.stop, measured, now=True)
+        return measured
 
 
 def _values(subspace: Subspace, rows: Array, *, first: int) -> Float64:

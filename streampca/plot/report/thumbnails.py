@@ -80,6 +80,11 @@ class Thumbnails:
         self._limits = np.empty((count, pictures, 2))
         self._scores = np.empty((count, model.n_components), np.float32)
 
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What was collected, in arrays that may be filled."""
+        return {"thumbnails": self._samples, "limits": self._limits, "thumbnail_scores": self._scores}
+
     def add(self, block: Span, rows: Array) -> None:
         """Add the samples of a block of prepared ones that get a thumbnail."""
         first = -(-block.start // self.positions.step)

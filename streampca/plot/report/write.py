@@ -10,14 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, cast
 
+import numpy as np
+
 from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Listener, or_logged
-from ...execution.session import session
+from ...execution.session import run_session
 from ...kinds.opening import Opening, OpeningOptions
 from ...models.classical_mds import PairsModel
 from ...models.embedding import EmbeddingModel
 from ...models.load import load_model
 from ...models.model import Model
+from ...models.transform.resume import digest_of
 from ...planning.budget import block_limit
 from ...preprocessing import complete_samples
 from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
@@ -31,7 +34,7 @@ from ...readers import (
     open_collection,
     paths_of,
 )
-from ...readers.collection import Collection, data_difference, file_and_key
+from ...readers.collection import Collection, data_difference, digest, file_and_key, states_by_name
 from ...storage.disk import expanded, open_regular
 from ...storage.locks import output_lock
 from ...storage.outputs import check_ending, check_file, staged
@@ -74,9 +77,9 @@ def write_report(
     picture_format : {"png", "svg"}, default="png"
         Of the pictures, in the page and in the folder.
     **options
-        ``memory``, ``overwrite`` and ``listener``: see `streampca.Run`. Of components that do not fit the leading ones
-        are drawn, and the report says which. ``labels``, ``key``, ``select`` ...: see `open_collection`. Labels colour
-        the samples.
+        ``memory``, ``overwrite``, ``checkpoint`` and ``listener``: see `streampca.Run`. Of components that do not fit
+        the leading ones are drawn, and the report says which. ``labels``, ``key``, ``select`` ...: see
+        `open_collection`. Labels colour the samples.
 
     Returns
     -------
@@ -103,7 +106,7 @@ def write_report(
     >>> streampca.write_report(model, "report.html", collection=digits[:50])
     ['report.html']
     """
-    run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output", "checkpoint"))
+    run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output"))
     memory, listener = run.memory, or_logged(run.listener)
     check_kind(picture_format)
     if examine is not None:
@@ -111,7 +114,7 @@ def write_report(
     places = ReportFiles(
         expanded(path), None if pictures is None else expanded(pictures), picture_format, run.overwrite
     )
-    with session("report", output=places.path, listener=listener) as current, output_lock(places.pictures):
+    with run_session("report", run, places.path) as current, output_lock(places.pictures):
         listener = current.listener
         places.check()
         fitted = model if isinstance(model, Model) else load_model(model, memory=memory)
@@ -121,12 +124,36 @@ def write_report(
         embeds = isinstance(fitted, EmbeddingModel)
         complete = partial(_complete, fitted, memory=run.budget, listener=listener)
         raw, missing = _raw(fitted, collection, opening, complete) if not isinstance(fitted, PairsModel) else (None, "")
-        # Samples of an embedding need no survey: the model knows their positions.
-        surveyed = None
-        if raw is not None and not embeds:
-            surveyed = survey(fitted.basis, raw, memory=memory, examine=examine, listener=listener)
-        page = page_of(fitted, surveyed, raw, missing=missing, kind=picture_format, listener=listener)
-        return places.write(page)
+        identity = partial(
+            _identity_of, fitted, raw, places, {"examine": examine, "memory": this_machine().budget(run.budget)[0]}
+        )
+        with current.resumable(identity, {}) as saved:
+            survey_stage, drawing = (None if saved is None else saved.stage(name) for name in ("survey", "figures"))
+            # Samples of an embedding need no survey: the model knows their positions.
+            surveyed = None
+            if raw is not None and not embeds:
+                how: dict[str, Any] = {"memory": memory, "examine": examine, "checkpoint": survey_stage}
+                surveyed = survey(fitted.basis, raw, **how, listener=listener)
+            words: dict[str, Any] = {"missing": missing, "kind": picture_format, "checkpoint": drawing}
+            return places.write(page_of(fitted, surveyed, raw, **words, listener=listener))
+
+
+def _identity_of(
+    model: Model, raw: Collection | None, places: ReportFiles, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what must be the same for an unfinished report to be resumed."""
+    about = {
+        "work": "report",
+        "output": os.path.abspath(places.path),
+        "picture_format": places.kind,
+        "model": model.name,
+        "digest of the model": digest(digest_of(model.subspace, model.frame), model.provenance),
+        **options,
+    }
+    if raw is None:
+        return about
+    labels = None if raw.labels is None else digest(np.asarray(raw.labels).tolist())
+    return {**about, "source": raw.source, "samples": raw.n_samples, "labels": labels, **states_by_name(raw.states())}
 
 
 def _raw(
