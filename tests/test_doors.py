@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,9 +189,11 @@ def test_the_doors_agree(name, samples, folder, tmp_path, monkeypatch):
     asked = (kind, source, how, steps)
     expected = by_python(*asked, str(tmp_path / "python.zarr"))
     assert isinstance(expected, str) or {"components", "explained_variance"} <= expected.keys()
-    assert by_command(*asked, str(tmp_path / "command.zarr")) == expected
+    said = by_command(*asked, str(tmp_path / "command.zarr"))
+    unweighted = kind_class(kind.kind).uses_graph and "sample_weight" in how
+    assert f"--sample-weight is no option of kind {kind.kind}, but of pca" in said if unweighted else said == expected
     assert by_run_file(*asked, str(tmp_path / "run.zarr")) == expected
-    if kind.kind == "classical-mds" or (kind_class(kind.kind).uses_graph and "sample_weight" in how):
+    if kind.kind == "classical-mds" or unweighted:
         return  # its coordinates have other signs as an estimator; and those take no weights
     assert by_estimator(*asked, str(tmp_path / "estimator.zarr")) == expected
 
@@ -217,7 +220,8 @@ def test_plans_agree(name, samples, folder, monkeypatch):
     if said.code:
         with pytest.raises(StreampcaError) as error:
             streampca.plan(source, kind.described(**model), **options)
-        assert refusal_of(said) == str(error.value)
+        is_option = "sample_weight" not in how or not kind_class(kind.kind).uses_graph
+        assert (refusal_of(said) == str(error.value)) == is_option
         return
     plan = streampca.plan(source, kind.described(**model), **options)
     shown, own = yaml.safe_load(said.out), yaml.safe_load(json.dumps(plan.to_json()))
@@ -280,6 +284,22 @@ def test_parameters_of_the_estimator_alone_are_not_dropped(folder, kind, name):
     for function in (streampca.fit, streampca.plan):
         with pytest.raises(RequestError, match=f"{name}=.* is a parameter of the estimator alone"):
             function(folder / "x.npy", kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        (None, {"checkpoint": 3}, "checkpoint = 3: give the path of a folder to save progress in, or None."),
+        (streampca.Isomap(graph=5), {}, "graph = 5: give a NeighborGraph, the path of one that was stored, or None."),
+        (None, {"memory": "5"}, "memory = '5': memory size '5' has no unit and would be less than 1 MiB; write 5GiB"),
+        (None, {"worker_memory": "5 XB"}, "worker_memory = '5 XB': memory size '5 XB' is not understood"),
+        (streampca.Isomap(), {"scratch": "s"}, "kind 'isomap' makes no scratch copy (scratch='s'); leave it out."),
+    ],
+    ids=["checkpoint", "graph", "memory", "worker_memory", "scratch"],
+)
+def test_wrong_values_are_named_with_their_key(folder, kind, options, said):
+    with pytest.raises(RequestError, match=f"^{re.escape(said)}"):
+        streampca.fit(folder / "x.npy", kind, **options)
 
 
 @pytest.mark.parametrize("name", [name for name in KIND_NAMES if not kind_class(name).target_rule])

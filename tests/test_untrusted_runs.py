@@ -151,6 +151,8 @@ RUNS = {
     "other key": "{{address: '{tcp}'}}",
     "list": "{{cluster: ['{tcp}']}}",
     "option": "{{cluster: slurm, workers: 1, cluster_options: {{scheduler: '{tcp}'}}}}",
+    "queue": "{{cluster: slurm, workers: 1, cluster_options: {{queue: '{tcp}'}}}}",
+    "scratch": "{{scratch: '{tcp}/folder'}}",
     "scheduler options": "{{cluster: slurm, workers: 1, cluster_options: {{scheduler_options: {{a: '{tcp}'}}}}}}",
 }
 
@@ -204,6 +206,15 @@ def test_a_run_file_connects_to_no_scheduler(here, hostile, name, words):
         file.write(f"run: {section}\n")
     refused(*words)
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(("key", "value", "said"), [
+    ("scratch", "http://a/b", "run.scratch = 'http://a/b' is an address, and a scratch copy lies"),
+    ("cluster_options", {"queue": "tcp://a:1"}, "on the command line: --set run.cluster_options.NAME=..."),
+])  # fmt: skip
+def test_addresses_where_there_are_none_have_remedies_of_their_own(here, key, value, said):
+    run_file(run={key: value})
+    assert said in refused()
 
 
 @pytest.mark.parametrize(("key", "form"), [

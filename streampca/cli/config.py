@@ -158,12 +158,22 @@ def _refuse_address(data: dict[str, Any], subject: str) -> None:
     """Refuse the address of a scheduler: it could send this process anything to run."""
     run = data.get("run")
     for key, value in run.items() if isinstance(run, dict) else ():
-        if key != "cluster_options" and any("://" in text for text in _texts_in(value)):
+        if not any("://" in text for text in _texts_in(value)):
+            continue
+        if key == "scratch":
             raise ConfigError(
-                f"{subject}: run.{key} names a scheduler's address, which a run file cannot choose; if you trust what "
-                "runs there, write run: {cluster: configured}, and set DASK_SCHEDULER_ADDRESS or give --set "
-                "run.cluster=..."
+                f"{subject}: run.scratch = {value!r} is an address, and a scratch copy lies on this machine; give a "
+                "folder, or leave it out."
             )
+        if key == "cluster_options":
+            raise ConfigError(
+                f"{subject}: run.cluster_options holds an address, which a run file cannot choose; if you trust what "
+                "is there, give that option on the command line: --set run.cluster_options.NAME=..."
+            )
+        raise ConfigError(
+            f"{subject}: run.{key} names a scheduler's address, which a run file cannot choose; if you trust what runs "
+            "there, write run: {cluster: configured}, and set DASK_SCHEDULER_ADDRESS or give --set run.cluster=..."
+        )
 
 
 def _texts_in(value: Any) -> Iterator[str]:

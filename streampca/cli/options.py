@@ -273,7 +273,9 @@ class KindCommand(GroupedCommand):
         """Return the context of the command with the options of the kind that is named."""
         command = copy.copy(self)
         command.kind = _kind_in(args)
-        command.params = [*kind_options(command.kind), *self._shared]
+        unused = unused_options(command.kind)
+        shared = [parameter for parameter in self._shared if parameter.name not in unused]
+        command.params = [*kind_options(command.kind), *shared]
         return super(KindCommand, command).make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -283,6 +285,8 @@ class KindCommand(GroupedCommand):
         except click.NoSuchOption as error:
             name = "n_components" if error.option_name == "-k" else error.option_name.lstrip("-").replace("-", "_")
             kinds = [kind for kind in KINDS if kind_class(kind).target_rule] if name == "target" else kinds_with(name)
+            shared = [parameter.name for parameter in self._shared if error.option_name in parameter.opts]
+            kinds = kinds or [kind for kind in KINDS if shared and shared[0] not in unused_options(kind)]
             if not kinds:
                 raise
             listed = f"{', '.join(kinds[:-1])} and {kinds[-1]}" if len(kinds) > 1 else kinds[0]
@@ -291,6 +295,16 @@ class KindCommand(GroupedCommand):
                 "leave it out.",
                 ctx,
             ) from None
+
+
+def unused_options(kind: str) -> set[str]:
+    """Return the names of click's parameters of input and running that a kind of model has no use for."""
+    cls, unused = kind_class(kind), set[str]()
+    if not cls.grows:
+        unused |= {"run.part", *keys_of("update"), *keys_of("follow")}
+    if cls.uses_graph:  # all samples count alike, and are read in their order
+        unused |= {"collection.sample_weight", "run.scratch"}
+    return {parameter_of(key) for key in unused}
 
 
 def kind_options(kind: str) -> Iterable[click.Parameter]:

@@ -92,6 +92,8 @@ def arguments_of(
     run, opening = run_and_opening(function, {"run": getattr(kind, "run", None), **options})
     if run.part is not None and model.uses_graph:
         raise RequestError(f"part is of sums, and kind {model.kind!r} has none; leave it out.")
+    if run.scratch is not None and model.uses_graph:
+        raise RequestError(f"kind {model.kind!r} makes no scratch copy (scratch={run.scratch!r}); leave it out.")
     return Arguments(model, with_features(held if preparation is None else preparation, model), run, opening)
 
 

@@ -13,7 +13,7 @@ from ..kinds.options import MissingRule
 from ..kinds.pca import PCADescription
 from ..models.store import are_held
 from ..models.subspace import working_dtype
-from ..models.transform import check_foreseen
+from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning.budget import smallest, too_small
 from ..planning.embedding import CoordinatesPlan, EmbeddingPlan, plan_coordinates, score_count
 from ..planning.neighbors import NeighborsRequest, plan_neighbors
@@ -73,7 +73,7 @@ def _planned(collection: Prepared, request: Request, *, has_graph: bool) -> Embe
         dtype = np.dtype(np.float32 if problem.suits_single else np.float64)
         stored = fit.stored or not are_held(dtype.itemsize * k * prod(collection.sample_shape), fit.memory)
         scores = check_foreseen(
-            collection, collection.frame, k, dtype=dtype, stored=stored, makes_images=False, memory=request.memory
+            collection, collection.frame, ComponentsToCome(k, dtype, stored), makes_images=False, memory=request.memory
         )
         compared = replace(
             problem_of_scores(collection, k, _itemsize(collection, request)), decode_bytes=reading_bytes()

@@ -6,8 +6,7 @@ disk do not allow, but only when the outputs before it have been written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..kinds.run import Run
 from ..models.images import ImageModel
 from ..models.model import Model, require
 from ..models.store import are_held
-from ..models.transform import check_foreseen
+from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning import Plan
 from ..planning.embedding import EmbeddingPlan
 from ..preprocessing import Preparation, Prepared
@@ -141,9 +140,11 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
             check_foreseen(
                 collection,
                 images.frame,
-                outputs.n_components or images.n_components,
-                dtype=images.components.dtype,
-                stored=isinstance(images.components, StoredComponents),
+                ComponentsToCome(
+                    outputs.n_components or images.n_components,
+                    images.components.dtype,
+                    isinstance(images.components, StoredComponents),
+                ),
                 makes_images=True,
                 memory=outputs.run.memory,
                 **how,
@@ -166,9 +167,9 @@ def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None
     nbytes = dtype.itemsize * k * prod(collection.sample_shape)
     stored = plan.stored or (outputs.is_stored and not are_held(nbytes, plan.memory))
     outputs.check_disk(collection.n_samples, k, collection.sample_shape, dtype.itemsize)
-    check = partial(check_foreseen, dtype=dtype, stored=stored, memory=run.memory)
+    components = ComponentsToCome(k, dtype, stored)
     if outputs.scores:
-        check(collection, collection.frame, k, makes_images=False)
+        check_foreseen(collection, collection.frame, components, makes_images=False, memory=run.memory)
         outputs.check_graph(collection.n_samples, k)
     if outputs.images:
         most = k if isinstance(plan.request.n_components, int) else plan.problem.most_components
@@ -179,5 +180,5 @@ def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None
             )
         made = Prepared(collection.raw, collection.preparation.unnormalized)
         count = min(k, outputs.n_components or k)
-        how: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole}
-        check(made, collection.frame, count, makes_images=True, **how)
+        how: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole, "memory": run.memory}
+        check_foreseen(made, collection.frame, replace(components, count=count), makes_images=True, **how)

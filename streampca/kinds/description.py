@@ -43,6 +43,8 @@ class Description:
     ----------
     kind : str
         Name of the kind of model.
+    grows : bool
+        Whether samples can be added to its models: by parts that are merged, updating and following.
     target_rule : str
         How the kind reads its target: "" for none; as label features ("features"), classes, slices of sorted numbers,
         one number a sample, or actions between samples.
@@ -53,6 +55,7 @@ class Description:
     """
 
     kind: ClassVar[str] = ""
+    grows: ClassVar[bool] = False
     target_rule: ClassVar[TargetRule] = ""
     uses_graph: ClassVar[bool] = False
     maps_samples: ClassVar[bool] = False
@@ -135,6 +138,10 @@ def make(cls: type[T], values: Mapping[str, Any], subject: Subject = in_python, 
             if is_written:  # first, as a check of its own speaks of objects of Python
                 accepted(written(hints[name]), value)
             plain[name] = accepted(hints[name], value) if check is None else check(value)
+        except RequestError as error:  # of a check of its own
+            if re.match(rf"{name} ?=", str(error)):
+                raise
+            raise RequestError(f"{subject(name, value)}: {error}") from None
         except RefusedValueError:
             entry = entries_of(cls).get(name, Entry("", ""))
             meaning = entry.as_written if is_written else entry.first_sentence

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from ..errors import RequestError
 from .description import TargetRule
 from .options import DropOptions, SeededOptions
-from .values import Count, InPython, Range
+from .values import Check, Count, InPython, Range
 
 Positive = Annotated[float, Range(above=0)]
 GraphLandmarks = Annotated[int, Range(least=2)] | Literal["all"] | None
+
+
+def _graph(value: Any) -> Any:
+    if value is None or isinstance(value, (str, os.PathLike)) or hasattr(value, "indices"):
+        return value
+    raise RequestError(f"graph = {value!r}: give a NeighborGraph, the path of one that was stored, or None.")
 
 
 @dataclass(eq=False, repr=False)
@@ -31,7 +39,7 @@ class GraphDescription(DropOptions, SeededOptions):
     axes_parameter: ClassVar[str] = "n_components"
 
     _: KW_ONLY
-    graph: str | Annotated[Any, InPython()] | None = None
+    graph: Annotated[str | Annotated[Any, InPython()] | None, Check(_graph)] = None
     pca_components: Annotated[int, Range(least=0)] | None = None
 
     @property

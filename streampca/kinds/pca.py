@@ -31,6 +31,7 @@ class PCADescription(SpectrumOptions):
     """
 
     kind: ClassVar[str] = "pca"
+    grows: ClassVar[bool] = True
 
     n_components: NComponents = 0.95
     _: KW_ONLY

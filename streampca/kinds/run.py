@@ -26,6 +26,12 @@ def _part(value: Any) -> Any:
     return value
 
 
+def _checkpoint(value: Any) -> Any:
+    if value is None or isinstance(value, (str, os.PathLike)) or hasattr(value, "folder"):
+        return value
+    raise RequestError(f"checkpoint = {value!r}: give the path of a folder to save progress in, or None.")
+
+
 def _cluster(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         raise RequestError(f"cluster = {value!r} is a number of processes; give workers={value} in its place.")
@@ -90,7 +96,7 @@ class Run:
     overwrite: bool = False
     reuse: bool = False
     scratch: Path | None = None
-    checkpoint: str | Annotated[Any, InPython()] | None = None
+    checkpoint: Annotated[str | Annotated[Any, InPython()] | None, Check(_checkpoint)] = None
     checkpoint_every: Annotated[float, Range(least=0)] = 30.0
     require_same_bits: bool = False
     workers: Count | None = None

@@ -5,7 +5,7 @@ Outputs are written within a budget: block by block of samples where the compone
 piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they go on where they were after a kill.
 """
 
-from .before_fit import check_foreseen
+from .before_fit import ComponentsToCome, check_foreseen
 from .finite import Named, OfNumbered, RowMap, applied, refuse_bad
 from .lazy import is_dask_array, lazy_components, map_array, map_collection, map_now
 from .measurement import measure, rows_beside
@@ -15,6 +15,7 @@ from .row_maps import images_of, reconstructions_of
 from .write import write_projection
 
 __all__ = [
+    "ComponentsToCome",
     "Named",
     "OfNumbered",
     "Projection",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,30 @@ from .projection import Projection
 from .write import fits, planned
 
 
+@dataclass(frozen=True)
+class ComponentsToCome:
+    """Components of a model that is not fitted yet.
+
+    Attributes
+    ----------
+    count : int
+        Their number.
+    dtype : dtype
+        The narrower that they may have, float32 or float64.
+    stored : bool
+        Whether they will be on disk, or in memory throughout.
+    """
+
+    count: int
+    dtype: npt.DTypeLike
+    stored: bool
+
+
 def check_foreseen(
     collection: Collection,
     frame: Frame,
-    n_components: int,
+    components: ComponentsToCome,
     *,
-    dtype: npt.DTypeLike,
-    stored: bool,
     makes_images: bool,
     residual: bool = False,
     whole: bool = False,
@@ -41,12 +59,8 @@ def check_foreseen(
         Of prepared samples, not normalized yet where images are made of them.
     frame : Frame
         Of the model.
-    n_components : int
+    components : ComponentsToCome
         Components of the model that are used.
-    dtype : dtype
-        The narrower that they may have, float32 or float64.
-    stored : bool
-        Whether they will be on disk, or in memory throughout.
     makes_images : bool
         Whether images are made, or scores.
     residual : bool
@@ -59,7 +73,7 @@ def check_foreseen(
     Returns
     -------
     Application or Piecewise
-        Plan with components of `dtype`.
+        Plan with components of their narrower dtype.
 
     Raises
     ------
@@ -70,21 +84,19 @@ def check_foreseen(
     """
     windows, wide = patches_of(collection, frame).windows if whole else None, np.dtype(np.float64)
     made: dict[str, Any] = {"makes_images": makes_images, "residual": residual, "windows": windows}
-    kinds = (np.dtype(dtype), wide)
-    works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
+    kinds = (np.dtype(components.dtype), wide)
+    works = [_foreseen(collection, frame, replace(components, dtype=kind), **made) for kind in kinds]
     budget, source = this_machine().budget(parse_bytes(memory))
     if not fits(works[0], budget):  # the fit says which of them it will be
-        what = f"applying {n_components} components of {frame.n_features} features"
+        what = f"applying {components.count} components of {frame.n_features} features"
         check_budget(what, lambda count: all(fits(work, count) for work in works), budget, source)
     return planned(works[0], "", budget, workers=1)
 
 
-def _foreseen(
-    collection: Collection, frame: Frame, dtype: np.dtype[Any], count: int, *, stored: bool, **made: Any
-) -> Projection:
+def _foreseen(collection: Collection, frame: Frame, components: ComponentsToCome, **made: Any) -> Projection:
     """Return what is to be made, with numbers that take no memory in the place of the model's."""
-    p = frame.n_features
-    rows = RowsToCome.of((count, *frame.sample_shape), dtype, frame.mask) if stored else None
+    p, count, dtype = frame.n_features, components.count, np.dtype(components.dtype)
+    rows = RowsToCome.of((count, *frame.sample_shape), dtype, frame.mask) if components.stored else None
     zero = np.zeros((), dtype)
     subspace = Subspace(
         np.broadcast_to(np.float64(0), p),
