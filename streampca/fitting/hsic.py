@@ -37,7 +37,7 @@ from ..readers.collection import states_by_name, unchanged
 from ..signals import safe_point, stopping_on_signals
 from ..units import counted
 from .hsic_tasks import KernelTiles, MappedPairs, absorb_sums
-from .kernel_sides import KernelSide, SideMap, checked, drawn, kernel_of, target_side
+from .kernel_sides import KernelSide, SideMap, drawn, kernel_of, target_side
 from .open_fit import open_samples
 from .permutation_test import Permuted, permuted_features, permuted_kernels
 
@@ -325,9 +325,9 @@ class HsicRun:
         """Return the features of samples at ascending places, of which `rows` are mapped at a time."""
         mapped = []
         for side, map_ in zip(self.sides, maps, strict=True):
-            chosen, features = side.some(places), np.empty((len(places), map_.n_features))
+            features = np.empty((len(places), map_.n_features))
             for span in blocks_of(Span(0, len(places)), rows):
-                features[slice(*span)] = map_(checked(chosen.read(slice(*span)), chosen, span.start))
+                features[slice(*span)] = map_(side.read_rows(places, slice(*span)))
             mapped.append(features)
         return mapped[0], mapped[1]
 

@@ -88,10 +88,12 @@ class KernelSide:
         """
         return checked(self.collection.read(rows), self.collection, rows.start)
 
-    def some(self, places: npt.NDArray[np.intp]) -> Collection:
-        """Return some samples, by ascending places."""
+    def read_rows(self, places: npt.NDArray[np.intp], within: slice = slice(None)) -> Array:
+        """Read the samples at ascending places, or at a range of these, all finite; raises as `read`."""
+        start, stop, _ = within.indices(len(places))
         n = self.collection.n_samples
-        return self.collection if len(places) == n else Chosen(self.collection, compact(places, n))
+        chosen = self.collection if len(places) == n else Chosen(self.collection, compact(places, n))
+        return checked(chosen.read(slice(start, stop)), chosen, start)
 
     def resolved(self, random: np.random.Generator) -> KernelSide:
         """Find parameters of the kernel, and the origin, in a random sample.
@@ -103,9 +105,7 @@ class KernelSide:
         """
         if self.classes is not None:
             return self
-        places = drawn(self.collection.n_samples, self.sizes.median_rows, random)
-        some = self.some(places)
-        rows = checked(some.read(slice(0, len(places))), some, 0)
+        rows = self.read_rows(drawn(self.collection.n_samples, self.sizes.median_rows, random))
         kernel, origin = self.kernel.resolved(rows), rows.mean(axis=0, dtype=np.float64)
         found = replace(self, kernel=kernel, origin=origin)
         few = rows[:CHECKED]
@@ -140,9 +140,7 @@ class KernelSide:
         if method == "fourier":
             assert self.origin is not None  # noqa: S101 - resolved
             return FourierMap.random(self.kernel, self.origin, width, random)
-        places = drawn(self.collection.n_samples, width, random)
-        some = self.some(places)
-        landmarks = checked(some.read(slice(0, len(places))), some, 0)
+        landmarks = self.read_rows(drawn(self.collection.n_samples, width, random))
         return KernelMap.nystroem(self.kernel, landmarks)
 
 
