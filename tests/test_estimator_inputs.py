@@ -308,7 +308,7 @@ def test_lists_that_are_no_one_table_are_refused_in_a_line():
         "table and row": ([FILLED[:9], FILLED[0]], "not all of one shape; give one of them"),
         "collections": ([open_collection(FILLED)], r"give np.stack\(arrays\) if"),
         "nested": ([[FILLED[:9]]], r"the first of 1 x 9 x 40"),
-        "device": (OnDevice(FILLED), r"unknown to numpy \(can't convert cuda:0 device type tensor to numpy\)"),
+        "device": (OnDevice(FILLED), r"made an array of numpy \(can't convert cuda:0 device type tensor to numpy\)"),
         "loader": ({1, 2}, r"PCA.fit takes batches as iter\(X\)"),
     }.values():
         with pytest.raises(ValueError, match=message) as error:

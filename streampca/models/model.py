@@ -22,6 +22,7 @@ from ..preprocessing.learned import SampleKeys
 from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..preprocessing.sample_keys import keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
+from ..readers.collection import check_dtype
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked
 from ..readers.detect import is_data_array, is_dataset, is_sparse
 from ..readers.source import as_source
@@ -342,6 +343,7 @@ class Model(ABC):
         if isinstance(samples, np.ndarray) or is_dask_array(samples):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
+            check_dtype(samples.dtype, source or "the array")
             shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
             frame = replace(self.frame, preparation=preparation, raw_shape=shape, keys=keys)
             dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.basis.components.dtype)
