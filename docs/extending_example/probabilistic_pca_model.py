@@ -11,7 +11,7 @@ from .images import ImageModel
 from .model import over
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ProbabilisticPCAModel(ImageModel):
     """A Gaussian density: the covariance of the components, and the same noise along all other directions.
 
