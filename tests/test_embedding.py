@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from planned import remedy
+from planned import remedy, unwrapped
 from shell import succeeded
 from sklearn import manifold
 from sklearn.cluster import SpectralClustering
@@ -60,7 +60,7 @@ def samples():
 @pytest.fixture(scope="module")
 def fitted(samples):
     return {
-        (name, kind): by_options.fit(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS, pca_components=0)
+        (name, kind): by_options.fit(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS)
         for name, rows in samples.items()
         for kind in KINDS
     }
@@ -78,8 +78,55 @@ def test_equal_to_scikit_learn(samples, fitted, name, kind):
         assert model.embedding_residuals.max() < 1e-10
 
 
+@pytest.fixture(scope="module")
+def wide():
+    """150 samples of 400 features on a surface, with noise; and others, of which some lie far outside their span."""
+    random = np.random.default_rng(0)
+    rows = np.sin(3 * random.random((150, 2)) @ random.normal(size=(2, 400))) + random.normal(0, 0.01, (150, 400))
+    return rows, np.concatenate([rows[:20] + random.normal(0, scale, (20, 400)) for scale in (0.1, 3)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [None, 149])
+def test_fewer_samples_than_features(wide, kind, count):
+    """By features, and by all components of the samples, beside which new samples keep their part outside the span."""
+    (rows, new), reference = wide, theirs(kind)
+    model = by_options.fit(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS, pca_components=count)
+    assert model.pca.n_components == (count or 0)
+    assert apart(model.embedding, reference.fit_transform(rows)) < 1e-6
+    if hasattr(reference, "transform"):
+        assert apart(np.asarray(model.transform(new)), reference.transform(new)) < 1e-6
+    else:  # Nystroem's extension has no counterpart there
+        other = by_options.fit(rows, kind=kind, n_components=3, n_neighbors=NEIGHBORS)
+        assert apart(np.asarray(model.transform(new)), np.asarray(other.transform(new))) < 1e-6
+
+
+def test_budgets_and_the_number_of_components(tmp_path, wide):
+    """Features that do not fit give way to all components, and these to a number that the refusal names."""
+    np.save(tmp_path / "rows.npy", np.repeat(wide[0], 60, axis=1).astype(np.float32))  # 14 MB
+    source, kind = str(tmp_path / "rows.npy"), streampca.LocallyLinearEmbedding(2, n_neighbors=NEIGHBORS)
+    features = streampca.fit(source, kind, memory="1GiB")
+    spanned = streampca.fit(source, kind, memory="90MiB", output=tmp_path / "model.zarr")
+    assert (features.pca.n_components, spanned.pca.n_components) == (0, 149)
+    assert apart(spanned.embedding, features.embedding) < 1e-4
+    with pytest.raises(BudgetError, match=r"compare samples by \d+ principal components") as raised:
+        streampca.fit(source, kind, memory="45MiB")
+    count = int(re.search(r"--pca-components (\d+)", str(raised.value))[1])
+    assert streampca.fit(source, kind.replaced(pca_components=count), memory="45MiB").pca.n_components == count
+    assert streampca.plan(source, kind, memory=remedy(raised.value)).n_components == 149
+
+
+def test_plans_of_minutes_name_a_number_that_takes_less():
+    plan = by_options.plan(shape=(60000, 28, 28), kind="isomap", memory="2GiB")
+    count, seconds = plan.shorter
+    assert (plan.n_components, plan.neighbors.method) == (0, "exact")
+    assert seconds < 60 < plan.seconds
+    assert by_options.plan(shape=(60000, 28, 28), kind="isomap", pca_components=count, memory="2GiB").seconds == seconds
+    assert f"--pca-components {count}" in unwrapped(str(plan))
+
+
 def test_spectral_clustering(samples):
-    ours = streampca.SpectralClustering(6, n_neighbors=NEIGHBORS, pca_components=0).fit(samples["roll"])
+    ours = streampca.SpectralClustering(6, n_neighbors=NEIGHBORS).fit(samples["roll"])
     other = SpectralClustering(6, affinity="nearest_neighbors", n_neighbors=NEIGHBORS + 1, random_state=0)
     assert adjusted_rand_score(ours.labels_, other.fit_predict(samples["roll"])) > 0.98
     assert adjusted_rand_score(ours.predict(samples["roll"]), ours.labels_) > 0.9
@@ -388,13 +435,15 @@ def test_a_plan_of_all_stages_without_the_work(tmp_path, monkeypatch):
         patched.setattr(FlatArray, "read_into", None)
         said = succeeded(*words, "isomap")
         weights = succeeded(*words, "locally-linear-embedding", "--landmarks", 100, "--largest-component")
-    assert "50 by method covariance" in said
+        scores = succeeded(*words, "isomap", "--pca-components", 20)
+    assert "by all 64 features" in said
+    assert "20 by method covariance" in scores
     assert "exact search by matrix products" in said
     assert "geodesic distances from all 300 samples" in said
     assert "if the graph is not connected, it is refused" in said
     phases = ("components, pass", "scores", "neighbours, search", "embedding, geodesics", "embedding, diagnostics")
     for phase in phases:
-        assert re.search(rf"^ +\d.*B  {phase}; the largest", said, re.MULTILINE), phase
+        assert re.search(rf"^ +\d.*B  {phase}; the largest", scores, re.MULTILINE), phase
     assert "by the weights of 100 landmarks; the other 200 samples are placed by their weights" in " ".join(
         weights.split()
     )
@@ -441,7 +490,7 @@ def test_sparse_pairs_equal_dense_ones():
 
 def test_the_budget_that_is_named_holds_the_factors(monkeypatch):
     monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**14)
-    how = {"kind": "locally-linear-embedding", "pca_components": 0, "landmarks": "all", "reg": 0.1}
+    how = {"kind": "locally-linear-embedding", "landmarks": "all", "reg": 0.1}
     how["n_neighbors"] = 15
     rows = load_digits().data[:700]
     with pytest.raises(BudgetError, match="factors of the matrix") as raised:
@@ -454,7 +503,7 @@ def test_factors_that_do_not_fit_make_landmarks(monkeypatch):
     monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**20)
     told = []
     model = by_options.fit(
-        load_digits().data, kind="locally-linear-embedding", n_neighbors=15, pca_components=0, reg=0.1,
+        load_digits().data, kind="locally-linear-embedding", n_neighbors=15, reg=0.1,
         memory="400 GiB", listener=told.append,
     )  # fmt: skip
     count = model.measured["n_landmarks"]

@@ -215,7 +215,7 @@ def test_distances_of_placed_samples_take_in_their_residuals(kind):
     else:
         cls, others = NystroemPlacement, {"coordinates": x**2, "eigenvalues": np.array([0.1, 0.2]), "gamma": 2.0}
     by_features = cls(references=wide, n_neighbors=5, **others)
-    by_scores = cls(references=x, n_neighbors=5, keeps_residuals=True, **others)
+    by_scores = cls(references=np.column_stack([x, np.zeros(60)]), n_neighbors=5, **others)
     subspace = Subspace(np.zeros(5), span.T[:2], np.ones(2))
     placed = PlacedSubspace(**vars(subspace), placement=by_scores).project(new)
     np.testing.assert_allclose(placed, by_features(new), atol=1e-6)

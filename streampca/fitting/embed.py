@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -33,7 +34,7 @@ from ..models.pca import PCAModel
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, block_rows, blocks_of
-from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, plan_affinities
+from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingPlan, plan_affinities
 from ..planning.neighbors import way_of
 from ..planning.request import RUN_FIELDS, Request
 from ..preprocessing import Prepared
@@ -45,7 +46,7 @@ from ..storage.outputs import SCRATCH, discard
 from ..units import MIB
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
-from .embedding_plan import components_request, n_scores_of, plan_last, search_request
+from .embedding_plan import components_request, plan_last, search_request
 from .fit import ModelOutput, fit_collection
 from .identity import described
 from .methods import Decomposition
@@ -55,7 +56,7 @@ from .prepare import prepare
 
 Array = npt.NDArray[Any]
 
-BLOCK = 2 * MIB  # samples in float64 that are read at a time where features are taken as they are
+BLOCK = 2 * MIB  # differences from the mean that are squared at a time
 SCORES_FILE = "scores.npy"
 STAGES = f"stages{SCRATCH}"  # folder of finished stages, in that of the checkpoint
 
@@ -111,8 +112,9 @@ def _emptied(folder: str) -> Iterator[str]:
 class EmbeddingRun:
     """One embedding: its inputs, and the session in which it is carried out.
 
-    Samples are read twice: for the principal components, and for their scores. The rest takes the scores (n x s) and
-    the graph (n x k) in memory.
+    Features are read twice: for the neighbours, and for the coordinates. By principal components, samples are read for
+    these and for their scores, and scores in place of features. The rest takes what is compared, (n, s), and the graph,
+    (n, k), in memory.
     """
 
     opened: Opened
@@ -142,19 +144,19 @@ class EmbeddingRun:
     def carried_out(self) -> EmbeddingModel:
         """Run the stages, and write the model."""
         output, how = self.session.output, self.session.checkpointing
-        planned = self.opened.plan_stages()
-        self.listener(Planned(planned))
-        plan = planned.coordinates
+        self.listener(Planned(self.plan))
+        plan = self.plan.coordinates
         self._warn_of_disk(plan)
-        with self._stages(plan) as (folder, saved):
+        with self._stages() as (folder, saved):
             compared = self._compared(folder, how)
             # No name is left for the whole graph, whose memory is free before the eigenproblem.
             graph, kept, facts = self._connected(
                 self._graph(compared, folder, how) if self.given_graph is None else self.given_graph, saved
             )
             if len(kept) < self.collection.n_samples:
-                plan = plan_last(self.collection, self.request, len(kept))
-            pca, scores = self._scored(compared, folder)
+                plan = plan_last(self.collection, self.request, len(kept), self.plan.n_components, reading={})
+            scores = self._in_memory(compared)
+            pca = self._pca(folder, scores)
             if len(kept) < len(scores):
                 scores = scores[kept]
             job = EmbeddingJob(
@@ -183,7 +185,7 @@ class EmbeddingRun:
 
     def _warn_of_disk(self, plan: CoordinatesPlan) -> None:
         """Warn where the model, or the stages in the folder of the checkpoint, may not fit the disk."""
-        n, scores = self.collection.n_samples, self.n_scores or self.collection.n_features
+        n, scores = self.collection.n_samples, self.plan.n_components or self.collection.n_features
         distances = plan.n_landmarks if self.request.kind == "isomap" else 0
         needed, how = {}, self.session.checkpointing
         if self.session.output is not None:
@@ -193,10 +195,10 @@ class EmbeddingRun:
             needed[how.folder] = n * (8 * scores + graph + 2 * 8 * distances)  # the last two states of the distances
         check_free_spaces(needed, at_most=self.listener)
 
-    @property
-    def n_scores(self) -> int:
-        """Number of principal components; 0 where features are taken as they are."""
-        return n_scores_of(self.collection, self.request)
+    @cached_property
+    def plan(self) -> EmbeddingPlan:
+        """Plan of all stages."""
+        return self.opened.plan_stages()
 
     @property
     def _digest_of_actions(self) -> str | None:
@@ -204,7 +206,7 @@ class EmbeddingRun:
         return None if self.opened.actions is None else digest(self.opened.actions.tolist())
 
     @contextmanager
-    def _stages(self, plan: CoordinatesPlan) -> Iterator[tuple[str, CheckpointFolder | None]]:
+    def _stages(self) -> Iterator[tuple[str, CheckpointFolder | None]]:
         """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
         if self.session.checkpointing is None:
             if self.session.output is None:
@@ -231,14 +233,14 @@ class EmbeddingRun:
         saved = self.session.checkpoint(identity)
         assert saved is not None  # noqa: S101 - there is a folder for it
         folder = os.path.join(saved.folder, STAGES)
-        saved.begin(plan.decisive(), scratch=folder)
+        saved.begin(self.plan.decisive(), scratch=folder)
         os.makedirs(folder, exist_ok=True)
         with saved.running():
             yield folder, saved
 
     def _compared(self, folder: str, how: Checkpointing | None) -> Prepared:
-        """Return the samples whose neighbours are found: scores, written to the folder, or features as they are."""
-        if not self.n_scores:
+        """Return what samples are compared by: their scores, written to the folder, or their features."""
+        if not self.plan.n_components:
             return self.collection
         path = os.path.join(folder, SCORES_FILE)
         if not os.path.exists(path):
@@ -253,42 +255,43 @@ class EmbeddingRun:
             hand_back()
         return prepare(open_collection(path))
 
-    def _scored(self, compared: Prepared, folder: str) -> tuple[PCAModel, Array]:
-        """Return the model whose scores were compared, and these in memory."""
-        if not self.n_scores:
-            return self._as_they_are()
-        pca = self._components(folder, None)
-        if self.session.output is None:  # the folder of stages is removed
-            pca = replace(pca, components=np.asarray(pca.components))
-        scores: Array = np.load(os.path.join(folder, SCORES_FILE))
-        return pca, scores
+    def _in_memory(self, compared: Prepared) -> Array:
+        """Read what samples are compared by, (n, s).
 
-    def _as_they_are(self) -> tuple[PCAModel, Array]:
-        """Return a model whose components are the features, and these."""
-        collection, p = self.collection, self.collection.n_features
-        rows = np.empty((collection.n_samples, p), working_dtype(collection.dtype, np.float32))
-        blocks = list(blocks_of(Span(0, len(rows)), block_rows(8 * p, 1, BLOCK)))
-        with unchanged(collection):
-            for block in blocks:
-                some = rows[slice(*block)]
-                some[...] = collection.read(slice(*block))
-                if not (known := np.isfinite(some).all(axis=1)).all():
-                    name = collection.named(block.start + int(np.argmin(known)))
+        Beside all components that the samples have, others have a part outside: a last coordinate, which is 0 here.
+        """
+        n, p = compared.n_samples, compared.n_features
+        rows = np.zeros((n, p + self.plan.spans_samples), working_dtype(compared.dtype, np.float32))
+        with unchanged(compared):
+            for block in blocks_of(Span(0, n), self.plan.read_rows):
+                values = compared.read(slice(*block))
+                if not (known := np.isfinite(values).all(axis=1)).all():
+                    name = compared.named(block.start + int(np.argmin(known)))
                     raise DataError(f"{name} holds NaN or infinity; leave such samples out.")
-        mean, squares, unknown = rows.mean(axis=0, dtype=np.float64), np.zeros(p), np.full(p, np.nan)
-        for block in blocks:
-            squares += np.square(rows[slice(*block)] - mean).sum(axis=0)
-        variances = squares / (len(rows) - 1)
-        total = float(variances.sum())
+                rows[slice(*block), :p] = values
+        return rows
+
+    def _pca(self, folder: str, compared: Array) -> PCAModel:
+        """Return the principal components by whose scores samples are compared; a model of none for features."""
+        if self.plan.n_components:
+            pca = self._components(folder, None)
+            if self.session.output is None:  # the folder of stages is removed
+                pca = replace(pca, components=np.asarray(pca.components))
+            return pca
+        collection, mean = self.collection, compared.mean(axis=0, dtype=np.float64)
+        total = sum(
+            float(np.square(compared[slice(*block)] - mean).sum())
+            for block in blocks_of(Span(0, len(compared)), block_rows(8 * len(mean), 1, BLOCK))
+        )
         if not total:
             raise DataError(f"all samples of {collection.source} are equal; an embedding needs different ones.")
         found = Decomposition(
-            mean=np.zeros(p),
-            components=np.eye(p, dtype=rows.dtype),
-            explained_variance=variances,
-            error_bound=unknown,
-            angle_bound=unknown,
-            total_variance=total,
+            mean=mean,
+            components=np.empty((0, len(mean)), compared.dtype),
+            explained_variance=np.empty(0),
+            error_bound=np.empty(0),
+            angle_bound=np.empty(0),
+            total_variance=total / (len(compared) - 1),
             n_samples=collection.n_samples,
             total_weight=collection.n_samples,
         )
@@ -298,14 +301,14 @@ class EmbeddingRun:
             **data_of(collection, collection.states(), None, None),
             "versions": dict(versions()),
         }
-        return cast("PCAModel", model_of(collection, found, about, found.components)), rows
+        return cast("PCAModel", model_of(collection, found, about, found.components))
 
     def _components(self, folder: str, how: Checkpointing | None) -> PCAModel:
         """Fit the principal components, or load those of the run that is resumed."""
         path = os.path.join(folder, "pca.zarr")
         if not os.path.isdir(path):
             fit_collection(
-                Opened(self.collection, components_request(self.collection, self.request)),
+                Opened(self.collection, components_request(self.request, self.plan.n_components)),
                 place=ModelOutput(path),
                 executor=self.session.executor,
                 checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
@@ -381,7 +384,7 @@ class EmbeddingRun:
             embedded_samples=kept.astype(np.int64),
             embedding_eigenvalues=found.eigenvalues,
             embedding_residuals=found.residuals,
-            references=scores[found.reference_samples],
+            references=scores if len(found.reference_samples) == len(scores) else scores[found.reference_samples],
             reference_samples=found.reference_samples.astype(np.int64),
             n_neighbors=self.request.options.n_neighbors,
             **found.own_fields,

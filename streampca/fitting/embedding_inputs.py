@@ -24,7 +24,7 @@ def with_inputs(request: Request, graph: NeighborGraph | None) -> Request:
     if graph is None:
         return request
     name = digest(graph.indices.tobytes(), graph.distances.tobytes())
-    return request.asking(n_neighbors=graph.n_neighbors, pca_components=0, graph=name)
+    return request.asking(n_neighbors=graph.n_neighbors, graph=name)
 
 
 def given_graph(given: NeighborGraph | str | os.PathLike[str] | None, collection: Prepared) -> NeighborGraph | None:

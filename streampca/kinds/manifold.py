@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from ..errors import RequestError
-from .description import TargetRule
+from .description import Description, TargetRule
 from .options import DropOptions, SeededOptions
 from .values import Check, Count, InPython, Range
 
@@ -27,25 +27,60 @@ class GraphDescription(DropOptions, SeededOptions):
 
     Parameters
     ----------
+    n_neighbors : int, default=5
+        Number of neighbours of each sample, itself not among them. Few keep edges from bridging two sheets of the
+        surface. Action respecting embedding places new samples by them.
     graph : NeighborGraph or path, optional
-        Graph of the samples' neighbours, as `neighbors` writes it; by default it is computed. Features are then used
-        as they are, and `n_neighbors` is that of the graph.
+        Graph of the samples' neighbours, as `neighbors` writes it; by default it is computed. `n_neighbors` is then
+        that of the graph.
     pca_components : int, optional
-        Number of principal components by whose scores neighbours are found; by default 50. 0 uses features as they
-        are, which is the default for up to 50 features, such as scores.
+        Number of principal components by whose scores samples are compared; by default all features are. Where that
+        does not fit the budget, or takes minutes, the refusal or the plan names a number that would do. What samples
+        have outside so many components is then ignored, and a search that would take more than a minute is
+        approximate (HNSW).
     """
 
     uses_graph: ClassVar[bool] = True
     axes_parameter: ClassVar[str] = "n_components"
 
     _: KW_ONLY
+    n_neighbors: Count = 5
     graph: Annotated[str | Annotated[Any, InPython()] | None, Check(_graph)] = None
-    pca_components: Annotated[int, Range(least=0)] | None = None
+    pca_components: Count | None = None
 
     @property
     def axes(self) -> int:
         """Number of axes of the embedding."""
         return int(getattr(self, self.axes_parameter))
+
+
+@dataclass(eq=False, repr=False)
+class DimensionOptions(Description):
+    """Number of dimensions of an embedding.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of dimensions.
+    """
+
+    n_components: Count = 2
+
+
+@dataclass(eq=False, repr=False)
+class LandmarkOptions(Description):
+    """Landmarks of an embedding.
+
+    Parameters
+    ----------
+    landmarks : int or "all", optional
+        Number of samples that are embedded first and place the others; by default all, or as many as take seconds.
+        Isomap takes all of up to 2000 samples, else 300. Maximum variance unfolding takes up to 2000, and locally
+        linear embedding all whose eigenproblem fits the budget, else up to 10000.
+    """
+
+    _: KW_ONLY
+    landmarks: GraphLandmarks = None
 
 
 @dataclass(eq=False, repr=False)
@@ -64,92 +99,60 @@ class ConnectedDescription(GraphDescription):
 
 
 @dataclass(eq=False, repr=False)
-class IsomapDescription(ConnectedDescription):
+class IsomapDescription(DimensionOptions, LandmarkOptions, ConnectedDescription):
     """Description of Isomap.
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of dimensions.
-    n_neighbors : int, default=5
-        Number of neighbours of each sample, itself not among them.
-    landmarks : int or "all", optional
-        Number of samples that distances are measured from; by default all of up to 2000, else 300.
     landmark_choice : {"uniform", "farthest"}, default="uniform"
         Choice of landmarks: at random, or far apart, which covers the outskirts, and outliers.
     """
 
     kind: ClassVar[str] = "isomap"
 
-    n_components: Count = 2
     _: KW_ONLY
-    n_neighbors: Count = 5
-    landmarks: GraphLandmarks = None
     landmark_choice: Literal["uniform", "farthest"] = "uniform"
 
 
 @dataclass(eq=False, repr=False)
-class LocallyLinearEmbeddingDescription(ConnectedDescription):
+class LocallyLinearEmbeddingDescription(DimensionOptions, LandmarkOptions, ConnectedDescription):
     """Description of locally linear embedding.
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of dimensions.
-    n_neighbors : int, default=5
-        Number of neighbours of each sample.
     reg : float, default=1e-3
         Regularisation of the weights, relative to the trace of the neighbours' Gram matrix. It decides the quality in
         high dimensions: 0.1 is better for images.
-    landmarks : int or "all", optional
-        Number of random samples that are embedded and place the others; by default all, if memory allows. Where the
-        eigenproblem of all does not fit the budget, up to 10000 are embedded.
     """
 
     kind: ClassVar[str] = "locally-linear-embedding"
 
-    n_components: Count = 2
     _: KW_ONLY
-    n_neighbors: Count = 5
     reg: Positive = 1e-3
-    landmarks: GraphLandmarks = None
 
 
 @dataclass(eq=False, repr=False)
-class MaximumVarianceUnfoldingDescription(ConnectedDescription):
+class MaximumVarianceUnfoldingDescription(DimensionOptions, LandmarkOptions, ConnectedDescription):
     """Description of maximum variance unfolding.
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of dimensions.
-    n_neighbors : int, default=5
-        Number of neighbours of each sample. Few keep edges from bridging two sheets of the surface.
     reg : float, default=1e-3
         Regularisation of the weights that place samples beside landmarks.
-    landmarks : int or "all", optional
-        Number of random samples that are unfolded and place the others; by default all of up to 2000, else 2000.
     """
 
     kind: ClassVar[str] = "maximum-variance-unfolding"
 
-    n_components: Count = 2
     _: KW_ONLY
-    n_neighbors: Count = 5
     reg: Positive = 1e-3
-    landmarks: GraphLandmarks = None
 
 
 @dataclass(eq=False, repr=False)
-class ActionRespectingEmbeddingDescription(GraphDescription):
+class ActionRespectingEmbeddingDescription(DimensionOptions, GraphDescription):
     """Description of action respecting embedding.
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of dimensions.
-    n_neighbors : int, default=5
-        Number of neighbours by which new samples are placed.
     reg : float, default=1e-3
         Regularisation of the weights that place new samples.
     """
@@ -157,9 +160,7 @@ class ActionRespectingEmbeddingDescription(GraphDescription):
     kind: ClassVar[str] = "action-respecting-embedding"
     target_rule: ClassVar[TargetRule] = "actions"
 
-    n_components: Count = 2
     _: KW_ONLY
-    n_neighbors: Count = 5
     reg: Positive = 1e-3
 
 
@@ -184,18 +185,10 @@ class SpectralDescription(ConnectedDescription):
 
 
 @dataclass(eq=False, repr=False)
-class SpectralEmbeddingDescription(SpectralDescription):
-    """Description of Laplacian eigenmaps.
-
-    Parameters
-    ----------
-    n_components : int, default=2
-        Number of dimensions.
-    """
+class SpectralEmbeddingDescription(DimensionOptions, SpectralDescription):
+    """Description of Laplacian eigenmaps."""
 
     kind: ClassVar[str] = "spectral-embedding"
-
-    n_components: Count = 2
 
 
 @dataclass(eq=False, repr=False)

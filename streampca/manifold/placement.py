@@ -28,7 +28,8 @@ from .neighbors import NeighborSearch
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-BLOCK = 2**21  # numbers of a block of distances
+BLOCK = 2**21  # numbers of a block of distances, or of copies of samples
+COPIES = 3  # of samples whose neighbours are looked for
 UNSTABLE = 0.01  # smallest distance of an eigenvalue from 1, by which positions and their errors are divided
 _MAKING = Lock()
 
@@ -40,17 +41,13 @@ class Placement:
     Attributes
     ----------
     references : ndarray of shape (r, s)
-        Scores of fitted samples.
+        What fitted samples are compared by: scores or features.
     n_neighbors : int
         Number of references used to place a sample.
-    keeps_residuals : bool
-        Whether distances take in the squared residual of a sample: that from the span of the scores, in which all
-        references lie.
     """
 
     references: Array
     n_neighbors: int
-    keeps_residuals: bool = False
 
     @property
     def n_axes(self) -> int:
@@ -62,17 +59,15 @@ class Placement:
         """Bytes of all arrays."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
-    def __call__(self, scores: Array, residuals: Float64 | None = None) -> Float64:
-        """Place samples, (m, s) to (m, d); NaN where scores are not finite. `residuals` are squared, (m,)."""
+    def __call__(self, scores: Array) -> Float64:
+        """Place samples, (m, s) to (m, d); NaN where `scores` are not finite."""
         placed = np.full((len(scores), self.n_axes), np.nan)
         finite = np.flatnonzero(np.isfinite(scores).all(axis=1))
-        rows = max(1, BLOCK // max(1, self._row_numbers))
+        rows = max(1, BLOCK // max(1, self._row_numbers, COPIES * scores.shape[1]))
         for start in range(0, len(finite), rows):
             safe_point()
             block = finite[start : start + rows]
             indices, distances = self._search.query(scores[block], self.n_neighbors)
-            if residuals is not None:  # the same for all references: the nearest stay the nearest
-                distances = np.sqrt(distances**2 + residuals[block, None])
             placed[block] = self._placed(scores[block], indices, distances)
         return placed
 

@@ -29,7 +29,7 @@ PLACING_BYTES = 48 * 2**20  # held by a thread while samples are placed: distanc
 
 @dataclass(frozen=True)
 class PlacedSubspace(Subspace):
-    """Principal components, and the map from scores along them to an embedding."""
+    """What samples are compared by, scores along principal components or all features, and the map to an embedding."""
 
     placement: Placement = field(kw_only=True)
 
@@ -45,17 +45,26 @@ class PlacedSubspace(Subspace):
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Return coordinates in the embedding: (m, p) to (m, d)."""
-        scores = super().project(rows)
-        residuals = self.squared_error(rows, scores) if self.placement.keeps_residuals else None
-        placed = self.placement(scores, residuals)
+        placed = self.placement(self._compared(rows))
         return placed.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
+
+    def _compared(self, rows: Array) -> Array:
+        """Return what references have of rows: (m, p) to (m, s)."""
+        if not len(self.components):
+            return rows.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
+        scores = super().project(rows)
+        if self.placement.references.shape[1] == scores.shape[1]:
+            return scores
+        # The components span the fitted samples; of other samples, the part outside adds to all distances.
+        return np.column_stack((scores, np.sqrt(self.squared_error(rows, scores))))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class EmbeddingModel(ScoreMapModel):
     """Coordinates of samples on a manifold, found from a graph of their nearest neighbours.
 
-    `pca` holds the principal components whose scores are compared; `transform` places samples in the embedding.
+    `pca` holds the principal components whose scores are compared, or none where all features are; `transform` places
+    samples in the embedding.
 
     Attributes
     ----------
@@ -67,8 +76,9 @@ class EmbeddingModel(ScoreMapModel):
         Eigenvalues of the problem that the coordinates solve.
     embedding_residuals : ndarray of shape (d,)
         Norms of A v - value v for the unit eigenvectors v.
-    references : ndarray of shape (r, k)
-        Scores of the fitted samples by which others are placed.
+    references : ndarray of shape (r, p), (r, k) or (r, k + 1)
+        Fitted samples by which others are placed: all features, or scores. Beside all components that the samples have,
+        the last coordinate is the distance from their span, which is 0.
     reference_samples : ndarray of shape (r,)
         Rows of `embedding` that they are.
     n_neighbors : int
@@ -81,7 +91,7 @@ class EmbeddingModel(ScoreMapModel):
     embedded_samples: npt.NDArray[np.int64] = field(metadata=over("fitted_sample"))
     embedding_eigenvalues: Float64 = field(metadata=over("axis"))
     embedding_residuals: Float64 = field(metadata=over("axis"))
-    references: Array = field(metadata=over("reference", "component"))
+    references: Array = field(metadata=over("reference", "compared"))
     reference_samples: npt.NDArray[np.int64] = field(metadata=over("reference"))
     n_neighbors: int = field(metadata=over())
 
@@ -97,9 +107,11 @@ class EmbeddingModel(ScoreMapModel):
         return measured
 
     def __repr__(self) -> str:
+        k, p = self.pca.n_components, self.n_features
+        by = f"{k} components of {p} features" if k else counted(p, "feature")
         return (
             f"{type(self).__name__}({len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} "
-            f"neighbours, {self.pca.n_components} components of {self.n_features} features before)"
+            f"neighbours, compared by {by})"
         )
 
     @property
@@ -119,7 +131,9 @@ class EmbeddingModel(ScoreMapModel):
 
     @property
     def _grid_bytes(self) -> int:
-        return super()._grid_bytes + self.placement.nbytes + PLACING_BYTES * machine.cores()
+        # The index copies the references where it moves their origin.
+        held = self.placement.nbytes + self.references.nbytes
+        return super()._grid_bytes + held + PLACING_BYTES * machine.cores()
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def model_html(model: Model) -> str:
     known = [
         ("fitted on", f"{model.n_samples} samples of {shape} ({', '.join(model.sample_dims)})"),
         ("features", f"{model.n_features}" + ("" if model.mask is None else " inside the mask")),
-        ("components", f"{basis.n_components}, {share:.1%} of the variance"),
+        ("components", f"{basis.n_components}, {share:.1%} of the variance" if basis.n_components else None),
         (model.kind, None if basis is model else model.notes[0]),
         ("source", about.get("source")),
         ("method", (about.get("plan") or {}).get("method")),
@@ -47,7 +47,7 @@ def model_html(model: Model) -> str:
         type(model).__name__,
         facts(known),
         images(thumbnails_of(basis)),
-        numbers(COLUMNS, component_rows(basis, ROWS)),
+        numbers(COLUMNS, component_rows(basis, ROWS)) if basis.n_components else "",
         more,
     )
 

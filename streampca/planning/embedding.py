@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..errors import DataError, RequestError
-from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape
+from ..units import MIB, facts_as_text, format_bytes, format_seconds, format_shape
 from .budget import refusal
 from .memory import MemoryEstimate, Phase, runtime
 from .neighbors import NeighborsPlan
@@ -19,7 +19,8 @@ from .transform_pieces import Piecewise
 UNFOLDING, ACTING = "maximum-variance-unfolding", "action-respecting-embedding"
 SPECTRAL = ("spectral-embedding", "spectral-clustering")
 WEIGHTED = ("locally-linear-embedding", UNFOLDING)  # kinds whose landmarks place the other samples by weights
-SCORES = 50  # principal components by which neighbours are found; so few features are taken as they are
+FEWER = (500, 200, 100, 50, 20, 10, 5, 2, 1)  # principal components that are proposed in place of all features
+LONG = 60.0  # seconds of a search for which fewer are proposed
 EXACT_SAMPLES = 2000  # samples up to which Isomap solves for all of them: some seconds
 LANDMARKS = 300  # of more samples
 UNFOLDED = 2000  # samples that are unfolded together: 10 to 30 s
@@ -46,12 +47,21 @@ MOST_COMPARED = 50  # neighbours of each of them
 COMPARED_BLOCK = 2 * MIB  # distances of a block of them to all of them
 
 
-def score_count(request: Request, n_samples: int, n_features: int) -> int:
-    """Return the number of principal components by which neighbours are found; 0 for features as they are."""
-    count = request.options.pca_components
-    if count is None:
-        return 0 if n_features <= SCORES else min(SCORES, n_samples - 1)
-    return min(int(count), n_features, n_samples - 1)
+def component_counts(request: Request, n_samples: int, n_features: int) -> tuple[int, ...]:
+    """Return numbers of principal components by whose scores samples can be compared, the best first; 0 for features.
+
+    The n - 1 components of n samples of more features keep all distances. That takes several times as long as a search
+    among the features, and n x n numbers in memory in place of n x p.
+    """
+    most = min(n_features, n_samples - 1)
+    if (count := request.options.pca_components) is not None:
+        return (min(int(count), most),)
+    return (0, most) if most < n_features else (0,)
+
+
+def spans_samples(count: int, n_samples: int, n_features: int) -> bool:
+    """Return True for all n - 1 components of n samples of more features, beside which others have a part outside."""
+    return count == n_samples - 1 < n_features
 
 
 @dataclass(frozen=True)
@@ -93,25 +103,49 @@ class EmbeddingPlan:
     request : Request
         The request.
     components, scores : Plan and Application or Piecewise, or None
-        Fit of the principal components, and writing of the scores along them; None where features are taken as they
-        are.
+        Fit of the principal components, and writing of the scores along them; None where features are compared.
+    read_rows : int
+        Samples to a block in which what is compared is read once more, for the coordinates.
     neighbors : NeighborsPlan or None
         Search for neighbours; None for a graph that is given.
     coordinates : CoordinatesPlan
         Embedding of all samples, as if the graph were connected.
+    shorter : (int, float) or None
+        Number of principal components that would take less time, and its seconds, where all features take minutes.
     """
 
     problem: Problem
     request: Request
     components: Plan | None
     scores: Application | Piecewise | None
+    read_rows: int
     neighbors: NeighborsPlan | None
     coordinates: CoordinatesPlan
+    shorter: tuple[int, float] | None = None
 
     @property
     def method(self) -> str:
         """Kind of the embedding."""
         return self.request.kind
+
+    @property
+    def n_components(self) -> int:
+        """Number of principal components by whose scores samples are compared; 0 where features are."""
+        return 0 if self.components is None else cast("int", self.components.request.n_components)
+
+    @property
+    def spans_samples(self) -> bool:
+        """True where the components are all that the samples have; see `spans_samples`."""
+        return spans_samples(self.n_components, self.problem.n_samples, self.problem.n_features)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of the principal components and of the search."""
+        return sum(plan.seconds for plan in (self.components, self.neighbors) if plan is not None)
+
+    def decisive(self) -> dict[str, Any]:
+        """Return the fields that decide the answer."""
+        return {"pca_components": self.n_components, **self.coordinates.decisive()}
 
     @property
     def passes(self) -> float:
@@ -170,9 +204,10 @@ class EmbeddingPlan:
         by = "time and actions" if request.kind == ACTING else f"{request.options.n_neighbors} neighbours"
         yield "embedding", f"{request.kind} in {request.options.axes} {axes} by {by}"
         if self.components is None:
-            yield "scores", f"the {counted(p, 'feature')} as given"
+            yield "distances", "by the only feature" if p == 1 else f"by all {p} features"
         else:
-            fit, count = self.components, self.components.request.n_components
+            fit = self.components
+            count = f"all {self.n_components}" if self.spans_samples else self.n_components
             yield "components", f"{count} by method {fit.method}: {fit.why}; about {format_seconds(fit.seconds)}"
             yield "scores", f"{n} samples projected on these components, in one more pass"
         if self.neighbors is None:
@@ -180,7 +215,12 @@ class EmbeddingPlan:
         else:
             found = self.neighbors
             again = "twice as long if the graph is not connected"
-            yield "neighbours", f"{found.how}, {found.why}; about {format_seconds(found.seconds)}, {again}"
+            why = "" if request.options.pca_components is None else f", {found.why}"
+            yield "neighbours", f"{found.how}{why}; about {format_seconds(found.seconds)}, {again}"
+        if self.shorter is not None:
+            count, seconds = self.shorter
+            less = f"by {count} principal components (--pca-components {count}) about {format_seconds(seconds)}"
+            yield "", f"{less}, without what lies outside them"
         if request.kind != ACTING:
             several = "its largest component is embedded" if request.options.largest_component else "it is refused"
             yield "", f"if the graph is not connected, {several}"
@@ -252,7 +292,8 @@ def plan_coordinates(
     n_samples: int,
     n_scores: int,
     itemsize: int,
-    components_bytes: int = 0,
+    components_bytes: int,
+    reading: Mapping[str, int],
 ) -> CoordinatesPlan:
     """Choose landmarks and references, and add up the memory.
 
@@ -261,30 +302,30 @@ def plan_coordinates(
     request : Request
     machine : Machine
     n_samples, n_scores, itemsize : int
-        n, d, and bytes of a score.
-    components_bytes : int, default=0
+        n, and numbers by which a sample is compared, d, with their bytes.
+    components_bytes : int
         Bytes of the principal components that are in memory beside.
+    reading : mapping of str to int
+        Memory by name of reading what is compared.
 
     Raises
     ------
-    DataError, RequestError
-        See `check_embedding`.
     BudgetError
         If the scores and the graph do not fit, or the distances from the landmarks.
     """
-    check_embedding(request, n_samples)
     n, d, k = n_samples, n_scores, request.options.n_neighbors
     landmarks = _landmarks(request, n)
     some_embedded = request.kind in WEIGHTED and landmarks < n
     references = landmarks if some_embedded else min(n, max(REFERENCES, landmarks))
     edges = n * k
     base = {
-        f"scores of {n} samples, {n} x {d}": n * d * itemsize,
+        f"samples as they are compared, {n} x {d}": n * d * itemsize,
         f"graph of {k} neighbours": 16 * edges,
         "principal components": components_bytes,
         f"embedding, {n} x {request.options.axes} float64": 8 * n * request.options.axes,
     }
-    kept = {f"scores of {references} samples that place others": references * d * itemsize}
+    # References are the samples themselves where all are.
+    kept = {f"{references} samples that place others": references * d * itemsize if references < n else 0}
     phases = []
     if request.kind in (UNFOLDING, ACTING):
         phases.append(_unfolding(request, base, landmarks))
@@ -304,6 +345,7 @@ def plan_coordinates(
         degree, copies = (2 * k, SPECTRAL_COPIES) if request.kind in SPECTRAL else (k * k, 3)
         matrix = {f"sparse matrix of {degree} entries a row, and copies": copies * EDGE_BYTES * n * min(degree, n)}
         phases.extend(_eigenvectors(request, {**base, **matrix}, n))
+    phases.append(Phase.of("reading again", base, reading, runtime()))
     judged = min(n, JUDGED)
     # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
     judging = {

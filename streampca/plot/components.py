@@ -23,7 +23,7 @@ from ..models.sample_images import (
     short_text,
     view_of,
 )
-from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
+from .drawing import LITERAL, SMALL, AxesGrid, check_leading, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,6 +216,7 @@ def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
 def _component_count(count: int, model: ComponentsModel) -> int:
     if count < 1:
         raise RequestError(f"count is {count}; draw at least 1 component.")
+    check_leading(model)
     return min(count, model.n_components)
 
 

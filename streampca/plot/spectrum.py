@@ -12,7 +12,7 @@ from ..eigensolvers.n_components import Rule, above_noise, median_edge, noise_ed
 from ..models.sample_images import Array
 from ..planning.request import ELBOW_SHOWN
 from ..units import counted
-from .drawing import BLUE, GREY, RED, SMALL, legend_below, new_figure
+from .drawing import BLUE, GREY, RED, SMALL, check_leading, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +54,7 @@ def scree(model: ComponentsModel, ax: Axes | None = None) -> Axes:
     """
     from matplotlib.ticker import MaxNLocator
 
+    check_leading(model)
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
     variances = _KnownVariances.of(model)
     ratios, kept = variances.values / variances.total, len(model.explained_variance_ratio)

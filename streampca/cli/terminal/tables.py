@@ -43,9 +43,11 @@ def print_model(console: Console, model: Model, count: int = SHOWN) -> None:
     _say(console, repr(model))
     if console.is_terminal:
         draw_leading(console, model)
-    console.print(components_table(model.basis, count))
-    if model.basis.n_components > count:
-        _say(console, f"... and {model.basis.n_components - count} more")
+    basis = model.basis
+    if basis.n_components:  # an embedding by all features has none
+        console.print(components_table(basis, count))
+    if basis.n_components > count:
+        _say(console, f"... and {basis.n_components - count} more")
 
 
 def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan | None, written: Sequence[str]) -> None:

@@ -167,7 +167,7 @@ def _compression(model: ComponentsModel, survey: Survey | None) -> Compression |
 def _sections(
     model: Model, survey: Survey | None, figures: Compression | None, pictures: list[DrawnFigure]
 ) -> Iterator[ReportSection]:
-    tables = {"scree": text.components_table(model.basis)}
+    tables = {"scree": text.components_table(model.basis)} if model.basis.n_components else {}
     if figures is not None:
         tables["compression"] = text.compression_table(figures, survey)
     if survey is not None:
@@ -182,7 +182,7 @@ def _sections(
         yield ReportSection(picture.name, picture.title, widget=widget, picture=picture, table=tables.get(picture.name))
     if survey is not None and survey.unusual and "unusual" not in {picture.name for picture in pictures}:
         yield ReportSection("unusual", "The most unusual samples", table=tables["unusual"])
-    bounds = [BOUNDS] if np.isfinite(model.basis.error_bound).all() else []
+    bounds = [BOUNDS] if model.basis.n_components and np.isfinite(model.basis.error_bound).all() else []
     yield ReportSection(
         "trust", "How far to trust the numbers", [*bounds, *(sentence(text) for text in sentences(model))]
     )

@@ -101,14 +101,12 @@ def header(model: Model) -> Pairs:
     axes, inside = f" ({', '.join(model.sample_dims)})", "" if model.mask is None else " inside the mask"
     features = counted(model.n_features, "feature") + inside
     created = str(about.get("created") or "at an unknown time").replace("T", " ").replace("+00:00", " UTC")
+    held = f"{basis.n_components}, holding {percent(basis.explained_variance_ratio.sum())} of the variance"
     facts = [
         ("Collection", shown_name(str(about.get("source", "not recorded")))),
         ("Samples", _samples(model)),
         ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {features}"),
-        (
-            "Components",
-            f"{basis.n_components}, holding {percent(basis.explained_variance_ratio.sum())} of the variance",
-        ),
+        ("Components", held if basis.n_components else ""),
         ("Method", str((about.get("plan") or {}).get("method", ""))),
         ("Fitted", f"{created} by streampca {about.get('streampca', '(unknown version)')}"),
     ]
