@@ -37,7 +37,7 @@ from ..planning.blocks import Span, block_rows, blocks_of
 from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingPlan, plan_affinities
 from ..planning.neighbors import way_of
 from ..planning.request import RUN_FIELDS, Request
-from ..preprocessing import Prepared
+from ..preprocessing import Prepared, unflatten
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import open_collection
 from ..readers.collection import digest, states_by_name, unchanged
@@ -275,8 +275,9 @@ class EmbeddingRun:
         """Return the principal components by whose scores samples are compared; a model of none for features."""
         if self.plan.n_components:
             pca = self._components(folder, None)
-            if self.session.output is None:  # the folder of stages is removed
-                pca = replace(pca, components=np.asarray(pca.components))
+            if self.session.output is None and not isinstance(pca.components, np.ndarray):
+                rows = np.asarray(pca.subspace.components)  # before the folder of stages is removed
+                pca = replace(pca, components=unflatten(rows, pca.sample_shape, pca.mask))
             return pca
         collection, mean = self.collection, compared.mean(axis=0, dtype=np.float64)
         total = sum(

@@ -18,6 +18,7 @@ from ..models.subspace import working_dtype
 from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning.blocks import block_rows
 from ..planning.budget import smallest, too_small
+from ..planning.component_chunks import POOLS, READ_COPIES, tile_bytes
 from ..planning.embedding import (
     FEWER,
     LONG,
@@ -93,7 +94,7 @@ def _shorter(plan: EmbeddingPlan, others: Iterable[EmbeddingPlan | None]) -> tup
 def _planned(collection: Prepared, request: Request, count: int, *, has_graph: bool) -> EmbeddingPlan:
     """Plan all stages by so many principal components, or refuse the first that does not fit."""
     problem = problem_of(collection)
-    compared, fit, scores = problem, None, None
+    compared, fit, scores, stored = problem, None, None, False
     if count:
         fit = plan_collection(collection, components_request(request, count))
         # Components are float64 where some have little of the first variance, as all of them together do.
@@ -104,6 +105,10 @@ def _planned(collection: Prepared, request: Request, count: int, *, has_graph: b
     search = None if has_graph else plan_neighbors(compared, search_request(request), collection.source)
     rows = block_rows(compared.sample_bytes, compared.chunk_samples, BLOCK) if search is None else search.read_rows
     block = {f"block of {rows} samples as read": 2 * rows * compared.sample_bytes} | decoding_items(compared, rows)
+    if stored and not request.output:
+        # Components are read into memory, beside what threads of Zarr keep after the scores: 64 MiB measured.
+        read = READ_COPIES * tile_bytes((count, *collection.sample_shape), 8)
+        block["components being read, and memory pools"] = 4 * POOLS + read
     last = plan_last(collection, request, collection.n_samples, count, reading=block)
     return EmbeddingPlan(problem, request, fit, scores, rows, search, last)
 
@@ -114,13 +119,15 @@ def plan_last(
     """Plan the coordinates of so many samples whose neighbours by so many principal components are known."""
     machine, n, p = this_machine(), collection.n_samples, collection.n_features
     components = 8 * count * prod(collection.sample_shape)
+    # Without an output there is no place for components on disk once the fit has ended.
+    held = not request.output or are_held(components, machine.budget(request.memory)[0])
     return plan_coordinates(
         request,
         machine,
         n_samples=n_samples,
         n_scores=count + spans_samples(count, n, p) if count else p,
         itemsize=8 if count else working_dtype(collection.dtype, np.float32).itemsize,
-        components_bytes=components if are_held(components, machine.budget(request.memory)[0]) else 0,
+        components_bytes=components if held else 0,
         reading=reading,
     )
 
@@ -133,5 +140,9 @@ def components_request(request: Request, count: int) -> Request:
 
 def search_request(request: Request) -> NeighborsRequest:
     """Return the request of the search for neighbours, which is exact unless a number of components is given."""
-    method = "exact" if request.options.pca_components is None else "auto"
-    return NeighborsRequest(request.options.n_neighbors, method, random_state=request.seed, memory=request.memory)
+    return NeighborsRequest(
+        request.options.n_neighbors,
+        method="exact" if request.options.pca_components is None else "auto",
+        random_state=request.seed,
+        memory=request.memory,
+    )

@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 BLOCK = 2**21  # numbers of a block of distances, or of copies of samples
-COPIES = 3  # of samples whose neighbours are looked for
+COPIES, LEAST_ROWS = 3, 64  # of a block of samples in float64, and of rows: references are read once for each block
 UNSTABLE = 0.01  # smallest distance of an eigenvalue from 1, by which positions and their errors are divided
 _MAKING = Lock()
 
@@ -63,7 +63,7 @@ class Placement:
         """Place samples, (m, s) to (m, d); NaN where `scores` are not finite."""
         placed = np.full((len(scores), self.n_axes), np.nan)
         finite = np.flatnonzero(np.isfinite(scores).all(axis=1))
-        rows = max(1, BLOCK // max(1, self._row_numbers, COPIES * scores.shape[1]))
+        rows = max(1, min(BLOCK // max(1, self._row_numbers), max(LEAST_ROWS, BLOCK // (COPIES * scores.shape[1]))))
         for start in range(0, len(finite), rows):
             safe_point()
             block = finite[start : start + rows]
@@ -88,7 +88,7 @@ class Placement:
     @property
     def _row_numbers(self) -> int:
         """Numbers held in memory while a sample is placed."""
-        return int(self.n_neighbors * self.references.shape[1])
+        return int(self.n_neighbors * self.n_axes)
 
     def _placed(self, scores: Array, indices: Array, distances: Array) -> Float64:
         raise NotImplementedError
@@ -186,6 +186,11 @@ class NystroemPlacement(Placement):
                 "(n_neighbors)."
             )
         return _weighted(weights, self.coordinates[indices]) / (1 - self.eigenvalues)
+
+
+def block_bytes(n_features: int) -> int:
+    """Return the bytes of a block of samples that are placed where few of them are many numbers."""
+    return 8 * COPIES * LEAST_ROWS * n_features
 
 
 def _weighted(weights: Float64, points: Float64) -> Float64:

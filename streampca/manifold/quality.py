@@ -23,6 +23,7 @@ Float64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NEIGHBORS = 12  # neighbours of the two numbers that summarise an embedding; fewer if there are few samples
+WIDE = 100  # coordinates beyond which distances come from products, many times faster than from differences
 LEVELS = (5, 10, NEIGHBORS, 20, MOST_COMPARED)  # numbers of neighbours of the curves
 
 
@@ -49,6 +50,8 @@ def quality(scores: Array, coordinates: Array, most: int, seed: int) -> dict[str
     n = len(scores)
     chosen = np.arange(n) if n <= most else np.sort(np.random.default_rng([seed, 23]).choice(n, most, replace=False))
     samples = scores[chosen].astype(np.float64)
+    if samples.shape[1] > WIDE:
+        samples -= np.rint(samples.mean(axis=0))  # whole numbers stay whole: products of small ones are exact
     components = principal_coordinates(samples, coordinates.shape[1])
     # The measures are defined for fewer neighbours than half the samples.
     largest = max(1, (len(chosen) - 1) // 2)
@@ -99,7 +102,7 @@ def _ranks_of_nearest(samples: Float64, embedded: list[Array], most: int) -> dic
         safe_point()
         nearest, ranks = [], []
         for points in (samples, *embedded):
-            distances = cdist(points[slice(*block)], points)
+            distances = _distances(points[slice(*block)], points)
             distances[np.arange(block.size), np.arange(*block)] = -1  # each sample is nearest to itself, with rank 0
             order = np.argsort(distances, axis=1, kind="stable")
             rank = np.empty_like(order)
@@ -109,6 +112,20 @@ def _ranks_of_nearest(samples: Float64, embedded: list[Array], most: int) -> dic
         for name, (by, of) in pairs.items():
             tables[name][slice(*block)] = np.take_along_axis(ranks[by], nearest[of], axis=1)
     return tables
+
+
+def _distances(rows: Float64, points: Float64) -> Float64:
+    """Return the distances of rows from points, or their squares where these have many coordinates."""
+    if points.shape[1] <= WIDE:
+        distances: Float64 = cdist(rows, points)
+        return distances
+    lengths = np.einsum("ij,ij->i", points, points)
+    squares: Float64 = rows @ points.T
+    squares *= -2
+    squares += lengths
+    squares += np.einsum("ij,ij->i", rows, rows)[:, None]
+    np.maximum(squares, 0, out=squares)
+    return squares
 
 
 def _kept(ranks: Ints, levels: list[int]) -> list[float]:

@@ -14,7 +14,8 @@ from .. import machine
 from ..manifold.action_respecting import ActionMap, play_forward
 from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
-from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement
+from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement, block_bytes
+from ..planning.neighbors import chunk_bytes
 from ..units import counted
 from .model import over
 from .score_map import ScoreMapModel
@@ -132,8 +133,9 @@ class EmbeddingModel(ScoreMapModel):
     @property
     def _grid_bytes(self) -> int:
         # The index copies the references where it moves their origin.
-        held = self.placement.nbytes + self.references.nbytes
-        return super()._grid_bytes + held + PLACING_BYTES * machine.cores()
+        held, cores = self.placement.nbytes + self.references.nbytes, machine.cores()
+        chunks = chunk_bytes(self.references.shape[1], cores) + cores * block_bytes(self.references.shape[1])
+        return super()._grid_bytes + held + chunks + PLACING_BYTES * cores
 
     @property
     def notes(self) -> tuple[str, ...]:

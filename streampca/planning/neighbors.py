@@ -32,6 +32,7 @@ COPIES = 9  # numbers of 8 bytes for each candidate: places, distances, their or
 PIECE = 2 * MIB  # differences of candidates at a time
 LEAST_REACH, REACH, REACH_NUMBERS = 128, 8, 2_000_000  # see `reach_of`
 RECALL_SAMPLES = 1000  # samples whose neighbours by HNSW are compared with the exact ones
+CHUNK = 256  # rows that scikit-learn multiplies at a time, which of float32 are float64 before
 BLOCKS = (4096, 2048, 1024, 512, 128)  # samples whose neighbours are looked for at a time: few take far longer
 PAIRS, LEAST_BLOCK = 250_000_000, 512  # pairs of a block, some seconds: one that is told to stop ends with its block
 SEARCH_RUNTIME = 12 * MIB  # of scikit-learn's or faiss's threads, and of a second BLAS
@@ -159,6 +160,7 @@ class NeighborsPlan(Sizes):
             "differences of candidates": cores * 2 * PIECE,
             f"block of {rows} samples in float64": 3 * 8 * rows * p,
             "places of samples": 16 * n,
+            "chunks of both sides in float64": chunk_bytes(p, cores) if self.way == "products" and item == 4 else 0,
             **self._index_items(item),
         }
         yield Phase.of("search", held, graph, items, runtime(cores, SEARCH_RUNTIME))
@@ -260,6 +262,11 @@ def reach_of(n_samples: int, n_neighbors: int) -> int:
     """
     most = max(REACH * n_neighbors, LEAST_REACH, REACH_NUMBERS // n_samples)
     return max(n_neighbors, min(n_samples // 2, most))
+
+
+def chunk_bytes(n_features: int, threads: int) -> int:
+    """Return the bytes of the chunks in float64 that threads multiply while they look for candidates of float32."""
+    return threads * 2 * CHUNK * 8 * n_features
 
 
 def candidates_at_once(count: int) -> int:
