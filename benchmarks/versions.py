@@ -1,9 +1,9 @@
-"""Two checkouts of this package side by side: time and peak memory of fits by each method, and of transforms.
+"""Two checkouts of this package side by side: time and peak memory of fits, large and small, and of transforms.
 
     python benchmarks/versions.py ../streampca-before ../streampca-after
 
-Each command is a process of its own, started in turns; its time and its peak are those of the whole process, importing
-included. Shown is the median, over the rounds, of the ratio of the second checkout to the first.
+Each command is a process of its own, started in turns; its times and its peak are those of the whole process, importing
+included. Shown are medians over the rounds, of ratios those of the second checkout to the first.
 """
 
 from __future__ import annotations
@@ -21,17 +21,22 @@ from typing import NamedTuple
 from fresh import alternating, folder, machine, mib, print_table, warm
 from synthetic import npy_of, strokes, textures
 
+# Collections, and the options of the fit; the smallest are as large as iris and as digits of scikit-learn.
 FITS = {
-    "covariance": (strokes, 200000, 28),
-    "dual": (textures, 1000, 512),
-    "randomized": (strokes, 30000, 128),
+    "covariance": (strokes, 200000, 28, ["-k", "20", "--method", "covariance"]),
+    "dual": (textures, 1000, 512, ["-k", "20", "--method", "dual"]),
+    "randomized": (strokes, 30000, 128, ["-k", "20", "--method", "randomized"]),
+    "isomap": (strokes, 3000, 28, ["--kind", "isomap", "-k", "2", "--pca-components", "50"]),
+    "digits": (strokes, 1797, 8, ["-k", "20"]),
+    "iris": (strokes, 150, 2, ["-k", "2"]),
 }
 
 
 class Took(NamedTuple):
-    """Seconds and most bytes of a process."""
+    """Seconds, seconds of processors, and most bytes of a process."""
 
     seconds: float
+    cpu: float
     peak: int
 
 
@@ -46,7 +51,7 @@ def took(checkout: Path, words: list[str]) -> Took:
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{checkout}: {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
-    return Took(time.perf_counter() - began, usage.ru_maxrss * 1024)
+    return Took(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def main() -> None:
@@ -55,30 +60,41 @@ def main() -> None:
     options.add_argument("after", type=Path)
     options.add_argument("--rounds", type=int, default=9)
     options.add_argument("--scale", type=float, default=1.0, help="of the numbers of samples")
-    options.add_argument("--only", choices=FITS, help="one method")
+    options.add_argument("--only", choices=FITS, help="one case")
     options.add_argument("--directory", type=Path, help="where data are kept for the next run")
     given = options.parse_args()
     print(machine())
     rows = []
     with folder(given.directory) as directory:
-        for method, (draw, samples, side) in FITS.items():
-            if given.only not in (None, method):
+        for case, (draw, samples, side, asked) in FITS.items():
+            if given.only not in (None, case):
                 continue
-            path = npy_of(directory, draw, int(samples * given.scale), side)
+            path = npy_of(directory, draw, max(100, int(samples * given.scale)), side)
             warm(path)
-            model, scores = str(directory / f"{method}.zarr"), str(directory / f"{method}-scores.npy")
-            fit = ["fit", str(path), "-k", "20", "--method", method, "-o", model]
+            model, scores = str(directory / f"{case}.zarr"), str(directory / f"{case}-scores.npy")
+            fit = ["fit", str(path), *asked, "-o", model]
             for name, words in {"fit": fit, "transform": ["transform", model, str(path), "-o", scores]}.items():
-                found = alternating(
+                before, after = alternating(
                     given.rounds,
                     {"before": partial(took, given.before, words), "after": partial(took, given.after, words)},
-                )
-                seconds, peaks = ([[each[i] for each in results] for results in found.values()] for i in (0, 1))
-                ratios = [after / before for before, after in zip(*seconds, strict=True)]
-                cells = [f"{statistics.median(each):.2f}" for each in seconds]
-                ratio = [f"{value:.3f}" for value in (statistics.median(ratios), min(ratios), max(ratios))]
-                rows.append([f"{method} {name}", *cells, *ratio, *(mib(statistics.median(each)) for each in peaks)])
-    print_table(["", "before s", "after s", "ratio", "least", "most", "before MiB", "after MiB"], rows)
+                ).values()
+                rows.append([f"{case} {name}", *_compared(before, after)])
+    print_table(
+        ["", "before CPU s", "after CPU s", "ratio", "least", "most", "ratio of s", "before MiB", "after MiB"], rows
+    )
+
+
+def _compared(before: list[Took], after: list[Took]) -> list[str]:
+    """Return medians of processor time and its ratio, the median ratio of seconds, and peaks."""
+    cpu, seconds = (
+        [getattr(b, name) / getattr(a, name) for a, b in zip(before, after, strict=True)] for name in ("cpu", "seconds")
+    )
+    ratios = [statistics.median(cpu), min(cpu), max(cpu), statistics.median(seconds)]
+    return [
+        *(f"{statistics.median(took.cpu for took in side):.2f}" for side in (before, after)),
+        *(f"{ratio:.3f}" for ratio in ratios),
+        *(mib(statistics.median(took.peak for took in side)) for side in (before, after)),
+    ]
 
 
 if __name__ == "__main__":
