@@ -329,7 +329,7 @@ class Died(BaseException):
 def test_a_fit_is_resumed_to_the_same_bits(sst, tmp_path):
     def run(folder, listener=lambda event: None, **changed):
         preparation = Preparation(**ALL | changed)
-        collection = prepare(open_collection(sst / "sst.nc"), preparation, listener)
+        collection = prepare(open_collection(sst / "sst.nc"), preparation, listener=listener)
         request = by_options.request(n_components=3, method="covariance", memory=64 * MIB)
         plan = replace(plan_collection(collection, request), block_rows=50)
         with pytest.MonkeyPatch.context() as patch:
