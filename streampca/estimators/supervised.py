@@ -219,6 +219,7 @@ class DiscriminantEstimator(SupervisedEstimator):
     def inverse_transform(self, X: Any) -> Any:
         """Return the projections on the span of the axes of samples that have these scores."""
         X = as_source(X)
+        X = X if hasattr(X, "shape") else np.asarray(X)
         if not self.whiten:
             scaling = self._model_of("scaling_").scaling
             if is_data_array(X):  # whose components may be some of all, in any order
