@@ -477,7 +477,7 @@ def test_samples_of_which_there_is_no_mean_are_refused():
 
 def test_batches_do_not_say_what_all_samples_have():
     estimator = streampca.PCA(2, preparation=Preparation(standardize=True))
-    with pytest.raises(RequestError, match=r"read off all samples before a fit.*preparation of a model"):
+    with pytest.raises(RequestError, match=r"are learned from all samples before a fit.*preparation of a model"):
         estimator.partial_fit(uneven(20))
     fitted = streampca.fit(uneven(90), n_components=2, preparation=Preparation(standardize=True))
     again = streampca.PCA(2, preparation=fitted.preparation).partial_fit(uneven(90)[:40]).partial_fit(uneven(90)[40:])

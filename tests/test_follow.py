@@ -304,7 +304,7 @@ def test_sources_and_models_that_cannot_be_followed():
         file["x"] = X
     with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* --update and --samples\.$"):
         streampca.follow("x.h5", output="model.zarr", pace=streampca.Pace(idle=0))
-    with pytest.raises(RequestError, match=r"follow takes a path, .* and got ndarray; give the path of what"):
+    with pytest.raises(RequestError, match=r"follow needs a path, .* and got ndarray; give the path of the data"):
         streampca.follow(X, output="model.zarr")
     write_folder("images", X[:50])
     write_folder("others", X[50:90])

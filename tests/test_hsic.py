@@ -383,7 +383,7 @@ CODES = np.arange(50) % 2
     ("wrong", "error", "said"),
     [
         ({"target": np.zeros(50, int)}, DataError, "0 for every sample, and dependence needs two classes"),
-        ({"target": np.arange(50), "target_type": "classes"}, DataError, "another for each of its 50 samples"),
+        ({"target": np.arange(50), "target_type": "classes"}, DataError, "differs for each of its 50 samples"),
         (
             {"target": np.arange(50) // 1.5 % 30},
             RequestError,

@@ -57,7 +57,7 @@ def test_approximate_fits_are_cloned_pickled_and_say_how_far_off_they_are(given)
     np.testing.assert_array_equal(again.transform(OTHERS), ours.transform(OTHERS))
     assert len(ours.residual_estimate_) == ours.n_components_ == len(ours.get_feature_names_out())
     assert ours.gamma_ > 0
-    with pytest.raises(AttributeError, match="only landmarks are kept"):
+    with pytest.raises(AttributeError, match="needs all samples as landmarks"):
         _ = ours.eigenvectors_
 
 

@@ -276,7 +276,7 @@ def test_models_of_mapped_samples_are_updated_and_take_batches():
     updated = streampca.update(first, FITTED[120:])
     np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-10)
     estimator = streampca.PCA(5, preparation=Preparation(feature_map=of_landmarks()))
-    with pytest.raises(RequestError, match="a feature map is read off all samples before a fit"):
+    with pytest.raises(RequestError, match="a feature map is learned from all samples before a fit"):
         estimator.partial_fit(FITTED)
     estimator.set_params(preparation=first.preparation)
     for batch in np.split(FITTED, [50, 120]):

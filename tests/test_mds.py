@@ -396,7 +396,7 @@ def test_the_estimator_is_scikit_learns(tmp_path):
         assert list(ours.get_feature_names_out()) == ["classicalmds0", "classicalmds1", "classicalmds2"]
     on_disk = streampca.ClassicalMDS(3, metric="precomputed").fit(tmp_path / "d.npy")
     np.testing.assert_allclose(on_disk.embedding_, theirs.embedding_, atol=1e-10)
-    with pytest.raises(RequestError, match="metric 'cosine' takes a table in memory"):
+    with pytest.raises(RequestError, match="metric 'cosine' needs a table in memory"):
         streampca.ClassicalMDS(3, metric="cosine").fit(tmp_path / "d.npy")
     with pytest.raises(RequestError, match="n_components='many' is neither a whole number"):
         streampca.ClassicalMDS("many").fit(POINTS)
@@ -421,7 +421,7 @@ def test_landmarks_stand_for_all_samples():
     assert exact.inverse_transform(exact.transform(digits[:3])).shape == (3, 64)
     with pytest.raises(RequestError, match="rank=3 is an option of landmarks"):
         streampca.ClassicalMDS(2, rank=3).fit(digits)
-    with pytest.raises(RequestError, match="metric_params are of metrics that are computed here"):
+    with pytest.raises(RequestError, match="metric_params belong to metrics that scikit-learn computes"):
         streampca.ClassicalMDS(2, metric_params={"p": 3}).fit(digits)
     with pytest.raises(RequestError, match="landmarks=5 are of metric 'euclidean'"):
         streampca.ClassicalMDS(2, metric="precomputed", landmarks=5).fit(distances)

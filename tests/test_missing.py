@@ -121,7 +121,7 @@ def test_estimator(images):
     for rule in ("drop-features", "drop-samples", "em"):
         with pytest.raises(AttributeError) as error:
             PCA(3, missing=rule).partial_fit(x)
-        assert f"missing='{rule}' takes a pass over all samples" in str(error.value.__cause__)
+        assert f"missing='{rule}' needs a pass over all samples" in str(error.value.__cause__)
 
 
 FORMS = {

@@ -220,8 +220,8 @@ def test_what_is_rejected_is_priced_by_the_rates_of_what_is_chosen(monkeypatch):
     """At a hundredth of all rates everything takes a hundred times as long."""
     plan = make_plan(PROBLEMS["faces in files"], by_options.request(5, memory=GIB, scratch="/fast"))
     rates = Rates(**{each.name: getattr(RATES, each.name) / 100 for each in fields(RATES)})
-    monkeypatch.setattr(calibration, "_of_machine", lambda cores: rates)
-    monkeypatch.setattr(calibration, "_of_source", lambda plan, collection, rates: rates)
+    monkeypatch.setattr(calibration, "_computing_rates", lambda cores: rates)
+    monkeypatch.setattr(calibration, "_with_reading", lambda rates, plan, collection: rates)
     slow = calibrated(plan, None)
     assert slow.seconds == pytest.approx(100 * plan.seconds)
     slower = {each.name: each.plan.seconds for each in plan.others if each.plan is not None}
@@ -247,6 +247,6 @@ def test_a_slow_source_is_predicted_to_be_slow(monkeypatch):
     opened = Prepared(Slow(), streampca.Preparation())
     plan = make_plan(problem_of(opened), by_options.request(5, "covariance", 256 * MIB))
     assert plan.seconds < 0.3
-    monkeypatch.setattr(calibration, "_of_machine", lambda cores: RATES)
+    monkeypatch.setattr(calibration, "_computing_rates", lambda cores: RATES)
     monkeypatch.setattr(calibration, "time", SimpleNamespace(perf_counter=lambda: now))
     assert 1 <= calibrated(plan, opened).seconds < 1.3

@@ -558,7 +558,7 @@ def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monk
     np.testing.assert_array_equal(fitted.transform(OTHERS), model.transform(OTHERS))
     assert fitted.n_features_in_ == 64
     assert fitted.components_.shape == (3, model.preparation.mapped.n_features)
-    with pytest.raises(RequestError, match="SupervisedPCA with a kernel makes no samples of scores"):
+    with pytest.raises(RequestError, match="SupervisedPCA with a kernel has no samples for scores"):
         fitted.inverse_transform(fitted.transform(OTHERS))
 
 

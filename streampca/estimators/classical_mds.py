@@ -1,4 +1,4 @@
-"""`ClassicalMDS`: classical multidimensional scaling with scikit-learn's names, of samples or of a matrix on disk."""
+"""`ClassicalMDS`: classical multidimensional scaling with scikit-learn's interface, of samples or a matrix on disk."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Float64 = npt.NDArray[np.float64]
 class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
     """Classical multidimensional scaling, also known as principal coordinates analysis or Torgerson's scaling.
 
-    Finds points in few dimensions whose Euclidean distances approximate those of the samples. For Euclidean distances
-    these are the scores of principal components. A matrix of any other distances may be on disk and larger than memory.
+    Find points in few dimensions whose Euclidean distances approximate those of the samples. For Euclidean distances
+    these are the scores of principal components. A matrix of other distances can be on disk and larger than memory.
 
     Parameters
     ----------
     metric_params : dict, optional
-        Further arguments of a metric that is computed in memory; by default none. These are all others of
-        ``sklearn.metrics.pairwise_distances``, and functions of two samples; `X` is then a table, and so is the matrix
-        of all distances.
+        Further arguments of a metric that is computed in memory; by default none. Such metrics are the others of
+        ``sklearn.metrics.pairwise_distances``, and functions of two samples; `X` and the matrix of all distances must
+        then fit in memory.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
     negative_share_ : ndarray of shape (2,)
         Bounds on the share of negative eigenvalues in the sum of absolute values: 0 for Euclidean distances.
     n_components_, n_features_in_ : int
-        Number of dimensions, smaller than asked for where fewer eigenvalues are positive, and number of features.
+        Number of dimensions, less than `n_components` if fewer eigenvalues are positive, and number of features.
     model_ : ClassicalMDSModel, or PairsModel of a matrix
         The fitted model, with names, saving and lazy application.
 
@@ -82,9 +82,9 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         Raises
         ------
         DataError
-            If the matrix is not symmetric, or an entry is no distance; the entry is named.
+            If the matrix is not symmetric, or an entry is not a distance; the entry is named.
         RequestError
-            If the matrix is not square, or has fewer dimensions than are asked for.
+            If the matrix is not square, or has fewer dimensions than `n_components`.
         BudgetError
             If not even a block of rows and a basis fit the budget.
         """
@@ -97,7 +97,7 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         return self
 
     def _finished(self, model: ClassicalMDSModel | PairsModel, opened: Opened) -> ClassicalMDSModel | PairsModel:
-        """Store coordinates, and return a model in memory whose largest absolute one along each axis is positive."""
+        """Store the coordinates, and return the model with signs that make the largest one along each axis positive."""
         if isinstance(model, PairsModel):
             self.embedding_ = model.embedding
             return model
@@ -115,42 +115,42 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         return self.fit(X, y, **fit_params).embedding_
 
     def transform(self, X: Any) -> Any:
-        """Place other samples among the fitted ones, shape (n, n_components_).
+        """Place other samples among the fitted ones, (n, n_components_).
 
         Parameters
         ----------
         X : array-like, images, path or Collection
-            Samples with the features that were fitted; after a fit to a matrix, rows of distances to the fitted samples
-            or of inner products with them, (m, n). Paths and collections give a lazy dask array.
+            Samples with the fitted features; after a fit to a matrix, rows of distances to the fitted samples or of
+            inner products with them, (m, n). For paths and collections the result is a lazy dask array.
         """
         check_is_fitted(self)
-        given = self._values(X)
-        return self.model_.transform(self._distances(given, self._samples) if self._makes_distances else given)
+        samples = self._values(X)
+        return self.model_.transform(self._distances(samples, self._samples) if self._makes_distances else samples)
 
     @property
     def _makes_distances(self) -> bool:
-        """True where distances are computed here, by scikit-learn."""
+        """True if distances are computed here, by scikit-learn."""
         return self.metric not in ("euclidean", "precomputed")
 
     def _arguments(self, **changes: Any) -> Arguments:
-        """Return what the parameters ask for, of distances that are computed here as of those that are given."""
+        """Return the arguments of a fit, in which distances that are computed here are precomputed ones."""
         if not self._makes_distances:
             if self.metric_params:
                 raise RequestError(
-                    f"metric_params are of metrics that are computed here, and metric is {self.metric!r}; leave them "
-                    "out."
+                    f"metric_params belong to metrics that scikit-learn computes, and metric is {self.metric!r}; leave "
+                    "them out."
                 )
             return super()._arguments(**changes)
         return super()._arguments(**{"metric": "precomputed", **changes})
 
     def _opened(self, X: Any, **how: Any) -> Collection:
-        """Open what was given to `fit`; compute distances of samples, and keep these, where the metric asks for it."""
+        """Open the samples of a fit, or the distances between them if they are computed here; keep the samples then."""
         if not self._makes_distances:
             return super()._opened(X, **how)
         source = self._source(X)
         if not is_table(source):
             raise RequestError(
-                f"metric {self.metric!r} takes a table in memory, and {type(X).__name__} was given; use metric "
+                f"metric {self.metric!r} needs a table in memory, and {type(X).__name__} was given; use metric "
                 "'euclidean', or compute the distances and give them with metric 'precomputed'."
             )
         self._samples = self._checked(X, source, dtype="numeric", ensure_min_samples=2)
@@ -160,13 +160,12 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         """Return the distances between rows of two tables, (m, n), float64."""
         from sklearn.metrics import pairwise_distances
 
-        return np.asarray(
-            pairwise_distances(one, None if one is other else other, metric=self.metric, **(self.metric_params or {})),
-            np.float64,
-        )
+        others = None if one is other else other  # of one table, scikit-learn makes an exactly symmetric matrix
+        distances = pairwise_distances(one, others, metric=self.metric, **(self.metric_params or {}))
+        return np.asarray(distances, np.float64)
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: `X` may be a matrix of pairs of samples, which is not sparse."""
+        """Return scikit-learn's tags: `X` may be a dense matrix of distances."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.input_tags.sparse = self.metric == "euclidean"

@@ -1,4 +1,4 @@
-"""Docstrings of estimators, whose parameters are documented where their kinds are described."""
+"""Docstrings of estimators, with the parameters that the description of their kind documents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SECTION = re.compile(r"^\w[\w ]*\n-{3,}\n", re.MULTILINE)
 
 
 def with_parameters(cls: type) -> str:
-    """Return an estimator's docstring with the entries of all of its parameters, in the order of its signature.
+    """Return an estimator's docstring with the entries of all its parameters, in the order of its signature.
 
-    Those of its kind come first, then those of all estimators, and its own.
+    Parameters of the kind come first, then those of all estimators, then its own.
     """
-    described = [base for base in cls.__mro__ if issubclass(base, Description)]
-    entries = dict(entries_of(next(base for base in described if not issubclass(base, TransformerBase))))
-    for base in reversed(described):
+    bases = [base for base in cls.__mro__ if issubclass(base, Description)]
+    entries = dict(entries_of(next(base for base in bases if not issubclass(base, TransformerBase))))
+    for base in reversed(bases):  # dataclasses order fields from the last base to the class itself
         if issubclass(base, TransformerBase):
             entries |= dict(entries_in(base.__doc__))
     doc = cleandoc(cls.__doc__ or "")

@@ -1,4 +1,4 @@
-"""`KernelPCA`: kernel principal component analysis with scikit-learn's names, by the engine of all models."""
+"""`KernelPCA`: kernel principal component analysis with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -36,26 +36,27 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
     fit_inverse_transform : bool, default=False
         Learn pre-images, for `inverse_transform`.
     remove_zero_eig : bool, default=False
-        Leave out components whose eigenvalue is 0; with ``n_components=None`` they always are.
+        Leave out components whose eigenvalue is 0, as is always done with ``n_components=None``.
 
     Attributes
     ----------
     eigenvalues_ : ndarray of shape (n_components_,)
         Eigenvalues of the centred kernel matrix, descending.
     eigenvectors_ : ndarray of shape (n_samples, n_components_)
-        Unit eigenvectors of that matrix, where all samples are landmarks. With weights w the matrix, centred on the
-        weighted mean, is multiplied by sqrt(w) from both sides, and rows of samples of weight 0 are 0; these
-        eigenvectors are there where the samples fit in memory.
+        Unit eigenvectors of that matrix, if all samples are landmarks. With weights w they belong to the matrix about
+        the weighted mean, multiplied by sqrt(w) from both sides, and are 0 for samples of weight 0; the samples must
+        then fit in memory.
     residual_estimate_, left_out_ : ndarray of shape (n_components_,), float
-        Estimates of what landmarks and random features lose; see `KernelPCAModel`.
+        Estimates of the errors by landmarks and random features; see `KernelPCAModel`.
     X_fit_ : ndarray
-        Samples that others are compared with, prepared: those fitted whose weight is above 0, or the landmarks; read
-        from the source with ``np.asarray`` where they do not fit in memory.
+        Prepared samples that others are compared with: the fitted ones of weight above 0, or the landmarks. Samples
+        that do not fit in memory are read from the source by ``np.asarray``.
     gamma_ : float or None
-        Parameter of the kernel, as found in the samples where it was not given.
+        Parameter of the kernel, given or found in the samples.
     dual_coef_, X_transformed_fit_ : ndarray
         Coefficients and scores of the regression that learns pre-images.
     n_features_in_ : int
+        Number of features.
     model_ : KernelPCAModel, or PairsModel of a precomputed kernel
         The fitted model, with images, saving and lazy application.
 
@@ -88,26 +89,26 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         opened = self._open(self._opened(X), sample_weight=sample_weight)
         if self.fit_inverse_transform:
             self._check_samples_are_held(opened)
-        model, self._weights = self._carry_out(self._counted(opened)), opened.weights
+        model, self._weights = self._carry_out(self._limited(opened)), opened.weights
         if isinstance(model, PairsModel):
-            self._take(model.mds_eigenvalues)
+            self._set_eigenvalues(model.mds_eigenvalues)
         else:
-            self._take(((model.total_weight or model.n_samples) - 1) * model.explained_variance)
+            self._set_eigenvalues(((model.total_weight or model.n_samples) - 1) * model.explained_variance)
         if self.fit_inverse_transform:
             self._learn_pre_images()
         return self
 
     def _within(self, request: Request, n_samples: int) -> Request:
-        """Ask for no more components than samples, landmarks and random features can give; see `_counted`."""
+        """Return a request of no more components than samples, landmarks and random features give; see `_limited`."""
         count, options = request.n_components, request.options
         if not isinstance(count, int):
             return request
-        given = [getattr(options, name, None) for name in ("landmarks", "random_features")]
-        fewest = min([n_samples - 1, *(most for most in given if isinstance(most, int))])
-        return request.asking(n_components=max(1, min(count, fewest)))
+        limits = [getattr(options, name, None) for name in ("landmarks", "random_features")]
+        most = min([n_samples - 1, *(limit for limit in limits if isinstance(limit, int))])
+        return request.asking(n_components=max(1, min(count, most)))
 
-    def _counted(self, opened: Opened) -> Opened:
-        """Ask for no more components than the mapped samples have; scikit-learn gives 0 along all others."""
+    def _limited(self, opened: Opened) -> Opened:
+        """Return a fit of no more components than the mapped samples have; scikit-learn's scores along others are 0."""
         collection, count = opened.collection, self.n_components
         if not isinstance(count, Integral) or opened.request.metric != "euclidean":
             return opened
@@ -117,31 +118,31 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         return replace(opened, request=opened.request.asking(n_components=min(int(count), most)))
 
     def _check_samples_are_held(self, opened: Opened) -> None:
-        """Refuse to learn pre-images of a matrix, or of samples that do not fit in memory."""
+        """Refuse pre-images for a precomputed kernel, and for samples that do not fit in memory."""
         if self.kernel == PRECOMPUTED:
             raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
         if opened.collection.pending is not None:
             raise RequestError(
-                "fit_inverse_transform=True regresses all samples, which do not fit the memory; leave it out, as "
-                "model_.inverse_transform learns from some of them, or give landmarks such as 1000."
+                "fit_inverse_transform=True regresses all samples, which do not fit the memory; leave it out, and use "
+                "model_.inverse_transform, which learns from some of them, or give landmarks such as 1000."
             )
 
-    def _take(self, values: Float64) -> None:
-        """Store the eigenvalues that were found, and 0 for components that are asked for beyond them."""
+    def _set_eigenvalues(self, values: Float64) -> None:
+        """Store the eigenvalues of the model, and 0 for further components that were requested."""
         self._rank = len(values)
         count = self.n_components if isinstance(self.n_components, Integral) else 0
         missing = 0 if self.remove_zero_eig else max(0, int(count) - len(values))
         self.eigenvalues_ = np.concatenate([values, np.zeros(missing)])
 
     def transform(self, X: Any) -> Any:
-        """Return scores along the components, (m, n_components_); lazily for paths, see `PCAModel.transform`.
+        """Return scores, (m, n_components_); for paths a lazy array, see `PCAModel.transform`.
 
         For kernel "precomputed", `X` is the kernel between m samples and those fitted, (m, n).
         """
         return self._padded(super().transform(X))
 
     def _padded(self, scores: Any) -> Any:
-        """Append columns of 0 to scores, for components without variance."""
+        """Append columns of 0 to scores, for components of eigenvalue 0."""
         missing = len(self.eigenvalues_) - scores.shape[1]
         if missing < 1:
             return scores
@@ -153,21 +154,22 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
 
     def _learn_pre_images(self) -> None:
         """Regress samples on their scores with the kernel, as scikit-learn does."""
-        scores, kernel = self._padded(np.asarray(self.model_.transform_rows(self.X_fit_))), self._kernel_of_scores()
-        matrix = kernel.matrix(scores, scores)
+        scores = self._padded(np.asarray(self.model_.transform_rows(self.X_fit_)))
+        matrix = self._kernel_of_scores().matrix(scores, scores)
         matrix[np.diag_indices_from(matrix)] += self.alpha
         self.X_transformed_fit_ = scores
         self.dual_coef_ = np.linalg.solve(matrix, np.asarray(self.X_fit_, np.float64))
 
     def _kernel_of_scores(self) -> Kernel:
+        """Return the kernel between scores; linear for a user's own, which may work on nothing but samples."""
         kernel = self.model_.kernel
         return kernel if kernel.function is None else Kernel("linear")
 
     def inverse_transform(self, X: Any) -> Array:
         """Return pre-images of scores, (n, n_features), by the regression that `fit_inverse_transform` asks for.
 
-        Rows are prepared images, flattened: scale and standardize are undone, and pixels outside the mask are NaN.
-        `model_.inverse_transform` needs no such regression, and also offers fixed points.
+        Rows are flattened images: scale and standardize are undone, and pixels outside the mask are NaN.
+        `model_.inverse_transform` needs no such regression, and also offers fixed-point iteration.
         """
         check_is_fitted(self)
         if not hasattr(self, "dual_coef_"):
@@ -191,7 +193,7 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
 
     @property
     def gamma_(self) -> float | None:
-        """Parameter of the kernel, as found in the samples where it was not given."""
+        """Parameter of the kernel, given or found in the samples."""
         gamma = None if self.kernel == PRECOMPUTED else self.model_.kernel.gamma
         return float(gamma) if gamma is not None and not isinstance(gamma, str) else None
 
@@ -203,13 +205,15 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
             vectors = np.asarray(self.model_.components).T
         else:
             model = self.model_
-            wanted = model.preparation.feature_map
-            if wanted is None or not wanted.is_exact:
-                raise AttributeError("eigenvectors_ are of all samples, and only landmarks are kept; use transform.")
+            features = model.preparation.feature_map
+            if features is None or not features.is_exact:
+                raise AttributeError(
+                    "eigenvectors_ needs all samples as landmarks; fit without landmarks and random_features."
+                )
             # The scores have more digits than the weights of the map, which are divided by small eigenvalues.
             vectors = model.embedding / np.sqrt(self.eigenvalues_[: self._rank])
             if self._weights is not None:
-                vectors = _of_weighted(vectors, self._weights)
+                vectors = _weighted_rows(vectors, self._weights)
         return np.pad(vectors, ((0, 0), (0, len(self.eigenvalues_) - self._rank)))
 
     residual_estimate_ = of_model(
@@ -232,15 +236,15 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         return self.n_components_
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: `X` may be sparse, or a kernel between pairs of samples."""
+        """Return scikit-learn's tags: `X` may be sparse, or a precomputed kernel."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == PRECOMPUTED
         return tags
 
 
-def _of_weighted(vectors: Float64, weights: Float64) -> Float64:
-    """Return a row times sqrt(weight) for each of n samples, from rows of those whose weight is above 0."""
-    counted = weights > 0
-    made = np.zeros((len(weights), vectors.shape[1]))
-    made[counted] = vectors * np.sqrt(weights[counted, None])
-    return made
+def _weighted_rows(vectors: Float64, weights: Float64) -> Float64:
+    """Return rows of all n samples: the given ones, of weight above 0, times the roots of their weights, else 0."""
+    has_weight = weights > 0
+    all_rows = np.zeros((len(weights), vectors.shape[1]))
+    all_rows[has_weight] = vectors * np.sqrt(weights[has_weight, None])
+    return all_rows

@@ -1,4 +1,4 @@
-"""`ModelEstimator`, the base of the estimators: it validates input as scikit-learn does, fits and applies the model."""
+"""`ModelEstimator`, the base of the estimators: validate input as scikit-learn does, fit and apply the model."""
 
 from __future__ import annotations
 
@@ -31,19 +31,24 @@ from .scikit_learn import TransformerBase
 Array = npt.NDArray[Any]
 
 
+def of_model(name: str, meaning: str) -> Any:
+    """Return a property of estimators that reads an attribute of the fitted model."""
+    return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
+
+
 @dataclass(eq=False, repr=False)
 class ModelEstimator(TransformerBase, Description):
-    """Base of estimators that fit a model, and transform tables, images and all that can be opened with it.
+    """Base of estimators that fit a model, and apply it to tables, images and everything that can be opened.
 
-    Each is a subclass of the description of its kind, whose fields are its parameters.
+    Each estimator is a subclass of the description of its kind, whose fields are its parameters.
 
     Parameters
     ----------
     preparation : Preparation, optional
         Steps applied to every sample first, and stored in the model; by default none.
     run : Run, optional
-        Way in which fits are carried out, such as ``Run(memory="2 GiB")``; by default in half of the memory. It also
-        holds a checkpoint, an output, and workers, see `streampca.Run`.
+        Memory, output, checkpoint and workers of fits, such as ``Run(memory="2 GiB")``, see `streampca.Run`; by default
+        half of the memory in this process.
     """
 
     _: KW_ONLY
@@ -51,54 +56,54 @@ class ModelEstimator(TransformerBase, Description):
     run: Run | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Complete the docstring of the estimator of a kind; there is none under ``-OO``."""
+        """Add the parameters to the docstring of the estimator of a kind, which has none under ``-OO``."""
         super().__init_subclass__(**kwargs)
         if cls.kind and cls.__doc__ and "__init__" not in vars(cls):
             cls.__doc__ = with_parameters(cls)
 
     def _arguments(self, **changes: Any) -> Arguments:
-        """Return what the parameters ask for, checked; with other values of some that describe the kind."""
+        """Return the checked arguments of a fit, with other values of some parameters of the kind."""
         cls = description_class(type(self))
         values = {name: getattr(self, name) for name in fields_of(cls)}
         return arguments_of(fit, cls(**{**values, **changes}), DEFAULT, self.preparation, {"run": self.run})
 
     def _open(self, raw: Collection, target: Any = None, sample_weight: Any = None) -> Opened:
-        """Settle everything that a fit needs before its passes, as `streampca.fit` does."""
+        """Open and prepare the inputs of a fit, as `streampca.fit` does."""
         if self.target_rule and target is None:
             raise RequestError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; give "
                 f"{'the action after' if self.target_rule == 'actions' else 'a label or number of'} each sample."
             )
-        given = self._arguments()
-        output_of(given.run, raw, sample_weight, target)  # refused before samples are read
-        raw = drop_misfit_images(raw, given.preparation)
+        arguments = self._arguments()
+        output_of(arguments.run, raw, sample_weight, target)  # refuses a wrong output before samples are read
+        raw = drop_misfit_images(raw, arguments.preparation)  # `_within` must not count them
         return open_fit(
             raw,
-            self._within(given.request(), raw.n_samples),
-            given.preparation,
+            self._within(arguments.request(), raw.n_samples),
+            arguments.preparation,
             sample_weight=sample_weight,
             target=target,
-            shared=given.run.is_shared,
-            listener=given.listener,
+            shared=arguments.run.is_shared,
+            listener=arguments.listener,
         )
 
     def _within(self, request: Request, n_samples: int) -> Request:
-        """Return a request of no more components than so many samples have, where scikit-learn allows more."""
+        """Return a request of no more components than n_samples samples have; scikit-learn allows some more."""
         return request
 
     def _carry_out(self, opened: Opened) -> Any:
-        """Carry out a fit that was opened, and store the model here, and where the run writes it."""
+        """Carry out an opened fit, and store the model here and at the output of the run."""
         run = run_of({"run": self.run})
         place = output_of(run, opened.collection.raw)
         fitted = carry_out(opened, run, place)
         model = self._finished(fitted, opened)
-        if place is not None and model is not fitted:
+        if place is not None and model is not fitted:  # `carry_out` has written the model before it was finished
             model.save(place.path, overwrite=True)
         self._model: Model | None = model
         return model
 
     def _finished(self, model: Any, opened: Opened) -> Any:
-        """Return a fitted model in the form that scikit-learn has for it."""
+        """Return a fitted model with the signs and number of components that scikit-learn defines."""
         return model
 
     @property
@@ -107,7 +112,7 @@ class ModelEstimator(TransformerBase, Description):
         return self._fitted("model_")
 
     def _fitted(self, name: str) -> Any:
-        """Return the model; before a fit, raise an error that names the attribute asked for."""
+        """Return the model; before a fit, raise an error that names the attribute in question."""
         model: Model | None = self.__dict__.get("_model")
         if model is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
@@ -118,7 +123,7 @@ class ModelEstimator(TransformerBase, Description):
 
     @property
     def _memory(self) -> int | str | None:
-        """Budget of the run, if one is given."""
+        """Memory budget of the run, if one is given."""
         return None if self.run is None else self.run.memory
 
     @property
@@ -131,7 +136,7 @@ class ModelEstimator(TransformerBase, Description):
         return int(self.model_.n_scores)
 
     def transform(self, X: Any) -> Any:
-        """Return scores of samples, (n, n_components_), float32 for samples in float32; whitened with `whiten`."""
+        """Return scores of samples, (n, n_components_), as float32 for samples in float32; whitened with `whiten`."""
         check_is_fitted(self)
         samples = self._values(X)
         scores = self.model_.transform(samples, whiten=self._whitens)
@@ -147,13 +152,13 @@ class ModelEstimator(TransformerBase, Description):
         return self.model_.inverse_transform(as_source(X), whiten=self._whitens)
 
     def _values(self, X: Any) -> Any:
-        """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
+        """Return samples for the model's `transform`: tables validated as by scikit-learn, others opened or unchanged.
 
-        NaN is left to the model, which knows what its mask leaves out and names the sample.
+        NaN passes, as the model refuses it inside its mask only, and names the sample.
         """
         source = self._source(X, self.model_.raw_shape)
-        images = isinstance(source, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
-        if is_table(source) and not images:
+        is_images = isinstance(source, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
+        if is_table(source) and not is_images:
             return self._checked(X, source, reset=False, ensure_all_finite=False)
         if is_lazy_frame(source):
             self._check_names(X, reset=False)
@@ -162,7 +167,7 @@ class ModelEstimator(TransformerBase, Description):
     def _opened(
         self, X: Any, *, least: int = 2, reset: bool = True, sample_shape: tuple[int, ...] | None = None
     ) -> Collection:
-        """Open samples of a shape that may be known, tables validated as scikit-learn does, with at least so many."""
+        """Open at least `least` samples, of a shape that may be known; tables are validated as scikit-learn does."""
         source = self._source(X, sample_shape)
         if is_lazy_frame(source):
             self._check_names(X, reset=reset)
@@ -174,19 +179,19 @@ class ModelEstimator(TransformerBase, Description):
         return collection
 
     def _source(self, X: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """Return what holds samples, see `as_source`; arrays by name are refused, as there is no key to choose by."""
+        """Return the source of samples, see `as_source`; refuse arrays by name, as no key chooses one of them."""
         refuse_mapping(X, "X is {}, of which one is the samples; give X[{!r}]")
         return as_source(X, shape)
 
     def _checked(self, X: Any, table: Any, *, reset: bool = True, **checks: Any) -> Any:
-        """Return a table validated as scikit-learn does, by the names of its columns where it was given with any."""
+        """Return a table validated as scikit-learn does, with the column names of `X` if it is a data frame."""
         checks = {"dtype": "numeric", "accept_sparse": True, **checks}
         if self._check_names(X, reset=reset):
             return check_array(table, input_name="X", estimator=self, **checks)
         return validate_data(self, unmasked(table), reset=reset, **checks)
 
     def _check_names(self, X: Any, *, reset: bool) -> bool:
-        """Note the names of a data frame's columns, or compare them with those noted; False where it is none."""
+        """Record the names of a data frame's columns, or compare them with the recorded ones; False for others."""
         frame = X[0] if isinstance(X, (list, tuple)) and len(X) else X
         if is_lazy_frame(frame):
             frame = frame._meta
@@ -196,7 +201,7 @@ class ModelEstimator(TransformerBase, Description):
         return True
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: `X` may be sparse, with some values of `missing` also NaN; float32 stays so."""
+        """Return scikit-learn's tags: `X` may be sparse, and NaN by some rules of `missing`; float32 is preserved."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = getattr(self, "missing", "error") != "error"
@@ -212,12 +217,35 @@ class WhiteningEstimator(ModelEstimator):
     Parameters
     ----------
     whiten : bool, default=False
-        Divide scores by the standard deviation along each component. Scores along components whose variance is no more
-        than rounding become 0; those along axes that are not orthogonal may stay correlated.
+        Divide scores by the standard deviation along each component. Scores along components whose variance is rounding
+        error become 0; scores along axes that are not orthogonal may stay correlated.
     """
 
     _: KW_ONLY
     whiten: bool = False
+
+    @property
+    def _dtype(self) -> Any:
+        """Dtype of the fitted samples, as text; None if it is not known."""
+        return self.model_.provenance.get("dtype")
+
+    def _in_dtype_of_samples(self, values: Array) -> Array:
+        """Return values as float32 if the samples were."""
+        return values.astype(np.float32, copy=False) if is_single(self._dtype) else values
+
+    @property
+    def components_(self) -> Array:
+        """Components as rows of features."""
+        return self._in_dtype_of_samples(np.asarray(self._fitted("components_").subspace.components))
+
+    @property
+    def mean_(self) -> Array:
+        """Mean as a row of features."""
+        return self._in_dtype_of_samples(self._fitted("mean_").subspace.mean)
+
+    explained_variance_ = of_model("explained_variance", "Variance along each component.")
+    explained_variance_ratio_ = of_model("explained_variance_ratio", "Share of the total variance of each component.")
+    n_components_ = of_model("n_components", "Number of components found.")
 
 
 def is_table(source: Any) -> bool:
@@ -231,18 +259,13 @@ def is_table(source: Any) -> bool:
 
 
 def rows_of_all(rows: Array, raw: Collection, chosen: Collection) -> Array:
-    """Return a row for every sample: those of samples chosen among them, and NaN for those left out."""
+    """Return a row for every sample of `raw`: the rows of the chosen samples, and NaN for all others."""
     if chosen.kept is None or len(rows) == raw.n_samples:
         return rows
-    kept = chosen.kept if raw.kept is None else chosen.kept[raw.kept]
-    made = np.full((len(kept), *rows.shape[1:]), np.nan, rows.dtype)
-    made[kept] = rows
-    return made
-
-
-def of_model(name: str, meaning: str) -> Any:
-    """Return a property that reads an attribute of the fitted model."""
-    return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
+    kept = chosen.kept if raw.kept is None else chosen.kept[raw.kept]  # both count the samples of one base collection
+    all_rows = np.full((len(kept), *rows.shape[1:]), np.nan, rows.dtype)
+    all_rows[kept] = rows
+    return all_rows
 
 
 def is_single(dtype: Any) -> bool:

@@ -1,6 +1,6 @@
-"""scikit-learn's bases of estimators, for type checkers in the form that the estimators use.
+"""scikit-learn's base classes, with types for the methods that the estimators use.
 
-scikit-learn has no types, and a class with a base of unknown type accepts any argument.
+scikit-learn has no types, and type checkers let a class with an untyped base accept any argument.
 """
 
 # ruff: noqa: D102 - scikit-learn documents these methods
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 if TYPE_CHECKING:
 
     class TransformerBase:
-        """`BaseEstimator` that transforms samples."""
+        """Base of estimators that transform samples."""
 
         def fit(self, X: Any, y: Any = None) -> Self: ...
         def get_feature_names_out(self, input_features: Any = None) -> Any: ...
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
         def __getstate__(self) -> dict[str, Any]: ...
 
     class RegressorMixin:
-        """Score of predictions."""
+        """Mixin with the score of predictions."""
 
         def score(self, X: Any, y: Any, sample_weight: Any = None) -> float: ...
 
     class ClusterMixin:
-        """Mark of estimators with labels."""
+        """Mixin that marks estimators with cluster labels."""
 
 else:
     from sklearn.base import (
@@ -41,4 +41,4 @@ else:
     )
 
     class TransformerBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-        """`BaseEstimator` that transforms samples."""
+        """Base of estimators that transform samples."""

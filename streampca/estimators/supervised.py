@@ -24,7 +24,7 @@ from ..models.data_arrays import NamedSamples
 from ..models.supervised import DiscriminantModel, SupervisedComponentsModel
 from ..readers.detect import is_data_array
 from ..readers.source import as_source
-from .model_estimator import WhiteningEstimator, is_single, of_model
+from .model_estimator import WhiteningEstimator, of_model
 from .scikit_learn import RegressorMixin
 
 Array = npt.NDArray[Any]
@@ -41,34 +41,17 @@ class SupervisedEstimator(WhiteningEstimator):
         ----------
         X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
         y : array-like of shape (n,), path or str
-            Target: anything `open_column` takes; see `target_type`.
+            Target: anything that `open_column` accepts; see `target_type`.
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
         opened = self._open(self._opened(X), None if y is None else _plain(y), sample_weight)
         self._carry_out(opened)
-        self.__dict__.pop("classes_", None)  # of an earlier fit
+        self.__dict__.pop("classes_", None)  # those of an earlier fit
         if opened.target is not None and opened.target.classes is not None and self.target_rule != "slices":
             self.classes_ = opened.target.classes
         return self
 
-    def _as_given(self, values: Array) -> Array:
-        """Return values in the floating dtype of the samples."""
-        return values.astype(np.float32, copy=False) if is_single(self.model_.provenance.get("dtype")) else values
-
-    @property
-    def components_(self) -> Array:
-        """Axes as rows of features."""
-        return self._as_given(np.asarray(self._fitted("components_").subspace.components))
-
-    @property
-    def mean_(self) -> Array:
-        """Mean as a row of features."""
-        return self._as_given(self._fitted("mean_").subspace.mean)
-
-    explained_variance_ = of_model("explained_variance", "Variance along each axis.")
-    explained_variance_ratio_ = of_model("explained_variance_ratio", "Share of the total variance along each axis.")
-    n_components_ = of_model("n_components", "Number of axes found.")
     n_samples_ = of_model("n_samples", "Number of samples fitted, without those of weight 0.")
 
 
@@ -83,14 +66,14 @@ class SupervisedPCA(SupervisedEstimator, SupervisedPCADescription):
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
-        Orthonormal, by descending dependence; float32 of samples in float32. With a kernel, they and `mean_` are of the
-        q features that stand for it: (n_components_, q) and (q,).
+        Orthonormal, by descending dependence; float32 for samples in float32. With a kernel, they and `mean_` are those
+        of the q features that stand for it: (n_components_, q) and (q,).
     dependence_, dependence_ratio_ : ndarray of shape (n_components_,)
         Contribution of each axis to the criterion, and its share.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
         Variance along each axis, not in descending order, and its share of the total.
     classes_ : ndarray of shape (c,)
-        Labels, ascending, where the target was classes.
+        Labels of the classes, ascending; not set for a target of numbers.
     mean_ : ndarray of shape (n_features_in_,)
     n_components_, n_samples_, n_features_in_ : int
     model_ : SupervisedPCAModel
@@ -98,9 +81,10 @@ class SupervisedPCA(SupervisedEstimator, SupervisedPCADescription):
 
     Notes
     -----
-    B is 1 for two samples of one class, else 0, and for numbers their product. Label features of your own, ``y`` of
-    shape (n, l), stand for B = y y^T. Cost: two passes over the samples, and 32 p l bytes for l classes or numbers
-    beside blocks. A kernel takes one more pass for its landmarks, and the time of `streampca.KernelPCA` to map samples.
+    B is 1 for two samples of one class and 0 for others; for numbers it is their product. Label features of your own,
+    ``y`` of shape (n, l), stand for B = y y^T. Cost: two passes over the samples, and 32 p l bytes for l classes or
+    numbers beside blocks. A kernel needs one more pass for its landmarks, and maps samples at the cost of
+    `streampca.KernelPCA`.
 
     Examples
     --------
@@ -112,11 +96,11 @@ class SupervisedPCA(SupervisedEstimator, SupervisedPCADescription):
     """
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return samples from scores; refused with a kernel, whose features are those of no sample."""
+        """Return samples from scores; refused with a kernel, whose features no sample may have."""
         if self.model_.preparation.maps:
             raise RequestError(
-                "SupervisedPCA with a kernel makes no samples of scores, whose features are those of no sample; fit "
-                "it without, or use KernelPCA(...).model_, which gives pre-images."
+                "SupervisedPCA with a kernel has no samples for scores, only features of the kernel; fit it without "
+                "a kernel, or use KernelPCA(...).model_, which finds pre-images."
             )
         return super().inverse_transform(X)
 
@@ -126,27 +110,27 @@ class SupervisedPCA(SupervisedEstimator, SupervisedPCADescription):
 
 @dataclass(eq=False, repr=False)
 class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, SupervisedPrincipalComponentsDescription):
-    """Supervised principal components: those of the features that correlate with a number, which they predict.
+    """Supervised principal components: components of the features that correlate with a number, and predict it.
 
-    Features are kept whose correlation with the target reaches a threshold, either way. The target is regressed on the
-    leading principal components of these (Bair, Hastie, Paul and Tibshirani, 2006): for many features, of which few
-    have to do with the target.
+    Features are kept if the absolute value of their correlation with the target reaches a threshold. The target is
+    regressed on the leading principal components of these (Bair, Hastie, Paul and Tibshirani, 2006). It is meant for
+    many features, of which few depend on the target.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
         Orthonormal, by descending variance; 0 in features that are not kept.
     kept_ : ndarray of bool, shape (n_features_in_,)
-        Features kept.
+        Mask of the features that are kept.
     correlation_ : ndarray of shape (n_features_in_,)
-        Correlation of each feature with the target; 0 where it is constant.
+        Correlation of each feature with the target; 0 for constant features.
     threshold_ : float
-        Least correlation of a feature kept.
+        Smallest absolute correlation of the features that are kept.
     coefficients_ : ndarray of shape (n_components_,)
-        Change of the target with each score that is not whitened.
+        Regression coefficients of the target on scores that are not whitened.
     tried_features_, cv_error_ : ndarray of shape (m,)
-        Numbers of features compared, and the squared error of predicting left-out samples with them over that of
-        predicting the mean; empty where the threshold was given.
+        Numbers of features compared by cross-validation, and the squared error of each in predicting left-out samples,
+        relative to predicting their mean; empty if the threshold was given.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
         Variance along each component, and its share of that of all features.
     mean_ : ndarray of shape (n_features_in_,)
@@ -156,7 +140,7 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, Supervi
 
     Notes
     -----
-    `fit` takes numbers, whole ones too, or text of two labels, for which 0 and 1 are predicted; ``y`` has one a sample.
+    ``y`` holds a number for each sample, also a whole one, or one of two text labels, for which 0 and 1 are predicted.
     Cost: two passes over the samples, 24 p n_folds bytes, and 8 m^2 n_folds for m features compared, at most 2048.
 
     Examples
@@ -171,12 +155,12 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, Supervi
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Keep features and learn components from samples and a number for each; see `SupervisedPCA.fit`."""
-        is_given = y is not None and not isinstance(y, (str, os.PathLike))
-        return super().fit(X, column_or_1d(y, warn=True) if is_given else y, sample_weight)
+        """Select features and learn components from samples and a number for each; see `SupervisedPCA.fit`."""
+        is_array = y is not None and not isinstance(y, (str, os.PathLike))
+        return super().fit(X, column_or_1d(y, warn=True) if is_array else y, sample_weight)
 
     def predict(self, X: Any) -> Any:
-        """Return the number predicted for each sample, (n,)."""
+        """Return the predicted number of each sample, (n,)."""
         check_is_fitted(self)
         model = self._fitted("predict")
         assert isinstance(model, SupervisedComponentsModel)  # noqa: S101 - the kind that is fitted
@@ -184,7 +168,7 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, Supervi
 
     @property
     def kept_(self) -> npt.NDArray[np.bool_]:
-        """Features kept, as a row."""
+        """Mask of the features that are kept, as a row."""
         return self._row("kept")
 
     @property
@@ -193,13 +177,13 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, Supervi
         return self._row("correlation")
 
     def _row(self, name: str) -> Array:
-        """Return an attribute of the model that has a value for each feature as a row of features."""
+        """Return an attribute of the model with one value for each pixel as a row of features."""
         model = self._fitted(f"{name}_")
         row: Array = model.frame.features(getattr(model, name)[None])[0]
         return row
 
-    threshold_ = of_model("threshold", "Least correlation of a feature kept.")
-    coefficients_ = of_model("coefficients", "Change of the target with each score that is not whitened.")
+    threshold_ = of_model("threshold", "Smallest absolute correlation of the features that are kept.")
+    coefficients_ = of_model("coefficients", "Regression coefficients of the target on scores that are not whitened.")
     tried_features_ = of_model("tried_features", "Numbers of features compared by cross-validation.")
     cv_error_ = of_model("cv_error", "Squared error of predicting left-out samples, over that of their mean.")
 
@@ -217,25 +201,27 @@ class DiscriminantEstimator(SupervisedEstimator):
         return scores * scaling.astype(scores.dtype)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return the projections on the span of the axes of samples that have these scores."""
+        """Return the points in the span of the axes that have these scores."""
         X = as_source(X)
         X = X if hasattr(X, "shape") else np.asarray(X)
         if not self.whiten:
             scaling = self._model_of("scaling_").scaling
-            if is_data_array(X):  # whose components may be some of all, in any order
+            if is_data_array(X):  # its coordinates may name some components only, in any order
                 X = NamedSamples.scores(X).numbered(len(scaling)).array
-            if X.ndim and X.shape[-1] <= len(scaling):  # else the model refuses them
+            if X.ndim and X.shape[-1] <= len(scaling):  # the model refuses further columns
                 X = X / scaling[: X.shape[-1]].astype(X.dtype if np.dtype(X.dtype).kind == "f" else np.float64)
         return super().inverse_transform(X)
 
     @property
     def scalings_(self) -> Array:
-        """Axes as columns of features, (p, k), each times its `scaling`: centred samples times these are scores."""
+        """Axes as columns of features, (p, k), scaled so that centred samples times these are scores."""
         model = self._model_of("scalings_")
-        return self._as_given((np.asarray(model.subspace.components, np.float64) * model.scaling[:, None]).T)
+        return self._in_dtype_of_samples((np.asarray(model.subspace.components, np.float64) * model.scaling[:, None]).T)
 
-    separation_ = of_model("separation", "Scatter between means along each axis over that which it is compared with.")
-    separation_ratio_ = of_model("separation_ratio", "Share of each axis in the separation along all.")
+    separation_ = of_model(
+        "separation", "Scatter between means along each axis, relative to that within classes or in all."
+    )
+    separation_ratio_ = of_model("separation_ratio", "Share of each axis in the sum of separations.")
 
     def _model_of(self, name: str) -> DiscriminantModel:
         model = self._fitted(name)
@@ -257,8 +243,8 @@ class FisherDiscriminant(DiscriminantEstimator, FisherDiscriminantDescription):
     scalings_ : ndarray of shape (n_features_in_, n_components_)
         Axes as scikit-learn scales them: scores are centred samples times these.
     separation_, separation_ratio_ : ndarray of shape (n_components_,)
-        Scatter of the means over that within classes, along each axis; its share, scikit-learn's
-        ``explained_variance_ratio_``.
+        Scatter of the class means over that within classes, along each axis, and its share of the sum, which is
+        scikit-learn's ``explained_variance_ratio_``.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
         Variance that each axis adds to that in the span of those before it, and its share of the total.
     classes_ : ndarray of shape (c,)
@@ -270,7 +256,7 @@ class FisherDiscriminant(DiscriminantEstimator, FisherDiscriminantDescription):
 
     Notes
     -----
-    Scores have a variance of 1 within classes, or whitened, over all samples.
+    Scores have variance 1 within classes; whitened ones have variance 1 over all samples.
 
     Time: that of method "covariance", and 2 n p c flops for c classes. Memory: 16 p^2 bytes.
 
@@ -286,7 +272,7 @@ class FisherDiscriminant(DiscriminantEstimator, FisherDiscriminantDescription):
 
 @dataclass(eq=False, repr=False)
 class SlicedInverseRegression(DiscriminantEstimator, SlicedInverseRegressionDescription):
-    """Sliced inverse regression: the directions on which a number depends, whatever the function (Li, 1991).
+    """Sliced inverse regression: the directions on which a number depends, by whatever function (Li, 1991).
 
     Samples are sorted by the number and cut into slices. The directions are those along which the means of slices
     differ most, relative to the covariance of all samples.
@@ -306,7 +292,7 @@ class SlicedInverseRegression(DiscriminantEstimator, SlicedInverseRegressionDesc
 
     Notes
     -----
-    Scores have unit variance, with divisor n, or whitened, n - 1.
+    Scores have unit variance, with divisor n; whitened ones with divisor n - 1.
 
     A function that is even about the mean, such as a square, moves no slice's mean and is not found. The cost is that
     of `FisherDiscriminant`.
@@ -323,7 +309,7 @@ class SlicedInverseRegression(DiscriminantEstimator, SlicedInverseRegressionDesc
 
 
 def _plain(y: Any) -> Any:
-    """Return a target as `open_column` takes it; an array of objects becomes one of what these are."""
+    """Return a target for `open_column`; an array of objects becomes one of their own type."""
     if isinstance(y, (str, os.PathLike)):
         return y
     values = np.asarray(y)

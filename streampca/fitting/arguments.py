@@ -1,4 +1,4 @@
-"""`Arguments`: the kind of model, the run and the options of opening, from what a caller gives."""
+"""`Arguments`: checked arguments of a function that fits or plans, whichever door they come through."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ DEFAULT: Any = PCADescription.n_components
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """Arguments of a function that fits or plans, with checked values.
+    """Kind of model, preparation, run and options of opening, with checked values.
 
     Attributes
     ----------
     model : Description
         The kind of model and its options.
     preparation : Preparation or None
-        Steps before it, with the feature map that it asks for.
+        Steps before the model, ending with the feature map that the kind asks for.
     run : Run
-        How it is carried out.
+        Memory, output, workers and the like.
     opening : mapping
         Options of `open_collection`.
     """
@@ -44,14 +44,14 @@ class Arguments:
 
     @property
     def listener(self) -> Listener:
-        """Function that is told what happens."""
+        """Listener of the run; the log where it has none."""
         return or_logged(self.run.listener)
 
     def request(self, *, workers: int = 1) -> Request:
-        """Return the request that the kind of model and the run make."""
+        """Return the request that is planned for: the kind of model within the budget of the run."""
         scratch = None if self.run.scratch is None else expanded(self.run.scratch)
-        how: dict[str, Any] = {"memory": self.run.budget, "workers": workers, "scratch": scratch}
-        return Request(self.model.solved_as(), output=self.run.output is not None, **how)
+        has_output = self.run.output is not None
+        return Request(self.model.solved_as(), self.run.budget, workers, scratch=scratch, output=has_output)
 
 
 def arguments_of(
@@ -63,14 +63,14 @@ def arguments_of(
 ) -> Arguments:
     """Return the arguments of a function that fits or plans, checked.
 
-    An estimator also holds a preparation and a run, which stand where none is given.
+    An estimator holds a preparation and a run of its own, which are used unless others are given.
 
     Raises
     ------
     TypeError
-        If an option is neither one of a run nor one of opening, naming where it belongs.
+        If an option belongs neither to a run nor to opening; the message says where it belongs.
     RequestError
-        If the kind is not one, has a number of components beside that which is given, or a value is wrong.
+        If `kind` is not a kind of model, `n_components` is given beside it, or a value is wrong.
     """
     check_options(function, options)
     if kind is None:
@@ -86,19 +86,21 @@ def arguments_of(
     else:
         _check_own_parameters(kind)
         model = checked(kind)
-    held = getattr(kind, "preparation", None)
-    if held is not None and preparation is not None:
+    of_estimator = getattr(kind, "preparation", None)
+    if of_estimator is not None and preparation is not None:
         raise RequestError("preparation is given, and so is one with the kind; give one of them.")
     run, opening = run_and_opening(function, {"run": getattr(kind, "run", None), **options})
     if run.part is not None and model.uses_graph:
-        raise RequestError(f"part is of sums, and kind {model.kind!r} has none; leave it out.")
+        raise RequestError(
+            f"part={run.part!r}: parts are merged by their sums, and kind {model.kind!r} has none; leave part out."
+        )
     if run.scratch is not None and model.uses_graph:
         raise RequestError(f"kind {model.kind!r} makes no scratch copy (scratch={run.scratch!r}); leave it out.")
-    return Arguments(model, with_features(held if preparation is None else preparation, model), run, opening)
+    return Arguments(model, with_features(of_estimator if preparation is None else preparation, model), run, opening)
 
 
 def _check_own_parameters(kind: Description) -> None:
-    """Refuse parameters of an estimator that its kind does not have: they are of scikit-learn's methods alone."""
+    """Refuse parameters that only the methods of an estimator use, and a fit of its kind would ignore."""
     described = {*fields_of(description_class(type(kind))), "preparation", "run"}
     for name, field in fields_of(type(kind)).items():
         if name not in described and getattr(kind, name) != default_of(field):

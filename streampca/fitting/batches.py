@@ -16,7 +16,7 @@ from ..readers.source import batch_of
 from .arguments import Arguments
 from .incremental import IncrementalFit
 
-OF_BATCHES = ("memory", "listener")  # fields of a run that count where samples come in batches
+OF_BATCHES = ("memory", "listener")  # fields of a run that concern samples in batches
 NO_BATCHES = "the batches are over before the first; give at least one."
 
 
@@ -27,13 +27,15 @@ def check_batches(kind: Description, run: Run, sample_weight: Any, options: Coll
     ------
     RequestError
     """
-    again = [] if sample_weight is None else ["sample_weight"]
-    again += [
-        name for name, item in fields_of(Run).items() if name not in options and getattr(run, name) != default_of(item)
+    unusable = [] if sample_weight is None else ["sample_weight"]
+    unusable += [
+        name
+        for name, field in fields_of(Run).items()
+        if name not in options and getattr(run, name) != default_of(field)
     ]
-    if again:
+    if unusable:
         raise RequestError(
-            f"batches can be read only once, and {again[0]} needs samples that can be read again; leave it out, or "
+            f"batches can be read only once, and {unusable[0]} needs samples that can be read again; leave it out, or "
             "give each batch with its weights to partial_fit, and pickle the estimator between batches."
         )
     if not isinstance(kind, PCADescription):
@@ -45,7 +47,7 @@ def check_batches(kind: Description, run: Run, sample_weight: Any, options: Coll
         raise RequestError(f"method={kind.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
 
 
-def fit_batches(batches: Iterator[Any], given: Arguments, path: str | None, sample_weight: Any) -> PCAModel:
+def fit_batches(batches: Iterator[Any], arguments: Arguments, path: str | None, sample_weight: Any) -> PCAModel:
     """Return the model of all batches, written to a path where there is one; see `fit`.
 
     Raises
@@ -53,18 +55,18 @@ def fit_batches(batches: Iterator[Any], given: Arguments, path: str | None, samp
     RequestError
         If there are too few samples, or an option needs samples that can be read again.
     """
-    run, request = given.run, given.request()
-    check_batches(given.model, run, sample_weight, (*OF_BATCHES, "output", "overwrite"))
+    run, request = arguments.run, arguments.request()
+    check_batches(arguments.model, run, sample_weight, (*OF_BATCHES, "output", "overwrite"))
     fit: IncrementalFit | None = None
     with run_session("fit", run, path) as current:
         for batch in map(batch_of, batches):
-            raw = open_collection(batch, **given.opening)
-            fit = IncrementalFit.begin(raw, given.preparation, request) if fit is None else fit
+            raw = open_collection(batch, **arguments.opening)
+            fit = IncrementalFit.begin(raw, arguments.preparation, request) if fit is None else fit
             fit.add(raw, None, current.listener)
         if fit is None:
             raise RequestError(NO_BATCHES)
-        if lacking := fit.lacking(request):
-            raise RequestError(f"{lacking}; give more batches, or ask for fewer components.")
+        if shortage := fit.shortage(request):
+            raise RequestError(f"{shortage}; give more batches, or ask for fewer components.")
         model = fit.model(request, current.listener)
         if path is not None:
             model.save(path, overwrite=run.overwrite)

@@ -1,9 +1,9 @@
-"""Builds models of decompositions: their numbers, and the provenance that says where they come from."""
+"""Build a model from a decomposition: its arrays, and its provenance."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -32,10 +32,9 @@ from ..storage.coordinate import Coordinate
 from .methods import Decomposition
 from .seen import noted
 
-Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-# Fields of a model that are those of its decomposition as they are.
+# Fields that a model copies from its decomposition.
 SHARED = (
     "explained_variance", "error_bound", "angle_bound", "outside", "variance_bound", "total_variance", "n_samples",
     "eigenvalues",
@@ -44,71 +43,64 @@ VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
 
 def numbers_of(
-    found: Decomposition, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None, components: Any
+    decomposition: Decomposition, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None, components: Any
 ) -> dict[str, Any]:
-    """Return the fields of a `PCAModel` that follow from a decomposition; the others are the collection's.
+    """Return the fields of a `PCAModel` that follow from a decomposition; the others describe the collection.
 
     Parameters
     ----------
-    found : Decomposition
+    decomposition : Decomposition
         Decomposition of rows of p features.
     shape, mask
-        Shape of a prepared sample, and which of its pixels are features.
+        Shape of a prepared sample, and the mask of its pixels that are features.
     components : ndarray of shape (k, p) or StoredComponents
-        Components of `found`, or those that were written to disk.
+        Components of the decomposition, in memory or on disk.
     """
+    total_weight, own_fields = decomposition.total_weight, dict(decomposition.own_fields)
+    for name, axes in model_class(decomposition.kind).own_arrays().items():
+        if axes == SAMPLE:  # one value for each feature becomes one for each pixel: NaN outside the mask, or False
+            values = unflatten(own_fields[name][None], shape, mask)[0]
+            own_fields[name] = values & mask if mask is not None and values.dtype == bool else values
     return {
         "components": unflatten(components, shape, mask) if isinstance(components, np.ndarray) else components,
-        "mean": unflatten(found.mean[None], shape, mask)[0],
-        "total_weight": None if found.total_weight == found.n_samples else found.total_weight,
-        **{name: getattr(found, name) for name in SHARED},
-        **({"statistic": found.statistic} if found.kind == PCAModel.kind else {}),
-        **found.own_fields,
-        **{name: _over_pixels(found.own_fields[name], shape, mask) for name in _of_features(found.kind)},
+        "mean": unflatten(decomposition.mean[None], shape, mask)[0],
+        "total_weight": None if total_weight == decomposition.n_samples else total_weight,
+        **{name: getattr(decomposition, name) for name in SHARED},
+        **({"statistic": decomposition.statistic} if decomposition.kind == PCAModel.kind else {}),
+        **own_fields,
     }
 
 
-def _of_features(kind: str) -> Iterator[str]:
-    """Yield the names of the fields of a kind of model that have one value for each feature."""
-    return (name for name, axes in model_class(kind).own_arrays().items() if axes == SAMPLE)
-
-
-def _over_pixels(values: Array, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None) -> Array:
-    """Shape a value for each feature as a sample: NaN outside the mask, or False."""
-    found: Array = unflatten(values[None], shape, mask)[0]
-    return found & mask if mask is not None and found.dtype == bool else found
-
-
-@cache  # each is looked up in a file
+@cache  # `version` reads a file for each package, which small fits would notice
 def versions() -> Mapping[str, str]:
-    """Return the versions of Python and of the packages that numbers depend on."""
+    """Return the versions of Python and of the packages that the numbers depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
 
 
 def provenance_of(
-    data: Mapping[str, Any], chosen: Plan, found: Decomposition, *, seconds: float, peak: int | None
+    data: Mapping[str, Any], plan: Plan, decomposition: Decomposition, *, seconds: float, peak: int | None
 ) -> dict[str, Any]:
     """Return the provenance of a model as plain data.
 
     Parameters
     ----------
     data : mapping
-        Description of the data: source, fingerprint ...
-    chosen : Plan
+        Description of the data, see `data_of`.
+    plan : Plan
         Plan that was carried out.
-    found : Decomposition
+    decomposition : Decomposition
         Result.
     seconds, peak
-        Time and memory that it took.
+        Duration, and peak memory in bytes.
     """
     return {
         "streampca": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **data,
-        "plan": chosen.to_json(),
-        "passes": chosen.passes if found.passes is None else found.passes,
-        "exact_sums": found.exact,
-        **found.measured,
+        "plan": plan.to_json(),
+        "passes": plan.passes if decomposition.passes is None else decomposition.passes,
+        "exact_sums": decomposition.exact,
+        **decomposition.measured,
         "bound_failure_probability": FAILURE,
         "seconds": round(seconds, 3),
         "peak_bytes": peak,
@@ -123,8 +115,9 @@ def data_of(
     part: Part | None,
     target: Target | None = None,
 ) -> dict[str, Any]:
-    """Return what the provenance of a model says of the data."""
+    """Return the description of the data in the provenance of a model."""
     units = collection.raw.attributes.get("units")
+    dropped = [list(item) for item in collection.dropped]  # samples left out for missing values
     data = {
         "source": collection.source,
         "place": place_of(collection.raw),
@@ -137,7 +130,7 @@ def data_of(
         "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
         **axes_record(collection.raw),
         "skipped": [list(item) for item in collection.skipped],
-        **_dropped(collection),
+        **({"dropped": {"samples": collection.n_dropped, "listed": dropped}} if collection.n_dropped else {}),
         "reading": collection.raw.reading,
         "sample_weight": weights_digest(weights),
         **({} if target is None else {"target": target.to_json()}),
@@ -148,34 +141,29 @@ def data_of(
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
 
 
-def _dropped(collection: Prepared) -> dict[str, Any]:
-    """Return what the provenance says of samples left out for missing values, where there are any."""
-    listed = [list(item) for item in collection.dropped]
-    return {"dropped": {"samples": collection.n_dropped, "listed": listed}} if collection.n_dropped else {}
-
-
 def dims_of(collection: Collection, kind: str) -> tuple[str, ...]:
-    """Return the names of a sample's axes in a model of a kind, none of which an array of the model has."""
+    """Return the names of a sample's axes in a model of a kind, none of them the name of one of its arrays."""
     return sample_dims(collection, names_of_arrays(model_class(kind)))
 
 
 def coordinates_of(collection: Collection, kind: str) -> dict[str, Coordinate]:
-    """Return the coordinates that a model of a kind has of a collection."""
+    """Return the coordinates of a collection that a model of a kind stores."""
     return kept_coordinates(collection.coordinates, dims_of(collection, kind), model_class(kind))
 
 
 def model_of(
-    collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any
+    collection: Prepared, decomposition: Decomposition, provenance: dict[str, Any], components: Any
 ) -> ComponentsModel:
-    """Return the model of a decomposition of a collection, whose components are `components`."""
-    if found.mapped is not None and collection.pending is not None:
-        wanted = replace(collection.pending, kernel=found.mapped.kernel)
-        collection = collection.with_steps(replace(collection.preparation, feature_map=wanted, mapped=found.mapped))
-    cls = cast("type[ComponentsModel]", model_class(found.kind))
+    """Return the model of a decomposition of a collection; its components are given, as they may be on disk."""
+    kind, mapped = decomposition.kind, decomposition.mapped
+    if mapped is not None and collection.pending is not None:  # a kernel matrix gave the map, which the model applies
+        feature_map = replace(collection.pending, kernel=mapped.kernel)
+        collection = collection.with_steps(replace(collection.preparation, feature_map=feature_map, mapped=mapped))
+    cls = cast("type[ComponentsModel]", model_class(kind))
     return cls(
-        **numbers_of(found, collection.sample_shape, collection.mask, components),
-        sample_dims=dims_of(collection, found.kind),
-        coordinates=coordinates_of(collection, found.kind),
+        **numbers_of(decomposition, collection.sample_shape, collection.mask, components),
+        sample_dims=dims_of(collection, kind),
+        coordinates=coordinates_of(collection, kind),
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,

@@ -1,4 +1,4 @@
-"""The model that an earlier run left at its output: used again for the same request, refused for another."""
+"""Reuse of the model that an earlier run left at the output: of the same request and data only."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..readers.weights import weights_digest
 from .identity import described
 from .open_fit import Opened
 
-# Arrays, which are known by their digests.
+# Fields that hold digests of arrays, which mean nothing to a reader of the message.
 DIGESTED = ("mask", "scale", "sample_weight", "target", "means", "feature map", "graph", "actions")
 
 
 def load_earlier(path: str, opened: Opened, part: Part | None) -> Model | None:
-    """Load the model at a path, if there is a complete one, and if it is that of a fit.
+    """Load the complete model at a path, if there is one, and check that it is the model of this fit.
 
     Raises
     ------
     OutputError
-        If it was fitted with another request, or on other data; the first difference is named.
+        If it was fitted with another request, or to other data; the first difference is named.
     """
     try:
         model = load_model(path, memory=opened.request.memory)
@@ -42,10 +42,10 @@ def load_earlier(path: str, opened: Opened, part: Part | None) -> Model | None:
 
 
 def _difference(model: Model, opened: Opened, part: Part | None) -> str | None:
-    """Return the first difference between a model's fit and another, in words."""
+    """Return the first difference between a model's fit and this one, in words."""
     collection, fitted = opened.collection, model.provenance
-    asked = _with_full_scale(_asked(collection, model), collection.sample_shape)
-    of_data = (asked, collection.mask, part, weights_digest(opened.weights))
+    preparation = _with_full_scale(_requested_preparation(collection, model), collection.sample_shape)
+    of_data = (preparation, collection.mask, part, weights_digest(opened.weights))
     now = described(collection.source, opened.request.given, *of_data) | {"target": digest_of(opened.target)}
     if opened.actions is not None:
         now["actions"] = digest(opened.actions.tolist())
@@ -56,23 +56,23 @@ def _difference(model: Model, opened: Opened, part: Part | None) -> str | None:
     before["target"] = (fitted.get("target") or {}).get("digest")
     decisive = [name for name in now if name not in RUN_FIELDS]
     before, now = ({name: values.get(name) for name in decisive} for values in (before, now))
-    if found := first_difference(before, now):
-        if found.name in DIGESTED:
-            return f"another {found.name}"
-        return f"{found.name} {found.before!r} and this run has {found.now!r}"
+    if difference := first_difference(before, now):
+        if difference.name in DIGESTED:
+            return f"another {difference.name}"
+        return f"{difference.name} {difference.before!r} and this run has {difference.now!r}"
     changed = data_difference(fitted, collection)
     return changed and f"other data: {changed}"
 
 
-def _asked(collection: Prepared, model: Model) -> Preparation:
-    """Return the preparation asked for; a gamma that is still to be found is that of the model."""
-    pending, known = collection.pending, model.preparation.feature_map
-    if pending is not None and known is not None and not pending.kernel.is_resolved:
-        pending = replace(pending, kernel=replace(pending.kernel, gamma=known.kernel.gamma))
+def _requested_preparation(collection: Prepared, model: Model) -> Preparation:
+    """Return the preparation of this fit; a gamma that only its passes would find is taken from the model."""
+    pending, fitted = collection.pending, model.preparation.feature_map
+    if pending is not None and fitted is not None and not pending.kernel.is_resolved:
+        pending = replace(pending, kernel=replace(pending.kernel, gamma=fitted.kernel.gamma))
     return collection.preparation if pending is None else replace(collection.preparation, feature_map=pending)
 
 
 def _with_full_scale(preparation: Preparation, shape: tuple[int, ...]) -> Preparation:
-    """Return a preparation with the factors of all channels, as models store them."""
+    """Return a preparation whose scale has a factor for every channel, as models store it."""
     full = preparation.full_scale(shape)
     return preparation if full is None else replace(preparation, scale=full)

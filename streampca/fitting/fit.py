@@ -1,4 +1,4 @@
-"""`fit`, the engine's story: open the collection, plan, run the method, build the model."""
+"""`fit`: open the collection, plan, run the method, build the model and write it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
@@ -46,9 +45,7 @@ from .open_fit import Opened, open_fit
 from .plan import warn_of_disk
 from .preparation_rounding import with_rounding
 
-Float64 = npt.NDArray[np.float64]
-
-ONE_THREAD_SECONDS = 1.0  # predicted work of one core up to which BLAS has one thread
+ONE_THREAD_SECONDS = 1.0  # predicted time on one core, up to which BLAS gets one thread
 
 
 @stopping_on_signals()
@@ -70,42 +67,42 @@ def fit(
         See `open_collection`. Or a generator of batches, each of which is read once: then principal components are
         fitted by method "covariance", or a sketch, as by `PCA.partial_fit`.
     kind : PCA, KernelPCA, Isomap or another kind of model, optional
-        What is computed, such as ``streampca.Isomap(2)``; by default ``streampca.PCA(n_components)``. It is not
-        changed: the fitted model is returned.
+        Kind of model with its options, such as ``streampca.Isomap(2)``; by default ``streampca.PCA(n_components)``. An
+        estimator stays unfitted: the fitted model is returned.
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
-        Number of principal components, share of the variance, a rule that counts them, or None for all; of the default
-        kind only, see `streampca.PCA`.
+        Number of principal components, share of the variance, a rule that counts them, or None for all; only where
+        `kind` is left out, see `streampca.PCA`.
     target : array, path or str, optional
-        Label or number of each sample, from which supervised kinds learn: anything `open_column` takes, or label
-        features of shape (n, l). Of "action-respecting-embedding", the action that leads from each sample to the next.
+        Label or number of each sample, from which supervised kinds learn: anything that `open_column` accepts, or label
+        features of shape (n, l). For "action-respecting-embedding", the action that leads from each sample to the next.
     sample_weight : array, path or str, optional
-        How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
-        Anything `open_column` takes.
+        How often each sample counts, n numbers of at least 0: weight 2 is the sample given twice. Anything that
+        `open_column` accepts.
     preparation : Preparation, optional
         Steps applied to every sample first, and stored in the model.
     **options
-        ``memory``, ``output``, ``overwrite``, ``checkpoint``, ``workers``, ``cluster`` ...: how the fit is carried
-        out, see `streampca.Run`, of which ``run=`` takes one. ``key``, ``sample_axes``, ``select``, ``on_bad_file``
-        ...: how the source is opened, see `open_collection`.
+        Options of a run: ``memory``, ``output``, ``overwrite``, ``checkpoint``, ``workers``, ``cluster`` ..., or a
+        whole one as ``run=``, see `streampca.Run`. Options of opening: ``key``, ``sample_axes``, ``select``,
+        ``on_bad_file`` ..., see `open_collection`.
 
     Returns
     -------
     PCAModel
-        Of the class that belongs to the kind, with error bounds. The peak memory measured is in
-        ``provenance["peak_bytes"]``.
+        Fitted model, of the class that belongs to the kind, with error bounds. ``provenance["peak_bytes"]`` is the
+        measured peak memory.
 
     Raises
     ------
     SourceError
-        If the source cannot be read; as a ChangedError, if it changed since it was opened.
+        If the source cannot be read, or, as a ChangedError, has changed since it was opened.
     DataError
         If it has one sample only, NaN or infinity, or no variance.
     RequestError
-        If an option is wrong for this collection, or the output is what is read, holds it or lies in it.
+        If an option is wrong for this collection, or the output is the source, contains it or lies in it.
     BudgetError
         If the request does not fit the budget; before any data is read.
     ClusterError
-        If there is no cluster, its workers lack a package, memory or the data, or it is lost.
+        If no cluster is reached, its workers lack a package, memory or the data, or the connection is lost.
     OutputError
         If the output exists (and ``overwrite`` is false) or cannot be written, or the disk is too small for a scratch
         copy.
@@ -123,17 +120,18 @@ def fit(
     >>> model.reconstruct(digits).shape
     (1797, 8, 8)
     """
-    given = arguments_of(fit, kind, n_components, preparation, options)
-    run, opening, listener = given.run, given.opening, given.listener
+    arguments = arguments_of(fit, kind, n_components, preparation, options)
+    run, opening, listener = arguments.run, arguments.opening, arguments.listener
     check_listener(listener)
-    check_target(target, given.model)
+    check_target(target, arguments.model)
+    # The output is checked before the source is opened, which reads every header of a folder of images.
     place = output_of(run, source, opening.get("labels"), sample_weight, target)
     if is_batches(source):
-        return fit_batches(source, given, None if place is None else place.path, sample_weight)
+        return fit_batches(source, arguments, None if place is None else place.path, sample_weight)
     opened = open_fit(
         open_collection(source, listener=listener, **opening),
-        given.request(),
-        given.preparation,
+        arguments.request(),
+        arguments.preparation,
         sample_weight=sample_weight,
         target=target,
         shared=run.is_shared,
@@ -143,7 +141,7 @@ def fit(
 
 
 def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
-    """Return the folder that a run writes its model to; refuse one that holds the source or a column, or lies in it."""
+    """Return the folder that a run writes its model to; refuse one inside the source or a column, or around it."""
     if run.output is None:
         return None
     path = expanded(run.output)
@@ -152,9 +150,9 @@ def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
 
 
 def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> Model:
-    """Carry out a fit that was opened, on the executor and with the checkpoints that a run asks for.
+    """Carry out an opened fit on the executor of a run, with its checkpoints.
 
-    The model that is at the output is returned if it may be used again, and is that of this fit.
+    A model that an earlier run of the same request left at the output is returned, if it may be reused.
     """
     part = part_of(run.part)
     if place is not None and place.may_be_reused:
@@ -169,21 +167,21 @@ def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> Model:
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """Folder that a model is to be written to.
+    """Folder that a model will be written to.
 
     Attributes
     ----------
     path : str
-        The folder to make.
+        Path of the folder.
     overwrite : bool
-        Whether a model that is there is replaced.
+        Replace an existing model.
     may_be_reused : bool
-        Whether a model that is there is that of an earlier run, to be compared with this one.
+        Compare an existing model with this fit, and return it if it is the same.
 
     Raises
     ------
     OutputError
-        If something is there already, or nothing can be written there.
+        If the folder exists and is neither replaced nor reused, or cannot be written.
     """
 
     path: str
@@ -205,46 +203,46 @@ def fit_collection(
     checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> Model:
-    """Plan and carry out a fit that was opened, and write the model where there is a place for it; see `fit`."""
-    where: dict[str, Any] = {} if place is None else {"output": place.path, "overwrite": place.overwrite}
-    how: dict[str, Any] = {"executor": executor, "checkpointing": checkpoint, "listener": listener}
-    with session(name_of(opened), **where, **how) as current:
+    """Carry out an opened fit on an executor that exists, as a stage of other work."""
+    path, overwrite = (None, False) if place is None else (place.path, place.overwrite)
+    execution: dict[str, Any] = {"executor": executor, "checkpointing": checkpoint, "listener": listener}
+    with session(name_of(opened), output=path, overwrite=overwrite, **execution) as current:
         return fit_in(current, opened, part=part)
 
 
 def name_of(opened: Opened) -> str:
-    """Return the name of what is done with the inputs of a fit, as events give it."""
+    """Return the name of the work of an opened fit in events."""
     return "embed" if opened.request.model.uses_graph else "fit"
 
 
 def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Model:
-    """Fit within a session; see `fit`."""
+    """Plan an opened fit and carry it out within a session; write the model if the session has an output."""
     if opened.request.model.uses_graph:
         from .embed import EmbeddingRun  # loads the manifolds, which other kinds do without
 
         return EmbeddingRun(opened, current).carried_out()
     collection, request, weights, target = opened.collection, opened.request, opened.weights, opened.target
-    states, runner, listener = collection.states(), current.executor, current.listener
-    saved = None
+    states, executor, listener = collection.states(), current.executor, current.listener
+    checkpoint = None
     if current.checkpointing is not None:
         identity = identity_of(collection, request, weights_digest(weights), part, states, digest_of(target))
-        saved = current.checkpoint(identity, scratch_folder=request.scratch)
-    with as_of(runner):
-        plan = replace(opened, request=with_executor_limits(request, runner, saved)).plan(part=part)
-    runner.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, listener)
+        checkpoint = current.checkpoint(identity, scratch_folder=request.scratch)
+    with as_of(executor):
+        plan = replace(opened, request=with_executor_limits(request, executor, checkpoint)).plan(part=part)
+    executor.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, listener)
     scratch = scratch_name(request, current.output)
     listener(Planned(plan, plan.assumed))
-    if saved is None or not saved.record:  # a run that is resumed has written some of it
-        folder = None if saved is None else saved.folder
+    if checkpoint is None or not checkpoint.record:  # a run that is resumed has already written some of it
+        folder = None if checkpoint is None else checkpoint.folder
         warn_of_disk(plan, current.output, folder, listener, part=part)
-    if saved is not None:
-        copy = resumable_scratch_name(request, saved) if plan.schedule == "scratch" else None
-        saved.begin(decisive_fields(plan), scratch=copy, memory=plan.memory, workers=plan.workers)
-        scratch = saved.scratch
+    if checkpoint is not None:
+        copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None
+        checkpoint.begin(decisive_fields(plan), scratch=copy, memory=plan.memory, workers=plan.workers)
+        scratch = checkpoint.scratch
     meter = PeakMeter()
-    stage = None if saved is None else saved.stage
-    how: dict[str, Any] = {"weights": weights, "listener": listener, "scratch": scratch, "target": target}
-    job = Job(collection, plan, runner, stage=stage, states=states, **how)
+    stage = None if checkpoint is None else checkpoint.stage
+    inputs: dict[str, Any] = {"weights": weights, "listener": listener, "scratch": scratch, "target": target}
+    job = Job(collection, plan, executor, stage=stage, states=states, **inputs)
 
     def about(decomposition: Decomposition) -> dict[str, Any]:
         data = data_of(collection, states, weights, part, target)
@@ -252,17 +250,18 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
 
     # Threads of BLAS spin while they wait for one another: 1797 digits took twice the processor time with two.
     is_small = plan.work.seconds(1, 1, plan.rates) < ONE_THREAD_SECONDS
-    with one_blas_thread() if is_small else nullcontext(), nullcontext() if saved is None else saved.running():
+    running = nullcontext() if checkpoint is None else checkpoint.running()
+    with one_blas_thread() if is_small else nullcontext(), running:
         if plan.stored and current.output is not None:
             return _written(collection, job, current, about)
         decomposition = METHODS[plan.method](job).of_kind(request.kind)
+        # Method "kernel-matrix", which makes the map itself, knows the residuals already.
         if request.model.maps_samples and decomposition.mapped is None:
             decomposition = with_residuals(job, decomposition)
         model = model_of(collection, decomposition, about(decomposition), decomposition.components)
         model = with_rounding(model, collection, weights)
         if current.output is not None:
-            # The C library kept 27 MiB of the 80 that the passes freed, beside the buffers of writing.
-            hand_back()
+            hand_back()  # the C library kept 27 MiB of the 80 that the passes freed, beside the buffers of writing
             model.save(current.output, overwrite=current.overwrite)
     return model
 
@@ -270,17 +269,19 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
 def _written(
     collection: Prepared, job: Job, current: Session, about: Callable[[Decomposition], dict[str, Any]]
 ) -> Model:
-    """Return a model whose components are written as they are computed, and stay on disk."""
+    """Fit a model whose components are written as they are computed, and stay on disk."""
     kind = job.plan.request.kind
-    dims, known = dims_of(collection, kind), coordinates_of(collection, kind)
-    like: dict[str, Any] = {"dims": dims, "mask": collection.mask, "attributes": grid_mapping(dims, known)}
+    dims = dims_of(collection, kind)
+    attributes = grid_mapping(dims, coordinates_of(collection, kind))
+    layout: dict[str, Any] = {"dims": dims, "mask": collection.mask, "attributes": attributes}
     with ModelWriter(str(current.output), overwrite=current.overwrite, keeps=job.stage is not None) as writer:
 
         def sink(count: int, dtype: np.dtype[Any], unfinished: UnfinishedComponents | None) -> ComponentWriter:
-            return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **like)
+            return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **layout)
 
         decomposition = METHODS[job.plan.method](replace(job, sink=sink)).of_kind(kind)
         model = model_of(collection, decomposition, about(decomposition), writer.stored())
+        # The writer's folder has its name only when it is finished: components are read from where they are written.
         model = with_rounding(model, collection, job.weights, writer.begun(collection.mask))
         writer.finish(model)
     return model

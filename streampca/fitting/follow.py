@@ -1,7 +1,8 @@
-"""`follow`: a model that is kept up to date while an acquisition writes its samples.
+"""`follow`: keep a model up to date while an acquisition writes its samples.
 
-The source is looked at again and again. Samples that are complete are added as a batch, in order; the model is solved
-for and replaced at intervals. A source is compared with what was seen of it before anything is added.
+The source is looked at again and again. Complete samples are added as a batch, in order; components are computed and
+the model is replaced at intervals. Before anything is added, the samples that were added earlier are checked for
+changes.
 """
 
 from __future__ import annotations
@@ -36,32 +37,32 @@ from ..storage.disk import expanded
 from ..units import parse_seconds, whole_number
 from .arguments import DEFAULT, arguments_of
 from .build_model import data_of
-from .incremental import IncrementalFit, Running
+from .incremental import BatchExecution, IncrementalFit
 from .seen import Seen, provenance_of_sources, seen_by
 from .update import load_to_update, updating_request
 
 PathLike = str | os.PathLike[str]
 
 LOOK = 1.0  # seconds between two looks at the source, or a fifth of `settle` where that is less
-TRIES = 3  # looks after which a sample that cannot be read is no longer taken to be still written
+TRIES = 3  # looks after which an unreadable sample is an error, and no longer taken to be incomplete
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Times of following.
+    """Times and end of following a source.
 
     Parameters
     ----------
     settle : float or str, default=5.0
-        How long a sample must not change before it is added, in seconds, or such as 10s. What it is read from must not
-        have changed for so long, unless later samples are there already. A sample of an HDF5 file must have been seen
-        so long ago.
+        Time that a sample must not change before it is added, in seconds, or such as 10s. Its file or chunk must not
+        have changed for so long, unless later samples exist already. A sample of an HDF5 file must have existed for so
+        long.
     interval : float or str, default=30.0
-        Time from one replacement of the model to the next. It is more where solving takes over a third of it.
+        Time from one replacement of the model to the next; more if solving takes over a third of it.
     until : int, optional
-        Number of samples at which to end; by default there is none.
+        Number of samples at which following ends; by default there is none.
     idle : float or str, optional
-        End when nothing came for so long, such as 10min; by default never. Then only `until` or Ctrl-C ends it.
+        Time without samples after which following ends, such as 10min; by default only `until` or Ctrl-C ends it.
     """
 
     settle: float | str = 5.0
@@ -102,22 +103,22 @@ def follow(
 ) -> PCAModel:
     """Fit a source while it is being written, and keep the model at `output` up to date.
 
-    A model that is there is updated: after a kill, or when more samples come, the same call goes on where it was.
+    An existing model is updated: after a kill, or when more samples come, the same call continues where it was.
 
     Parameters
     ----------
     source : path, glob or list of paths
         A Zarr array on this machine, an HDF5 file that its writer keeps in SWMR mode, a folder or glob of images, or a
-        series of files, to whose end samples are added. It may not be there yet.
+        series of files, to whose end samples are added. It need not exist yet.
     kind : PCA, optional
-        Principal components with their options; by default ``streampca.PCA(n_components)``. Of a model that is there,
-        all options but the number of components are its own.
+        Principal components with their options; by default ``streampca.PCA(n_components)``. An existing model keeps all
+        its options but the number of components.
     n_components : int, float or str, default=0.95
         As for `fit`.
     pace : Pace, optional
-        How long samples settle, how often the model is stored, and what ends it.
+        Time for samples to settle, interval between stored models, and the condition that ends following.
     preparation : Preparation, optional
-        Steps applied to every sample first; of a model that is there, they are its own.
+        Steps applied to every sample first; an existing model keeps its own.
     **options
         ``output``, which is required: the folder of the model, replaced in one step, so that it can be loaded at any
         time. ``memory`` and ``listener``: see `streampca.Run`. ``key``, ``sample_axes``, ``on_bad_file`` ...: see
@@ -133,26 +134,26 @@ def follow(
     ChangedError
         If a sample that was added has changed since.
     RequestError
-        If the source is no path, or of a kind that cannot be followed, as an HDF5 file that is rewritten when it grows.
+        If the source is not a path, or cannot be followed, such as an HDF5 file that is rewritten when it grows.
     ModelError
-        If the model at `output` was fitted on other data.
+        If the model at `output` was fitted to other data.
     SourceError, DataError
         If a sample is unreadable although others follow it, or holds NaN or infinity. The model of the samples added
-        before is stored first; those that came together with it are not among them.
+        before is stored first, without those that came together with the bad one.
     DuplicatesError
-        If a file comes that is there already, or has dates that earlier ones have; as with a bad sample.
+        If a file comes again, or one with dates of earlier files; the model is stored as for a bad sample.
     BudgetError, OutputError
         As `fit`.
 
     Notes
     -----
-    A sample is in the stored model at most `interval` and `settle` after it was written, and the time of two looks at
-    the source (a fifth of `settle` apart, 1 s at most), if batches are read faster than they come and solving takes no
-    more than a third of `interval`. Where solving takes longer, three times its duration stand in place of `interval`.
+    A sample is in the stored model no later than `settle` + `interval` + two looks at the source (a fifth of `settle`
+    each, 1 s at most) after it was written. This holds if batches are read faster than they come, and solving takes at
+    most a third of `interval`; three times the duration of a longer solution stand in place of `interval`.
 
     An HDF5 file is never locked, so that its writer can open and close it at any time. In SWMR mode the writer makes a
-    dataset longer before values are there: samples whose chunks are not stored, and last ones that hold nothing but the
-    fill value, are waited for until the file is closed. The writer must flush what it wrote within `settle`.
+    dataset longer before it writes the values. Samples whose chunks are not stored, and last ones that hold nothing but
+    the fill value, are therefore waited for until the file is closed. The writer must flush values within `settle`.
 
     Examples
     --------
@@ -164,44 +165,46 @@ def follow(
     >>> streampca.follow("scans.zarr", output="model.zarr", n_components=10, pace=streampca.Pace(settle=0, until=1797))
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    given = arguments_of(follow, kind, n_components, preparation, options)
-    run, listener = given.run, given.listener
+    arguments = arguments_of(follow, kind, n_components, preparation, options)
+    run, listener = arguments.run, arguments.listener
     refuse_unused(follow, run, (*SHARING, *OF_FITS, "checkpoint"))
     check_listener(listener)
     if run.output is None:
         raise RequestError("follow keeps a model up to date in a folder; give output='model.zarr'.")
     if not isinstance(source, (str, os.PathLike, list, tuple)):
         raise RequestError(
-            f"follow takes a path, a glob or a list of paths, by which it opens the source again and again, and got "
-            f"{type(source).__name__}; give the path of what is being written."
+            "follow needs a path, a glob or a list of paths, by which it opens the source again and again, and got "
+            f"{type(source).__name__}; give the path of the data that are being written."
         )
-    if given.model.kind != PCADescription.kind:
-        raise RequestError(f"follow adds samples to principal components, and kind is {given.model.kind!r}; give PCA.")
+    if arguments.model.kind != PCADescription.kind:
+        raise RequestError(
+            f"follow adds samples to principal components, and kind is {arguments.model.kind!r}; give PCA."
+        )
     path = expanded(run.output)
     check_apart([path], paths_of(source))
-    opened = partial(open_collection, source, **given.opening)
-    return follow_source(opened, path, given.request(), given.preparation, pace.in_seconds(), listener)
+    open_source = partial(open_collection, source, **arguments.opening)
+    return follow_source(open_source, path, arguments.request(), arguments.preparation, pace.in_seconds(), listener)
 
 
 def follow_source(
-    opened: Callable[[], Collection],
+    open_source: Callable[[], Collection],
     path: str,
     request: Request,
     preparation: Preparation | None,
     pace: PaceSeconds,
     listener: Listener,
 ) -> PCAModel:
-    """Follow what a function opens; see `follow`."""
+    """Follow the collection that a function opens; see `follow`."""
     with session("fit", output=path, listener=listener) as current:
         check_model_output(path, overwrite=True)
-        following = _Following(opened, path, request, preparation, pace, current.listener)
+        following = _Following(open_source, path, request, preparation, pace, current.listener)
         try:
             following.run()
         except (KeyboardInterrupt, Stopped):
             heed_stop()
             following.end()
         except (SourceError, DataError, DuplicatesError):
-            following.store()  # the model of the samples before
+            following.store()  # with the samples before the bad one
             raise
         if following.model is None:
             raise SourceError(f"no model was stored: {(following.waits_for or 'no sample came').rstrip('.')}.")
@@ -210,36 +213,36 @@ def follow_source(
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keep what opening says of a source that is not complete, which is no news, out of the log."""
+    """Keep messages of opening an incomplete source, which every look repeats, out of the log."""
+
+    def reject(record: logging.LogRecord) -> bool:
+        return False
+
     log = logging.getLogger("streampca")
-    log.addFilter(_nothing)
+    log.addFilter(reject)
     try:
         yield
     finally:
-        log.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+        log.removeFilter(reject)
 
 
 @dataclass
 class _Following:
-    """Following a source: what was seen of it, and the model of that.
+    """State of following a source.
 
     Attributes
     ----------
     fit : IncrementalFit or None
-        None before the first samples.
+        Fit of the samples added; None before the first.
     seen : Seen or None
-        The samples added, as the source was then.
+        Record of the source with the samples added.
     model : PCAModel or None
-        As it is stored.
+        Model as it is stored.
     waits_for : str
-        Why nothing can be added yet.
+        Reason why nothing can be added yet.
     """
 
-    opened: Callable[[], Collection]
+    open_source: Callable[[], Collection]
     path: str
     request: Request
     preparation: Preparation | None
@@ -254,56 +257,56 @@ class _Following:
     _stored: int = 0
     _is_planned: bool = False
     _failures: int = 0
-    _looks: list[tuple[float, int]] = field(default_factory=lambda: [(-math.inf, 0)])
+    _looks: list[tuple[float, int]] = field(default_factory=lambda: [(-math.inf, 0)])  # time, samples begun by then
 
     @property
     def count(self) -> int:
-        """Samples added."""
+        """Number of samples added."""
         return 0 if self.seen is None else self.seen.n_samples
 
     def run(self) -> None:
-        """Look at the source until there are enough samples, or nothing comes any more."""
+        """Look at the source until there are enough samples, or none has come for the time of `Pace.idle`."""
         self._load()
-        came = time.monotonic()
-        due = came + self.pace.interval / 2  # how long the first solution takes is not known
+        last_came = time.monotonic()
+        due = last_came + self.pace.interval / 2  # early, as the duration of the first solution is not known
         while self.pace.until is None or self.count < self.pace.until:
             safe_point()
             begun = self._looks[-1][1]
             is_added = self._look()
             if is_added or self._looks[-1][1] > begun:
-                came = time.monotonic()
-            elif self.pace.idle is not None and time.monotonic() - came >= self.pace.idle:
+                last_came = time.monotonic()
+            elif self.pace.idle is not None and time.monotonic() - last_came >= self.pace.idle:
                 break
             if not is_added:
                 time.sleep(max(0.0, min(self.pace.look, due - time.monotonic())) or self.pace.look)
             if (began := time.monotonic()) >= due:
                 self.store()
-                # The next model is to be stored within the interval, if that leaves half of the time for new samples.
-                took = time.monotonic() - began
-                due = began + max(self.pace.interval - took, 2 * took)
+                # The next model is stored within the interval, unless reading then has less than half of the time.
+                duration = time.monotonic() - began
+                due = began + max(self.pace.interval - duration, 2 * duration)
         self.store()
 
     def _load(self) -> None:
-        """Go on from the model that is stored already."""
+        """Continue from the model that is stored already, if there is one."""
         if not os.path.lexists(self.path):
             return
         self.model = model = load_to_update(self.path, self.request.memory)
-        seen = [each for each in seen_by(model.provenance) if each.place is not None]
+        seen = [source for source in seen_by(model.provenance) if source.place is not None]
         if len(seen) != 1:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")
-        mine = updating_request(model)
+        fitted = updating_request(model)
         self.seen, self._stored = seen[0], seen[0].n_samples
-        self.request = replace(mine.asking(n_components=self.request.n_components), memory=self.request.memory)
-        self.fit = IncrementalFit.going_on(model, self.request)
-        if mine.n_components != self.request.n_components:
+        self.request = replace(fitted.asking(n_components=self.request.n_components), memory=self.request.memory)
+        self.fit = IncrementalFit.from_model(model, self.request)
+        if fitted.n_components != self.request.n_components:
             self._solve_anew(self.fit, self.seen)
 
     def _solve_anew(self, fit: IncrementalFit, seen: Seen) -> None:
-        """Have the model stored anew though no samples come; where its source is not there now, when they do."""
+        """Have the model stored with another number of components, even if no samples come."""
         try:
             with _unlogged():
-                raw = self.opened()
-        except (SourceError, OSError):
+                raw = self.open_source()
+        except (SourceError, OSError):  # the source is away: the model is stored anew when the next samples come
             return
         self._check_source(raw)
         whole = fit.template.prepared(Beginning(raw, seen.n_samples))
@@ -311,25 +314,25 @@ class _Following:
         self._data, self._stored = data_of(whole, whole.states(), None, None), 0
 
     def _check_source(self, raw: Collection) -> None:
-        """Refuse another source than that of the samples added."""
+        """Refuse a source other than the one of the samples added."""
         if self.seen is not None and not self.seen.is_of(raw):
             raise ModelError(f"{self.path} is of another source than {raw.source}; choose another output.")
 
     def _look(self) -> bool:
-        """Add samples that are complete; return whether there were any."""
+        """Add complete samples; return whether there were any."""
         try:
             with _unlogged():
-                raw = self.opened()
-            before, listed = self._looks_before(), self._looks[-1][1]
+                raw = self.open_source()
+            begun_before, last_begun = self._begun_before_settling(), self._looks[-1][1]
             begun = raw.begun(self.count)
             self._looks.append((time.monotonic(), begun))
-            ready = raw.settled(self.pace.settle, self.count, before)
-        except (SourceError, OSError) as error:  # it is not there yet, or its first file is not complete
+            ready = raw.settled(self.pace.settle, self.count, begun_before)
+        except (SourceError, OSError) as error:  # it does not exist yet, or its first file is not complete
             self._wait(str(error))
             return False
         self._check_source(raw)
         if self._is_first_of_several(raw, ready):
-            self._wait(f"{raw.source} is the only file yet")  # a glob or folder is to match several files of a series
+            self._wait(f"{raw.source} is the only file yet")
             return False
         if ready is None:
             raise RequestError(
@@ -338,13 +341,13 @@ class _Following:
                 "sets (h5py.File(..., libver='latest'), a dataset with chunks and maxshape=(None, ...), then "
                 "file.swmr_mode = True); of others fit what is there, and add the rest later by --update and --samples."
             )
-        # A folder listed while files are added may show later ones without some before them. Those before the last one
-        # of the previous look are all there now.
-        ready = min(ready, listed, self.pace.until or ready)
+        # A listing made while files are added may show later files without earlier ones. By now, the files up to the
+        # last one of the previous look are all listed.
+        ready = min(ready, last_begun, self.pace.until or ready)
         if ready <= self.count or ready < 2:
             return False
         for count in (ready, ready - 1):
-            # The last sample may be incomplete for as long as none follows it: those before it are added.
+            # The last sample may be incomplete as long as none follows it; those before it can be added.
             if count <= max(self.count, 1):
                 break
             try:
@@ -359,34 +362,35 @@ class _Following:
                 return True
         return False
 
-    def _looks_before(self) -> int:
-        """Return how many samples had begun to be written as long ago as they need to settle."""
-        old = time.monotonic() - self.pace.settle
-        while len(self._looks) > 1 and self._looks[1][0] <= old:
+    def _begun_before_settling(self) -> int:
+        """Return the number of samples whose writing had begun the settling time ago."""
+        latest = time.monotonic() - self.pace.settle
+        while len(self._looks) > 1 and self._looks[1][0] <= latest:
             del self._looks[0]
-        return self._looks[0][1] if self._looks[0][0] <= old else 0
+        return self._looks[0][1] if self._looks[0][0] <= latest else 0
 
     def _is_first_of_several(self, raw: Collection, ready: int | None) -> bool:
-        """Return whether a source is a single file, and more of them are to come."""
+        """Return whether a source is the first file of a folder, glob or list that is to match several."""
         if raw.opened is None:
             return False
-        path, given = file_and_key(raw.source)[0], raw.opened.source
-        is_file = os.path.isfile(path) and not (isinstance(given, str) and os.path.isfile(expanded(given)))
-        return given != path and (ready is None or is_file)
+        path, source = file_and_key(raw.source)[0], raw.opened.source
+        is_of_several = os.path.isfile(path) and not (isinstance(source, str) and os.path.isfile(expanded(source)))
+        return source != path and (ready is None or is_of_several)
 
-    def _wait(self, why: str) -> None:
-        if why != self.waits_for:
-            self.listener(Warned(f"waiting for samples: {why}"))
-        self.waits_for = why
+    def _wait(self, reason: str) -> None:
+        """Record why nothing is added, and tell it once."""
+        if reason != self.waits_for:
+            self.listener(Warned(f"waiting for samples: {reason}"))
+        self.waits_for = reason
 
     def _add(self, beginning: Beginning) -> None:
-        """Add what is new of the first samples of a source, after what was seen was found unchanged."""
+        """Add the new ones among the first samples of a source, after a check that the others are unchanged."""
         new = Chosen(beginning, range(self.count, beginning.n_samples)) if self.seen else beginning
         if self.fit is None:
             self.fit = IncrementalFit.begin(new, self.preparation, self.request)
         if not self._is_planned:
             self._is_planned = True
-            self.listener(Planned(self.fit.plan_for(self.fit.template.prepared(new), None, Running())))
+            self.listener(Planned(self.fit.plan_for(self.fit.template.prepared(new), None, BatchExecution())))
         whole = self.fit.template.prepared(beginning)
         now = Seen.of(whole)
         if self.seen is not None:
@@ -401,17 +405,18 @@ class _Following:
             (self.seen, self._data), self._adding = self._adding, None
 
     def end(self) -> None:
-        """Store what was added when following was interrupted: a batch is added as a whole, or not at all."""
+        """Store the model when following is interrupted."""
+        # A batch is added as a whole or not at all: the number of samples tells whether this one was.
         if self._adding is not None and self.fit is not None and self.fit.n_samples == self._adding[0].n_samples:
             self._note()
         self.store()
 
     def store(self) -> None:
-        """Solve for the components of all samples so far, and replace the stored model."""
+        """Compute the components of all samples so far, and replace the stored model."""
         if self.fit is None or self.seen is None or self._data is None or self.count == self._stored:
             return
-        if lacking := self.fit.lacking(self.request):
-            self._wait(lacking)
+        if shortage := self.fit.shortage(self.request):
+            self._wait(shortage)
             return
         model = self.fit.model(self.request, self.listener)
         self.model = replace(model, provenance=provenance_of_sources([self.seen], self._data, model.provenance))

@@ -1,7 +1,7 @@
-"""Refuse scores, images and graphs that do not fit before a run of several outputs makes the first of them.
+"""Refuse a run of several outputs beforehand if memory or disk does not allow one of them.
 
-A run fits a model and writes scores, images, a graph and a report of it. Each of these refuses by itself what memory or
-disk do not allow, but only when the outputs before it have been written.
+A run fits a model and writes scores, images, a graph and a report. Each of these steps checks its own needs, but only
+when its turn comes, after hours perhaps, and with the outputs before it written.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from .open_fit import Opened, open_fit
 
 @dataclass(frozen=True)
 class AppliedOutputs:
-    """Outputs that a model is applied for.
+    """Outputs of a run that a model is applied for.
 
     Attributes
     ----------
     scores, images, collection, graph : str or None
-        Their paths.
+        Their paths; None for those that are not written.
     has_report : bool
-        Whether a report is written.
+        A report is written.
     is_stored : bool
-        Whether the model is written, too.
+        The model is written.
     n_components, residual, whole
-        How images are made.
+        Options of `PCAModel.write_reconstruction`.
     search : mapping
         Options of `neighbors`.
     run : Run
-        Memory, and whether outputs are replaced.
+        Memory, and permission to replace outputs.
     """
 
     scores: str | None
@@ -66,8 +66,8 @@ class AppliedOutputs:
     run: Run
 
     def check_disk(self, n_samples: int, k: int, sample_shape: tuple[int, ...], itemsize: int) -> None:
-        """Refuse scores and images that the disk has no space for together: uncompressed ones."""
-        # Pictures put together of windows are smaller than all windows, and refused when they are opened.
+        """Refuse scores and images that the disk has no space for together; compressed formats are not counted."""
+        # Pictures put together from windows are smaller than all windows; their size is checked when they are opened.
         values = {self.scores: k, None if self.whole else self.images: prod(sample_shape)}
         check_free_spaces(
             {
@@ -78,14 +78,14 @@ class AppliedOutputs:
         )
 
     def check_report(self, collection: Prepared) -> None:
-        """Refuse a report of a collection that does not fit."""
+        """Refuse a report that does not fit the memory."""
         if self.has_report:
             from ..plot.report import check_room  # loads drawing, which other runs do without
 
             check_room(self.run.memory, collection)
 
     def check_graph(self, n_samples: int, k: int) -> None:
-        """Refuse a graph of the scores of k components that does not fit."""
+        """Refuse a graph of the scores along k components that does not fit the memory."""
         if self.graph:
             from .neighbors import plan_neighbors  # loads the manifolds, half of scipy
 
@@ -101,26 +101,31 @@ def foresee_fit(
     sample_weight: Any = None,
     preparation: Preparation | None = None,
 ) -> Plan | EmbeddingPlan:
-    """Plan a fit, and refuse it or the outputs that follow where they do not fit; reads headers only.
+    """Plan a fit and the outputs that follow it; reads headers only.
 
     Raises
     ------
     BudgetError, OutputError, RequestError
-        Of the first that does not fit.
+        If the fit or an output does not fit; the first of them is named.
     """
     options: dict[str, Any] = {"memory": outputs.run.memory, "scratch": outputs.run.scratch}
-    if outputs.is_stored:
-        options["output"] = "model"  # any: components that do not fit in memory are then written as they are made
-    given = arguments_of(foresee_fit, kind, DEFAULT, preparation, options)
-    check_target(target, given.model)
-    request = given.request()
-    how: dict[str, Any] = {"sample_weight": sample_weight, "target": target, "shared": outputs.run.is_shared}
-    opened = open_fit(collection, request, given.preparation, **how, foreseen=True)
+    options["output"] = "model" if outputs.is_stored else None  # any path: components may then be larger than memory
+    arguments = arguments_of(foresee_fit, kind, DEFAULT, preparation, options)
+    check_target(target, arguments.model)
+    opened = open_fit(
+        collection,
+        arguments.request(),
+        arguments.preparation,
+        sample_weight=sample_weight,
+        target=target,
+        shared=outputs.run.is_shared,
+        foreseen=True,
+    )
     if outputs.collection:
         run = outputs.run
         foresee_copy(opened.collection, outputs.collection, memory=run.budget, overwrite=run.overwrite)
     outputs.check_report(opened.collection)
-    if given.model.uses_graph:
+    if arguments.model.uses_graph:
         if outputs.images:
             raise RequestError(f"output.images: kind {kind.kind!r} makes no images; leave it out.")
         return opened.plan_stages()
@@ -131,11 +136,11 @@ def foresee_fit(
 
 
 def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> None:
-    """Refuse outputs of a model that is there which do not fit; raises as `foresee_fit`."""
+    """Refuse outputs of an existing model that do not fit; raises as `foresee_fit`."""
     if outputs.images:
-        how: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole}
+        form: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole}
         images = require(model, ImageModel, "images are made of principal components")
-        collection = images.check_reconstruction(raw, n_components=outputs.n_components, **how)
+        collection = images.check_reconstruction(raw, n_components=outputs.n_components, **form)
         if outputs.scores:
             check_foreseen(
                 collection,
@@ -147,7 +152,7 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
                 ),
                 makes_images=True,
                 memory=outputs.run.memory,
-                **how,
+                **form,
             )
     if outputs.has_report:
         outputs.check_report(model.prepared(raw))
@@ -157,10 +162,11 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
 
 
 def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None:
-    """Refuse scores and images that the components to be fitted leave no memory for."""
+    """Refuse scores and images for which the components, which are still to be fitted, leave no memory."""
     model, collection, run = opened.request.model, opened.collection, outputs.run
-    if outputs.images and (model.maps_samples or opened.request.metric != "euclidean"):
-        is_matrix = getattr(model, "kernel", None) == PRECOMPUTED or opened.request.metric != "euclidean"
+    is_of_distances = opened.request.metric != "euclidean"
+    if outputs.images and (model.maps_samples or is_of_distances):
+        is_matrix = getattr(model, "kernel", None) == PRECOMPUTED or is_of_distances
         what = "a matrix of pairs of samples" if is_matrix else f"kind {model.kind!r}"
         raise RequestError(f"output.images: models of {what} write no images; leave it out.")
     k, dtype = plan.fewest_components, np.dtype(f"f{plan.component_itemsize}")
@@ -178,7 +184,8 @@ def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None
                 f"output.n_components {outputs.n_components} is more than the {most} components that are fitted; "
                 "give no more."
             )
-        made = Prepared(collection.raw, collection.preparation.unnormalized)
+        # Reconstruction reads samples before normalize, to give each image its own mean or norm again.
+        images = Prepared(collection.raw, collection.preparation.unnormalized)
         count = min(k, outputs.n_components or k)
-        how: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole, "memory": run.memory}
-        check_foreseen(made, collection.frame, replace(components, count=count), makes_images=True, **how)
+        options: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole, "memory": run.memory}
+        check_foreseen(images, collection.frame, replace(components, count=count), makes_images=True, **options)

@@ -1,4 +1,4 @@
-"""The identity of a fit: what must be the same for an unfinished one to be resumed."""
+"""The identity of a fit: everything that must be equal for an unfinished fit to be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..planning.request import RUN_FIELDS, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import State, digest, states_by_name
 
-# Fields of a plan that decide the bits of the answer, and where its blocks begin.
+# Fields of a plan that decide the bits of the answer, and the places at which blocks begin.
 DECISIVE = (
     "method", "precision", "solver", "schedule", "block_rows", "product_rows", "spans", "block_features",
     "product_features", "stored", "threads", "ahead", "width", "columns",
@@ -34,7 +34,7 @@ def identity_of(
     states: Sequence[State],
     digest_of_target: str | None = None,
 ) -> dict[str, Any]:
-    """Return the identity of a fit as plain data: the request, and the data by their states."""
+    """Return the identity of a fit as plain data: the request, and the states of the data."""
     requested = {name: value for name, value in request.given.items() if name not in RUN_FIELDS or name == "memory"}
     return {
         **described(collection.source, requested, collection.asked, collection.mask, part, digest_of_weights),
@@ -53,7 +53,7 @@ def described(
     part: Sequence[int] | None,
     digest_of_weights: str | None,
 ) -> dict[str, Any]:
-    """Return the request of a fit, and what it took of its source, as plain data."""
+    """Return the request of a fit as plain data, with the source, preparation and weights; arrays by their digests."""
     scale = preparation.scale
     return {
         **requested,
@@ -69,14 +69,14 @@ def described(
 
 
 def decisive_fields(plan: Plan) -> dict[str, Any]:
-    """Return those fields of a plan that must be the same for a fit to be resumed."""
-    # Sums of bytes have the same bits without integer units; those of 16 bits are exact there, and rounded without.
+    """Return the fields of a plan that must be equal for a fit to be resumed."""
+    # Sums of 8-bit values are exact with and without integer units; sums of 16-bit values only with them.
     names = {*DECISIVE, "integer_units"} if bytes_a_number(plan.problem) > 1 else DECISIVE
     return {name: value for name, value in plan.to_json().items() if name in names}
 
 
 def check_adds(model: Model, name: str) -> PCAModel:
-    """Return a model that samples, or other models, can be added to; refuse a kind that has no statistic to add to.
+    """Return a model that can be updated and merged; refuse a kind that keeps no statistic.
 
     Raises
     ------

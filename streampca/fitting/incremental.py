@@ -1,9 +1,9 @@
-"""`IncrementalFit`: the model of samples that come in batches, solved for when it is asked for.
+"""`IncrementalFit`: the model of samples that come in batches, computed when it is needed.
 
 Batches are added to a statistic: the scatter matrix, or a sketch of it (`streampca.planning.incremental` decides).
-Small ones wait in a buffer until there are enough rows to be multiplied together; larger ones are read within the
-budget as in any fit, into a statistic of their own, which is added when they were read to the end. So a batch that is
-refused, or whose reading is broken off, leaves everything as it was.
+Small batches wait in a buffer until there are enough rows for an efficient product. Larger ones are read within the
+budget as in any fit, into a statistic of their own, which is added when the reading is complete. So a batch that is
+refused, or whose reading is interrupted, changes nothing.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ Float64 = npt.NDArray[np.float64]
 
 Statistic = Scatter | FrequentDirections
 
-SOURCES = 8  # named in the provenance of a model
-REMEDY = (  # of a sample with missing values
+SOURCES = 8  # sources that the provenance of a model names at most
+REMEDY = (  # for a sample with missing values
     "Leave it out (--samples, --where; samples=, where=), or fill it: what is missing in all samples shows only where "
     "they are fitted together (--missing, missing=)."
 )
-THREAD_ROWS = 1024  # that wait, from which on threads gain more than it takes to start them
+THREAD_ROWS = 1024  # buffered rows from which on threads save more time than starting them takes
 
 
 @dataclass(frozen=True)
-class Running:
+class BatchExecution:
     """Executor and checkpoint of the pass over a large batch.
 
     Attributes
     ----------
     executor : Executor
-        Folds its samples.
+        Executor of the pass.
     stage : callable or None
         ``stage(name)`` opens the checkpoint of a pass; None without checkpoints.
     """
@@ -89,11 +89,11 @@ class IncrementalFit:
     Parameters
     ----------
     template : PCAModel
-        Model without components of the same raw samples, which later batches are compared with.
+        Model without components, whose raw samples later batches must resemble.
     problem : Problem
         Sizes of all samples so far.
     request : Request
-        Its seed is that of all batches.
+        Request of the first batch, whose seed and precision hold for all.
     statistic : Scatter or FrequentDirections
         Statistic of all samples so far.
 
@@ -110,10 +110,11 @@ class IncrementalFit:
         self._waiting = RowBuffer(problem.n_features, np.uint8, waiting_rows(problem, request))
         self._model: PCAModel | None = None
         self._completed: PCAModel | None = None  # the same with another number of components
-        self._asked: Request | None = None
-        self._lent = False  # whether a model holds the statistic, which must not change any more then
-        self._rounding, self._measured = 0.0, 0  # of the steps, a unit of weight; and samples when that was measured
-        self._changing = False  # whether the statistic is being changed, or was when that was broken off
+        self._solved_request: Request | None = None  # that of `_model`
+        self._shared = False  # a model holds the statistic, which must not change any more
+        self._rounding = 0.0  # rounding error of the preparation, for a unit of weight ...
+        self._measured = 0  # ... and the number of samples when it was measured
+        self._changing = False  # stays True where a change of the statistic was interrupted
         self._warned = False
         self._sources: list[str] = []
         self._batches, self._nbytes, self._seconds = 0, 0, 0.0
@@ -122,27 +123,24 @@ class IncrementalFit:
 
     @classmethod
     def begin(cls, raw: Collection, preparation: Preparation | None, request: Request) -> Self:
-        """Plan for batches like a first one, of which nothing but sizes is taken yet.
+        """Plan from the first batch's shape and dtype, without reading it.
 
         Raises
         ------
         RequestError, BudgetError
-            See `incremental_plan`; or if the preparation takes a pass over all samples.
+            See `incremental_plan`; or if the preparation needs a pass over all samples.
         """
         if request.missing != "error":
-            raise RequestError(
-                f"missing={request.missing!r} takes a pass over all samples before a fit, and batches never come "
-                "together; leave samples out or mask pixels beforehand, or fit all samples at once."
-            )
+            raise RequestError(needs_all_samples(request.missing))
         if preparation is not None and preparation.reads_samples:
-            name, given = "what anomaly, detrend or standardize take off", "preparation of a model"
+            subject, remedy = "anomaly, detrend and standardize are", "give the preparation of a model"
             if isinstance(preparation.mask, str):
-                name, given = "mask='valid'", "mask as an array of True and False"
+                subject, remedy = "mask='valid' is", "give the mask as an array of True and False"
             elif not preparation.is_mapped:
-                name = "a feature map"
+                subject = "a feature map is"
             raise RequestError(
-                f"{name} is read off all samples before a fit, and batches never come together; give the {given}, or "
-                "fit all samples at once."
+                f"{subject} learned from all samples before a fit, and batches never come together; {remedy}, or fit "
+                "all samples at once."
             )
         collection = prepare(raw, None if preparation is None else preparation.in_precision(request.precision))
         problem = problem_of(collection)
@@ -151,51 +149,58 @@ class IncrementalFit:
         if plan.method == SKETCH:
             statistic = FrequentDirections(problem.n_features, rows=plan.product_rows)
         else:
-            how: dict[str, Any] = {"precision": stream_precision(problem, request), "seed": request.seed}
-            statistic = Scatter(problem.n_features, product_rows=plan.product_rows, **how)
-        return cls(_template(collection), _bare(problem), request, statistic)
+            options: dict[str, Any] = {"precision": stream_precision(problem, request), "seed": request.seed}
+            statistic = Scatter(problem.n_features, product_rows=plan.product_rows, **options)
+        return cls(_template(collection), _in_memory(problem), request, statistic)
 
     @classmethod
-    def going_on(cls, model: PCAModel, request: Request) -> Self:
-        """Go on from a model that has its statistic.
+    def from_model(cls, model: PCAModel, request: Request) -> Self:
+        """Return the fit of a model that has its statistic, for further batches.
 
         Raises
         ------
         ModelError
-            If it has none, or is of a part of a collection.
+            If the model has no statistic, or belongs to a part of a collection.
         """
         statistic, about = model.statistic, model.provenance
         plan = about.get("plan") or {}
         if not isinstance(statistic, Statistic):
-            raise ModelError(f"{model.name} {_why_not(plan.get('method'))}")
+            raise ModelError(f"{model.name} {_no_statistic(plan.get('method'))}")
         if "part" in about:
             part = "{}/{}".format(*about["part"])
             raise ModelError(f"{model.name} is part {part} of a collection; merge the parts, and go on from the whole.")
-        known = {each.name for each in fields(Problem)}
-        problem = Problem(**{name: value for name, value in plan["problem"].items() if name in known})
+        names = {field.name for field in fields(Problem)}
+        problem = Problem(**{name: value for name, value in plan["problem"].items() if name in names})
         problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
+        # The random directions that check products were drawn with the seed of the first batch.
         seed = statistic.seed if isinstance(statistic, Scatter) else request.seed
-        new = cls(_without_components(model), _bare(problem), request.asking(random_state=seed), statistic)
+        none, no_rows = np.empty(0), np.empty((0, *model.sample_shape))
+        template = replace(
+            model, components=no_rows, explained_variance=none, error_bound=none, angle_bound=none, statistic=None
+        )
+        new = cls(template, _in_memory(problem), request.asking(random_state=seed), statistic)
         new.n_samples, new.weight = problem.n_samples, statistic.weight
         new.weighted = new.weighted or model.total_weight is not None
         new._sources, new._batches = [str(about.get("source"))], int(about.get("batches", 1))
         new._nbytes, new._weights_digest = about.get("nbytes") or 0, about.get("sample_weight")
         new._about = {name: about.get(name) for name in ("dtype", "units", "skipped")}
-        new._model, new._lent = model, True
-        wanted = request.n_components
-        if plan["request"].get("n_components") == wanted and (wanted is None or model.n_components):
-            new._asked = new._alike(request)
+        new._model, new._shared = model, True
+        k = request.n_components
+        if plan["request"].get("n_components") == k and (k is None or model.n_components):
+            new._solved_request = new._effective_request(request)
         return new
 
     # -- batches
 
-    def add(self, raw: Collection, sample_weight: Any, listener: Listener, running: Running | None = None) -> None:
+    def add(
+        self, raw: Collection, sample_weight: Any, listener: Listener, execution: BatchExecution | None = None
+    ) -> None:
         """Add a batch: a collection of any size from 1 sample.
 
         Raises
         ------
         ModelError
-            If its samples are of another shape, kind or grid than those before.
+            If the samples differ in shape, kind or grid from the earlier ones.
         DataError
             If a sample holds NaN or infinity, or squares of its values overflow.
         BudgetError
@@ -208,20 +213,19 @@ class IncrementalFit:
             self._measure_rounding(collection, weights)
             is_small = n == 1 or n * problem.sample_bytes <= WAITING_BYTES
             if not (is_small and self._hold(collection.read(slice(0, n)), weights, collection.is_narrow)):
-                self._absorb(collection, weights, listener, running or Running())
+                self._absorb(collection, weights, listener, execution or BatchExecution())
             self._note(collection, weights)
 
     def add_rows(self, rows: Array) -> bool:
-        """Add raw samples in memory, (m, prod(raw_shape)), if they are like those that wait and can wait, too.
+        """Buffer raw samples in memory, (m, prod(raw_shape)), if they have the dtype of the buffer and fit into it.
 
         Returns
         -------
         bool
-            False where they cannot, and nothing was done: `add` takes them, or says what is wrong with them.
+            False if nothing was done: `add` reads such samples, or raises an error that says what is wrong with them.
         """
-        waiting = self._waiting
-        is_alike = rows.dtype == waiting.dtype and rows.dtype.kind == self.template.raw_kind
-        if not is_alike or (rows.dtype.kind in "iu" and rows.dtype.itemsize == 8):  # see check_digits
+        has_dtype = rows.dtype == self._waiting.dtype and rows.dtype.kind == self.template.raw_kind
+        if not has_dtype or (rows.dtype.kind in "iu" and rows.dtype.itemsize == 8):  # see check_digits
             return False
         is_small = len(rows) == 1 or rows.nbytes <= WAITING_BYTES
         if not (is_small and self.template.preparation.is_identity):
@@ -234,7 +238,7 @@ class IncrementalFit:
         return True
 
     def _measure_rounding(self, collection: Prepared, weights: Float64 | None) -> None:
-        """Measure what the steps round, by a batch whenever there are twice as many samples as the last time."""
+        """Measure the rounding errors of the preparation on this batch, whenever the number of samples has doubled."""
         if self.n_samples < 2 * self._measured:
             return
         centre = None
@@ -243,12 +247,12 @@ class IncrementalFit:
             if not (self._statistic.n_samples or len(waiting)):
                 return
             centre = self._statistic.mean if self._statistic.n_samples else waiting.mean(axis=0, dtype=np.float64)
-        found = measured_errors(collection, weights, centre)
-        if found is not None:
-            self._rounding, self._measured = found.norm, self.n_samples + collection.n_samples
+        errors = measured_errors(collection, weights, centre)
+        if errors is not None:
+            self._rounding, self._measured = errors.norm, self.n_samples + collection.n_samples
 
     def _hold(self, rows: Array, weights: Float64 | None, is_narrow: bool) -> bool:
-        """Let prepared rows wait, if they can and nothing is wrong with them; return whether they do."""
+        """Buffer prepared rows; return False, with nothing done, if they are too many or squares of values overflow."""
         self._check_whole()
         if not has_safe_squares(rows, self._coarsest(rows.dtype, is_narrow)):
             return False
@@ -265,8 +269,8 @@ class IncrementalFit:
             self._count(len(rows), weights, rows.dtype, is_narrow)
         return True
 
-    def plan_for(self, collection: Prepared, weights: Float64 | None, running: Running) -> Plan:
-        """Return the plan by which a batch is read, if it is too large to wait.
+    def plan_for(self, collection: Prepared, weights: Float64 | None, execution: BatchExecution) -> Plan:
+        """Return the plan of reading a batch that is too large for the buffer.
 
         Raises
         ------
@@ -277,27 +281,30 @@ class IncrementalFit:
         problem = replace(self._widened(collection.dtype, collection.is_narrow), n_samples=total)
         precision = stream_precision(problem, self.request)
         counts = faded(weights, collection.n_samples, self.request.half_life)
-        with as_of(running.executor):
+        with as_of(execution.executor):
             return self._plan_of(collection, counts, precision)
 
     def _plan_of(self, collection: Prepared, weights: Float64 | None, precision: str) -> Plan:
+        """Plan to read a collection into a statistic of its own."""
         problem = replace(problem_of(collection), total_weight=None if weights is None else float(weights.sum()))
         return self._planned(problem, self.request.asking(precision=precision))
 
-    def _absorb(self, collection: Prepared, weights: Float64 | None, listener: Listener, running: Running) -> None:
-        """Read a batch within the budget, and add what it sums up to."""
-        dtype, plan = collection.dtype, self.plan_for(collection, weights, running)
+    def _absorb(
+        self, collection: Prepared, weights: Float64 | None, listener: Listener, execution: BatchExecution
+    ) -> None:
+        """Read a batch within the budget, and add its statistic."""
+        plan = self.plan_for(collection, weights, execution)
         counts = faded(weights, collection.n_samples, self.request.half_life)
-        how: dict[str, Any] = {"weights": counts, "listener": listener, "stage": running.stage}
-        part = self._summed(Job(collection, plan, running.executor, states=collection.states(), remedy=REMEDY, **how))
-        precision = plan.precision
-        self._add_waiting()
+        inputs: dict[str, Any] = {"weights": counts, "states": collection.states(), "remedy": REMEDY}
+        job = Job(collection, plan, execution.executor, listener=listener, stage=execution.stage, **inputs)
+        part = self._summed(job)
+        self._add_waiting()  # first, as these came before and may count less
         with self._change():
-            self._merge(part, collection.n_samples, precision)
-            self._count(collection.n_samples, weights, dtype, collection.is_narrow)
+            self._merge(part, collection.n_samples, plan.precision)
+            self._count(collection.n_samples, weights, collection.dtype, collection.is_narrow)
 
     def _add_waiting(self) -> None:
-        """Add the rows that wait to the statistic."""
+        """Add the buffered rows to the statistic."""
         rows, p = self._waiting.rows, self.problem.n_features
         if not len(rows):
             return
@@ -312,32 +319,30 @@ class IncrementalFit:
                 self._waiting.clear()
         else:
             with self._change():
-                statistic = self._owned(precision)
-                statistic.discount(self._kept_after(len(rows)))
+                statistic = self._writable(precision)
+                statistic.discount(self._decay(len(rows)))
                 statistic.slack += self._rounding * (len(rows) if weights is None else float(weights.sum()))
                 statistic.update(rows, weights=weights)
                 statistic.release()
                 self._waiting.clear()
 
     def _merge(self, part: Statistic, n_samples: int, precision: str) -> None:
-        """Add the statistic of a batch of so many samples, a scatter matrix in one thread of BLAS.
-
-        The others would spin on for a tenth of a second after that, on cores that multiply the next batch: 10,000
-        samples of MNIST took 0.13 s instead of 0.09.
-        """
+        """Add the statistic of a batch of `n_samples` samples."""
+        # Further threads of BLAS would spin for a tenth of a second afterwards, on cores that multiply the next batch:
+        # 10,000 samples of MNIST took 0.13 s instead of 0.09.
         with one_blas_thread() if self._is_exact else nullcontext():
-            statistic = self._owned(precision)
-            statistic.discount(self._kept_after(n_samples))
+            statistic = self._writable(precision)
+            statistic.discount(self._decay(n_samples))
             statistic.slack += self._rounding * part.weight
             statistic.absorb(part)  # type: ignore[arg-type]
 
-    def _kept_after(self, n_samples: int) -> float:
-        """Return the factor by which samples count less after so many others."""
+    def _decay(self, n_samples: int) -> float:
+        """Return the factor by which earlier samples count less after `n_samples` more."""
         half_life = self.request.half_life
         return 1.0 if half_life is None else 2.0 ** (-n_samples / half_life)
 
     def _summed(self, job: Job) -> Statistic:
-        """Return the statistic of a batch alone, read as in a fit: in blocks, in threads where these gain."""
+        """Return the statistic of a batch alone, read in blocks as in a fit."""
         return accumulate(job) if self._is_exact else sketch_samples(job)
 
     @property
@@ -345,25 +350,25 @@ class IncrementalFit:
         return isinstance(self._statistic, Scatter)
 
     def _planned(self, problem: Problem, request: Request) -> Plan:
-        """Plan for the statistic that was chosen with the first batch."""
+        """Plan for the kind of statistic that was chosen with the first batch."""
         if isinstance(self._statistic, Scatter):
             return batch_plan(scatter_candidates(problem, request), problem, request)
         return batch_plan(sketch_candidates(problem, request, self._statistic.rows), problem, request)
 
-    def _owned(self, precision: str) -> Statistic:
-        """Return the statistic to be changed: a copy where a model holds it, its further products of a precision."""
-        if self._lent:
-            self._model = self._completed = None  # their memory is given back first, if nobody else holds them
-            self._lent = False
-            held: Statistic = self._statistic
-            self._statistic = type(held).from_state(held.state(copy=False))
+    def _writable(self, precision: str) -> Statistic:
+        """Return a writable statistic whose next products have a precision; copy it if a model shares it."""
+        if self._shared:
+            self._model = self._completed = None  # frees the statistic before it is copied, unless the caller holds it
+            self._shared = False
+            shared: Statistic = self._statistic
+            self._statistic = type(shared).from_state(shared.state(copy=False))
         if isinstance(self._statistic, Scatter) and self._statistic.precision != precision:
             self._statistic = self._statistic.in_precision(precision)
         return self._statistic
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Change the statistic inside as a whole: where that fails, nobody knows what the sums hold."""
+        """Change the statistic as a whole; if that fails halfway, its sums are unknown and never used again."""
         self._check_whole()
         with stopping_on_signals(), stops_delayed():
             self._changing = True
@@ -371,37 +376,39 @@ class IncrementalFit:
             self._changing = False
 
     def _check_whole(self) -> None:
-        """Refuse to go on with a statistic whose change was broken off."""
+        """Refuse to use a statistic whose change was interrupted."""
         if self._changing:
             raise DataError(
-                "a batch was being added when that was broken off, and what is left of it is not known; call fit, or "
-                "give all batches to partial_fit of a new estimator."
+                "adding a batch was interrupted, and the sums may hold a part of it; call fit, or give all batches to "
+                "partial_fit of a new estimator."
             )
 
     def _coarsest(self, dtype: np.dtype[Any], is_narrow: bool) -> str:
-        """Return the precision that values of a dtype may be multiplied in, now or when there are more samples."""
-        asked, wide = self.request.precision, not is_narrow and dtype.itemsize > (4 if dtype.kind == "f" else 2)
-        return asked if asked != "auto" else "double" if wide or not self._is_exact else "single"
+        """Return the lowest precision in which values of a dtype are multiplied, now or with more samples."""
+        if (precision := self.request.precision) != "auto":
+            return precision
+        is_wide = not is_narrow and dtype.itemsize > (4 if dtype.kind == "f" else 2)
+        return "double" if is_wide or not self._is_exact else "single"
 
     def _widened(self, dtype: np.dtype[Any], is_narrow: bool) -> Problem:
-        """Return the problem of all samples so far and others of a dtype: float32 holds all of them, or not."""
+        """Return the problem of all samples so far and others of a dtype; it needs float64 if either type does."""
         wider = replace(self.problem, itemsize=dtype.itemsize, kind=dtype.kind, narrow=is_narrow)
         return wider if self.problem.suits_single else self.problem
 
     def _count(self, n_samples: int, weights: Float64 | None, dtype: np.dtype[Any], is_narrow: bool) -> None:
-        """Count further samples, and forget the model of those before."""
+        """Count further samples, and drop the model, which lacks them."""
         self.n_samples += n_samples
         counts = faded(weights, n_samples, self.request.half_life)
-        self.weight *= self._kept_after(n_samples)
+        self.weight *= self._decay(n_samples)
         self.weight += n_samples if counts is None else float(counts.sum())
         self.weighted = self.weighted or weights is not None
-        now = self.problem
-        if (dtype.itemsize, dtype.kind, is_narrow) != (now.itemsize, now.kind, now.narrow):
+        problem = self.problem
+        if (dtype.itemsize, dtype.kind, is_narrow) != (problem.itemsize, problem.kind, problem.narrow):
             self.problem = self._widened(dtype, is_narrow)
         self._model = self._completed = None
 
     def _note(self, collection: Prepared, weights: Float64 | None) -> None:
-        """Note for the provenance where a batch came from."""
+        """Record the source of a batch for the provenance."""
         raw, about = collection.raw, self._about
         if raw.source not in self._sources:
             self._sources.append(raw.source)
@@ -420,70 +427,72 @@ class IncrementalFit:
         yield
         self._seconds += time.perf_counter() - began
 
-    # -- what was found
+    # -- results
 
     @property
     def dtype(self) -> str | None:
-        """Dtype of the raw samples, where all batches had the same."""
+        """Dtype of the raw samples; None if batches differ."""
         return self._about.get("dtype")
 
     @property
     def statistic(self) -> Statistic:
-        """The statistic of all samples so far; not to be changed."""
+        """Statistic of all samples so far, which callers must not change."""
         self._check_whole()
         self._add_waiting()
         return self._statistic
 
-    def lacking(self, request: Request) -> str:
-        """Say what the samples so far lack for what is asked; an empty string where it is nothing."""
-        wanted, n, p = request.n_components, self.n_samples, self.problem.n_features
-        needed = max(2, min(wanted, p)) if isinstance(wanted, int) else 2
-        if wanted == "mle" and self.weight < p:
+    def shortage(self, request: Request) -> str:
+        """Return a message if the samples so far are too few for a request; else an empty string."""
+        k, n, p = request.n_components, self.n_samples, self.problem.n_features
+        needed = max(2, min(k, p)) if isinstance(k, int) else 2
+        if k == "mle" and self.weight < p:
             return f"n_components='mle' needs at least as many samples as features, {p}, and has seen {self.weight:g}"
         if n < needed:
-            return f"n_components={wanted!r} needs at least {needed} samples and has seen {n}"
+            return f"n_components={k!r} needs at least {needed} samples and has seen {n}"
         if self.weight <= 1:
             return f"variance needs samples whose weights add up to more than 1, and has seen {self.weight:g}"
         return ""
 
     def model(self, request: Request, listener: Listener) -> PCAModel:
-        """Return the model of all samples so far, solved for if it is not known yet; see `lacking`.
+        """Return the model of all samples so far, computed unless it is known; see `shortage`.
 
         Raises
         ------
         RequestError
-            If the statistic cannot give what is asked.
+            If the statistic cannot give the number of components.
         DataError
             If all samples are equal.
         BudgetError
             If solving does not fit the budget.
         """
-        request = self._alike(request)
-        if self._model is None or request != self._asked:
-            self._model, self._completed, self._asked = None, None, request
+        request = self._effective_request(request)
+        if self._model is None or request != self._solved_request:
+            self._model, self._completed, self._solved_request = None, None, request
             with self._timed():
-                found, plan = self._decomposed(request, listener)
-            numbers = numbers_of(found, self.template.sample_shape, self.template.mask, found.components)
-            provenance = provenance_of(self._data(), plan, found, seconds=self._seconds, peak=None)
-            self._model, self._lent = replace(self.template, **numbers, provenance=provenance), True
+                decomposition, plan = self._decomposed(request, listener)
+            components = decomposition.components
+            numbers = numbers_of(decomposition, self.template.sample_shape, self.template.mask, components)
+            provenance = provenance_of(self._data(), plan, decomposition, seconds=self._seconds, peak=None)
+            self._model, self._shared = replace(self.template, **numbers, provenance=provenance), True
         return self._model
 
-    def completed(self, found: PCAModel, count: int) -> PCAModel:
-        """Return what `model` gave last with so many components, see `with_n_components`; made once."""
-        if found.n_components == count:
-            return found
+    def completed(self, model: PCAModel, count: int) -> PCAModel:
+        """Return the last result of `model` with `count` components, made once; see `with_n_components`."""
+        if model.n_components == count:
+            return model
         if self._completed is None or self._completed.n_components != count:
-            self._completed = with_n_components(found, count)
+            self._completed = with_n_components(model, count)
         return self._completed
 
-    def _alike(self, request: Request) -> Request:
-        """Return a request as far as it concerns the answer, with the seed and precision of all batches."""
+    def _effective_request(self, request: Request) -> Request:
+        """Return the request that decides the answer: its n_components and memory, all else of the first batch."""
         return replace(self.request.asking(n_components=request.n_components, method="auto"), memory=request.memory)
 
     def _decomposed(self, request: Request, listener: Listener) -> tuple[Decomposition, Plan]:
-        statistic, wanted, p = self.statistic, request.n_components, self.problem.n_features
-        if isinstance(wanted, int) and wanted > p:
-            raise RequestError(f"n_components={wanted} exceeds {p}, the number of features; ask for at most that.")
+        """Decompose the statistic of all samples so far."""
+        statistic, k, p = self.statistic, request.n_components, self.problem.n_features
+        if isinstance(k, int) and k > p:
+            raise RequestError(f"n_components={k} exceeds {p}, the number of features; ask for at most that.")
         weight = self.weight if self.weighted else None
         plan = self._planned(replace(self.problem, n_samples=self.n_samples, total_weight=weight), request)
         plan = replace(plan, precision=statistic.precision, threads=1, ahead=0)
@@ -493,17 +502,17 @@ class IncrementalFit:
             check_variance(statistic.trace, self._source, plan)
             check_products(statistic.probe_products, self._source, plan)
             return decompose(statistic, plan, listener), plan
-        if wanted in (None, "mle") or (isinstance(wanted, int) and wanted > statistic.rows):
+        if k in (None, "mle") or (isinstance(k, int) and k > statistic.rows):
             raise RequestError(
-                f"n_components={wanted!r} is more than a sketch of {statistic.rows} rows can tell; ask for at most "
+                f"n_components={k!r} is more than a sketch of {statistic.rows} rows can tell; ask for at most "
                 f"{statistic.rows}, or begin again with that n_components, or with the memory for {p} x {p}."
             )
         check_variance(statistic.trace, self._source, plan)
-        found = decompose_sketch(statistic, plan, listener)
+        decomposition = decompose_sketch(statistic, plan, listener)
         if statistic.shrunk and not self._warned:
             self._warned = True
-            listener(Warned(_sketched(statistic, found)))
-        return found, plan
+            listener(Warned(_sketch_errors(statistic, decomposition)))
+        return decomposition, plan
 
     @property
     def _source(self) -> str:
@@ -511,7 +520,7 @@ class IncrementalFit:
         return ", ".join(self._sources[:SOURCES]) + more
 
     def _data(self) -> dict[str, Any]:
-        """Return what the provenance says of the data."""
+        """Return the description of the data in the provenance."""
         statistic = self._statistic
         identity = (self._source, self.n_samples, statistic.mean.tobytes(), statistic.trace)
         return {
@@ -526,8 +535,17 @@ class IncrementalFit:
         }
 
 
-def _sketched(sketch: FrequentDirections, found: Decomposition) -> str:
-    p, bounds = sketch.n_features, 100 * found.error_bound
+def needs_all_samples(missing: str) -> str:
+    """Return the message that a rule for missing values does not work with batches."""
+    return (
+        f"missing={missing!r} needs a pass over all samples before a fit, and batches never come together; leave "
+        "samples out or mask pixels beforehand, or fit all samples at once."
+    )
+
+
+def _sketch_errors(sketch: FrequentDirections, decomposition: Decomposition) -> str:
+    """Return the warning that variances are those of a sketch, with their errors."""
+    p, bounds = sketch.n_features, 100 * decomposition.error_bound
     return (
         f"the {p} x {p} scatter matrix does not fit memory: samples were sketched in {sketch.rows} rows. Each variance "
         f"is right to {sketch.shrunk / 2 / (sketch.weight - 1):.3g}, {bounds[0]:.2g} % of the first and "
@@ -535,8 +553,8 @@ def _sketched(sketch: FrequentDirections, found: Decomposition) -> str:
     )
 
 
-def _why_not(method: object) -> str:
-    """Say why there is nothing to go on from, and what to do."""
+def _no_statistic(method: object) -> str:
+    """Return the reason why a model of a method has no statistic, and the remedy."""
     if method in ("covariance", SKETCH):
         return "is without its statistic; load it with statistic=True (and save it with keep_state=True)."
     return (
@@ -546,7 +564,7 @@ def _why_not(method: object) -> str:
 
 
 def _template(collection: Prepared) -> PCAModel:
-    """Return a model without components of a collection, to hold other collections against."""
+    """Return a model without components, which later batches are compared with."""
     none, p = np.empty(0), collection.n_features
     nothing = Decomposition(np.zeros(p), None, none, none, none, 0.0, 0, 0.0)
     opened = None if collection.raw.opened is None else collection.raw.opened.to_json()
@@ -554,15 +572,9 @@ def _template(collection: Prepared) -> PCAModel:
     return cast("PCAModel", model_of(collection, nothing, provenance, np.empty((0, p))))
 
 
-def _without_components(model: PCAModel) -> PCAModel:
-    none = np.empty(0)
-    left: dict[str, Any] = {"explained_variance": none, "error_bound": none, "angle_bound": none, "statistic": None}
-    return replace(model, components=np.empty((0, *model.sample_shape)), **left)
-
-
-def _bare(problem: Problem) -> Problem:
-    """Return the sizes of samples in memory, whatever those of the first batch were stored in."""
-    p, width = problem.n_features, problem.itemsize
-    here: dict[str, Any] = {"row_bytes": p * width, "prepared_bytes": 0, "decode_bytes": 0, "scratch_bytes": 0}
-    here |= {"machine": replace(problem.machine, held=0), "measuring_bytes": 0}
-    return replace(problem, chunk_samples=1, chunk_features=p, encoded=False, fills=True, total_weight=None, **here)
+def _in_memory(problem: Problem) -> Problem:
+    """Return the sizes of a problem with prepared samples in memory, in place of the first batch's storage."""
+    p, machine = problem.n_features, replace(problem.machine, held=0)
+    none: dict[str, Any] = dict.fromkeys(("prepared_bytes", "decode_bytes", "scratch_bytes", "measuring_bytes"), 0)
+    chunks: dict[str, Any] = {"chunk_samples": 1, "chunk_features": p, "encoded": False, "fills": True}
+    return replace(problem, machine=machine, row_bytes=p * problem.itemsize, total_weight=None, **chunks, **none)

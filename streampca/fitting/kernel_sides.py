@@ -1,4 +1,4 @@
-"""`KernelSide`: one of two collections whose dependence is measured, with its kernel and the features that give it."""
+"""`KernelSide`: one of the two collections whose dependence is measured, with its kernel and feature map."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 SideMap = ClassMap | IdentityMap | KernelMap | FourierMap
 
-CHECKED = 100  # rows on which the user's own kernel is checked, and whose mean kernel is the level
+CHECKED = 100  # rows on which a user's own kernel is checked, and whose mean kernel is the level
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,13 @@ class KernelSide:
     Attributes
     ----------
     collection : Collection
-        Samples, or where there are `classes` their numbers from 0, (n, 1).
+        Samples, or with `classes` the number of each sample's class from 0, (n, 1).
     kernel : Kernel
+        Kernel of the samples.
     classes : ndarray of shape (c,) or None
-        Labels of the classes, compared by the delta kernel; None for other kernels.
+        Labels of the classes, which the delta kernel compares; None for other kernels.
     origin : ndarray of shape (p,)
-        Point near the samples, subtracted where the kernel depends on differences, or is linear.
+        Point near the samples, subtracted if the kernel is linear or depends on differences, for accuracy.
     level : float
         Approximate mean of the kernel between samples.
     """
@@ -55,7 +56,7 @@ class KernelSide:
 
     @property
     def sizes(self) -> Side:
-        """Sizes that planning computes with."""
+        """Sizes for planning."""
         if self.classes is not None:
             width: int | None = len(self.classes)
         else:
@@ -65,13 +66,13 @@ class KernelSide:
 
     @property
     def gamma(self) -> float | None:
-        """Gamma of the resolved kernel; None of kernels without one."""
+        """Gamma of the resolved kernel; None for kernels without one."""
         gamma = None if self.classes is not None else self.kernel.to_json().get("gamma")
         return None if gamma is None else float(gamma)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Kernel and classes as plain data, which decide the values."""
+        """Kernel and classes as plain data, for checkpoints."""
         codes = None if self.classes is None else digest(self.collection.read(slice(0, len(self.collection))).tobytes())
         return {**self.kernel.to_json(), "classes": codes}
 
@@ -79,13 +80,7 @@ class KernelSide:
         return str(self.kernel) if self.classes is None else f"{DELTA} ({len(self.classes)} classes)"
 
     def read(self, rows: slice) -> Array:
-        """Read samples, all finite.
-
-        Raises
-        ------
-        DataError
-            If one holds NaN or infinity, by name.
-        """
+        """Read samples; raise a DataError that names a sample with NaN or infinity."""
         return checked(self.collection.read(rows), self.collection, rows.start)
 
     def read_rows(self, places: npt.NDArray[np.intp], within: slice = slice(None)) -> Array:
@@ -96,25 +91,24 @@ class KernelSide:
         return checked(chosen.read(slice(start, stop)), chosen, start)
 
     def resolved(self, random: np.random.Generator) -> KernelSide:
-        """Find parameters of the kernel, and the origin, in a random sample.
+        """Return the side with the origin, level and parameters of the kernel found in a random sample.
 
         Raises
         ------
         RequestError
-            If most samples are equal and gamma is to be found, or the user's own kernel is not symmetric or positive.
+            If gamma is automatic and most samples are equal, or a user's own kernel is not symmetric or positive.
         """
         if self.classes is not None:
             return self
         rows = self.read_rows(drawn(self.collection.n_samples, self.sizes.median_rows, random))
         kernel, origin = self.kernel.resolved(rows), rows.mean(axis=0, dtype=np.float64)
-        found = replace(self, kernel=kernel, origin=origin)
-        few = rows[:CHECKED]
-        matrix = found.matrix(few, few.copy())  # given one array twice, scikit-learn computes one half only
+        resolved, few = replace(self, kernel=kernel, origin=origin), rows[:CHECKED]
+        matrix = resolved.matrix(few, few.copy())  # given one array twice, scikit-learn computes one half only
         if kernel.function is not None:
-            KernelMap.nystroem(kernel, few)  # refuses one that is not symmetric, or not positive
+            KernelMap.nystroem(kernel, few)  # refuses a kernel that is not symmetric, or not positive
         if not np.isfinite(matrix).all():
             raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
-        return replace(found, level=float(matrix.mean()))
+        return replace(resolved, level=float(matrix.mean()))
 
     def matrix(self, rows: Array, others: Array) -> Float64:
         """Return the kernel between rows (n, p) and others (m, p), shape (n, m)."""
@@ -125,11 +119,11 @@ class KernelSide:
             assert self.origin is not None  # noqa: S101 - resolved
             product: Float64 = (rows - self.origin) @ (others - self.origin).T
             return product
-        with np.errstate(over="ignore", invalid="ignore"):  # the estimates are checked
+        with np.errstate(over="ignore", invalid="ignore"):  # the estimates are checked for infinity in the end
             return self.kernel.matrix(rows, others, self.origin)
 
     def feature_map(self, method: str, request: HsicRequest, random: np.random.Generator) -> SideMap:
-        """Return the map to features whose inner products are the kernel: exact, by random landmarks, or Fourier's."""
+        """Return the map to features whose inner products are the kernel: exact, of landmarks, or Fourier's."""
         sizes = self.sizes
         width = sizes.width(method, request)
         if sizes.is_exact(method, request):
@@ -145,12 +139,12 @@ class KernelSide:
 
 
 def drawn(n: int, count: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """Draw places of n samples, ascending; all of them where there are no more."""
+    """Draw `count` of n samples without replacement, ascending; all if n is no larger."""
     return np.arange(n) if count >= n else np.sort(random.choice(n, count, replace=False))
 
 
 def checked(rows: Array, collection: Collection, at: int) -> Array:
-    """Return rows as they are, or refuse those that are not finite."""
+    """Return rows unchanged; raise a DataError that names a sample with NaN or infinity."""
     if not has_safe_squares(rows, "double"):
         raise bad_sample(
             not_finite(rows, at, "double"), collection, "Leave it out of both collections (samples=, where=)."
@@ -158,30 +152,32 @@ def checked(rows: Array, collection: Collection, at: int) -> Array:
     return rows
 
 
-def kernel_of(given: str | Kernel, gamma: float | str | None) -> Kernel:
-    """Return a kernel given by itself, or by name with its gamma.
+def kernel_of(kernel: str | Kernel, gamma: float | str | None) -> Kernel:
+    """Return a kernel that is given as an object, or by its name and gamma.
 
     Raises
     ------
     RequestError
-        If the kernel is wrong, or has its own gamma and another is given.
+        If there is no such kernel, or gamma is given beside an object.
     """
-    if not isinstance(given, Kernel):
-        return Kernel(given, gamma=gamma)
+    if not isinstance(kernel, Kernel):
+        return Kernel(kernel, gamma=gamma)
     if gamma != AUTO:
-        raise RequestError(f"gamma {gamma!r} is for kernels given by name; give {given.name!r} its own, or the name.")
-    return given
+        raise RequestError(
+            f"gamma {gamma!r} is for kernels given by name; give Kernel({kernel.name!r}, gamma={gamma!r}), or the name."
+        )
+    return kernel
 
 
 def target_side(target: Any, collection: Collection, request: HsicRequest, listener: Listener) -> KernelSide:
-    """Return the side of labels or numbers of the samples of a collection; a kernel that is given is of numbers.
+    """Return the side of a target: labels compared by the delta kernel, or numbers, by the given kernel.
 
     Raises
     ------
     DataError
-        If all labels are the same, or each is another.
+        If all labels are equal, or all are different.
     RequestError
-        If text is to be compared as numbers, or classes by a kernel of numbers; or as `target_type_of`.
+        If a kernel of numbers is given for text or classes; and as `target_type_of`.
     """
     values, kernel, target_type = open_column(target, collection), request.y_kernel, request.target_type
     if kernel is not None and values.dtype.kind == "U":
@@ -190,8 +186,8 @@ def target_side(target: Any, collection: Collection, request: HsicRequest, liste
         )
     if kernel is not None and target_type == "classes":
         raise RequestError(f"kernel {kernel} compares numbers, and target_type is 'classes'; leave one of the two out.")
-    wanted = "numbers" if kernel is not None else target_type
-    if target_type_of(values, collection, wanted, listener) == "classes":
+    declared_type = "numbers" if kernel is not None else target_type
+    if target_type_of(values, collection, declared_type, listener) == "classes":
         classes, codes = np.unique(as_labels(values, collection), return_inverse=True)
         if len(classes) < 2:
             raise DataError(
@@ -200,7 +196,7 @@ def target_side(target: Any, collection: Collection, request: HsicRequest, liste
             )
         if len(classes) == len(values):
             raise DataError(
-                f"the target of {collection.source} is another for each of its {len(values)} samples, which are no "
+                f"the target of {collection.source} differs for each of its {len(values)} samples, so it has no "
                 "classes; give labels that several samples share, or numbers with --target-type numbers "
                 "(target_type='numbers')."
             )
@@ -209,7 +205,7 @@ def target_side(target: Any, collection: Collection, request: HsicRequest, liste
 
 
 def _as_collection(values: Array, target: Any) -> Collection:
-    """Return values, one a sample, as a collection with the name of their source."""
-    found = open_collection(values[:, None])
-    found.source = os.fspath(target) if isinstance(target, (str, os.PathLike)) else "target"
-    return found
+    """Return a collection of one value a sample, named after the source of the values."""
+    collection = open_collection(values[:, None])
+    collection.source = os.fspath(target) if isinstance(target, (str, os.PathLike)) else "target"
+    return collection

@@ -1,6 +1,6 @@
-"""Landmarks of a feature map: samples, chosen over a stream, that all others are compared with.
+"""Landmarks of a feature map: samples that all others are compared with.
 
-All choices depend on a seed alone, so that a resumed fit chooses the same again.
+The choice depends on nothing but the samples and a seed, so that a resumed fit makes it again.
 
 References
 ----------
@@ -33,86 +33,82 @@ from ..signals import safe_point
 Float64 = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
-CANDIDATES = 5  # samples for each landmark, which k-means++ and leverage scores choose among
+CANDIDATES = 5  # samples read for each landmark that k-means++ or leverage scores choose among them
 READ_BYTES = 2**23  # bytes of samples read at a time
 
 
 def mapped_for(
     collection: Prepared,
-    wanted: KernelFeatures,
+    features: KernelFeatures,
     *,
     weights: Float64 | None = None,
     memory: int | None = None,
     foreseen: bool = False,
     listener: Listener = silent,
 ) -> Prepared:
-    """Return a collection seen through a feature map whose landmarks are chosen among its samples.
+    """Return a collection behind a feature map whose landmarks are chosen among its samples.
 
     Parameters
     ----------
     collection : Prepared
-        Collection before the map; read once, or not at all if it is `foreseen`.
-    wanted : KernelFeatures
-        Map that is asked for.
+        Collection before the map; read once, or not at all if the map is `foreseen`.
+    features : KernelFeatures
+        Options of the map.
     weights, memory, foreseen, listener
-        As for `learned_for`. Samples of weight 0 become no landmarks; foreseen arrays may be larger than those made.
+        As for `learned_for`. Samples of weight 0 never become landmarks; foreseen arrays may be larger than the final
+        ones.
 
     Raises
     ------
     RequestError
-        If there are fewer samples than landmarks, or the kernel is not one.
+        If there are fewer samples than landmarks, or a user's own kernel is not symmetric or positive.
     DataError
-        If a sample that is chosen holds NaN or infinity, or the kernel does.
+        If a chosen sample, or a value of the kernel, is NaN or infinite.
     BudgetError
         If the map does not fit the budget; before samples are read.
     """
     n, p = collection.n_samples, collection.n_features
-    known = np.arange(n) if weights is None else np.flatnonzero(weights)
-    count = 0 if wanted.random_features is not None else wanted.count_of(len(known))
-    rows = _rows_to_read(wanted, count, len(known))
-    like = wanted.foreseen(len(known), p, collection.dtype)
-    problem = problem_of(collection)
-    sizes = LandmarkSizes(problem=problem, landmarks=count, rows=rows, weights=like.held_bytes)
-    check_landmarks(sizes, memory, median=not wanted.kernel.is_resolved)
-    if foreseen:
-        found, kernel = like, wanted.kernel
-    else:
-        found = _made(_sample(collection, known, rows, wanted.seed, listener), wanted, count)
-        kernel = found.kernel
-    steps = replace(collection.preparation, feature_map=replace(wanted, kernel=kernel), mapped=found)
+    places = np.arange(n) if weights is None else np.flatnonzero(weights)
+    count = 0 if features.random_features is not None else features.count_of(len(places))
+    n_read = _rows_to_read(features, count, len(places))
+    mapping = features.foreseen(len(places), p, collection.dtype)
+    kernel, problem = features.kernel, problem_of(collection)
+    sizes = LandmarkSizes(problem=problem, landmarks=count, rows=n_read, weights=mapping.held_bytes)
+    check_landmarks(sizes, memory, median=not kernel.is_resolved)
+    if not foreseen:
+        random = np.random.default_rng(features.seed)
+        sample = _read(collection, np.sort(random.permutation(places)[:n_read]), listener)
+        if n_read < len(places):  # in a random order, so that the first rows are a uniform choice; else as stored
+            sample = sample[random.permutation(n_read)]
+        mapping = _map_of(sample, features, count)
+        kernel = mapping.kernel
+    steps = replace(collection.preparation, feature_map=replace(features, kernel=kernel), mapped=mapping)
     made = collection.with_steps(steps)
     made.learning_bytes = max(collection.learning_bytes, sizes.memory_estimate.total)
     return made
 
 
-def _rows_to_read(wanted: KernelFeatures, landmarks: int, n: int) -> int:
+def _rows_to_read(features: KernelFeatures, landmarks: int, n: int) -> int:
     """Return the number of samples to read: landmarks, more to choose among, or enough for a median of distances."""
-    if wanted.is_exact:
+    if features.is_exact:
         return n
-    among = landmarks if wanted.choice == "uniform" else CANDIDATES * landmarks
-    return min(n, max(among, 1 if wanted.kernel.is_resolved else MEDIAN_OF, 1))
+    among = landmarks if features.choice == "uniform" else CANDIDATES * landmarks
+    return min(n, max(among, 1 if features.kernel.is_resolved else MEDIAN_OF, 1))
 
 
 def sampled(collection: Prepared, weights: Float64 | None, count: int, seed: tuple[int, ...]) -> tuple[Array, Places]:
-    """Return at most so many samples, chosen uniformly among those that count, (m, p), and their places, ascending."""
-    known = np.arange(collection.n_samples) if weights is None else np.flatnonzero(weights)
-    places = np.sort(np.random.default_rng(seed).permutation(known)[:count])
+    """Return up to `count` random samples of weight above 0, (m, p), and their places, ascending."""
+    candidates = np.arange(collection.n_samples) if weights is None else np.flatnonzero(weights)
+    places = np.sort(np.random.default_rng(seed).permutation(candidates)[:count])
     return _read(collection, places, silent), places
 
 
-def _sample(collection: Prepared, known: Places, count: int, seed: int, listener: Listener) -> Array:
-    """Read samples chosen uniformly, (count, p), in a random order; where all are read, in the order stored."""
-    random = np.random.default_rng(seed)
-    rows = _read(collection, np.sort(random.permutation(known)[:count]), listener)
-    return rows[random.permutation(count)] if count < len(known) else rows
-
-
 def _read(collection: Prepared, places: Places, listener: Listener) -> Array:
-    """Read the samples at some places, ascending."""
+    """Read the samples at ascending places, (m, p), in blocks."""
     count = len(places)
     chosen = (
         collection
-        if len(places) == collection.n_samples
+        if count == collection.n_samples
         else Prepared(Chosen(collection.raw, places), collection.preparation)
     )
     size = max(1, READ_BYTES // collection.row_bytes)
@@ -128,79 +124,71 @@ def _read(collection: Prepared, places: Places, listener: Listener) -> Array:
 
 
 def _check_finite(rows: Array, collection: Prepared, start: int) -> None:
-    """Refuse rows of samples from number `start` on that are not finite, naming the first."""
+    """Refuse NaN and infinity in the rows of samples from number `start` on, naming the first such sample."""
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         raise DataError(
-            f"{collection.named(start + int(np.argmin(finite)))} holds NaN or infinity, and so is not to be compared "
+            f"{collection.named(start + int(np.argmin(finite)))} holds NaN or infinity, and so cannot be compared "
             "with others; leave such samples out, with --missing drop-samples (missing='drop-samples')."
         )
 
 
-def _made(sample: Array, wanted: KernelFeatures, count: int) -> FeatureMap:
-    """Return the map that follows from a sample."""
-    kernel = wanted.kernel.resolved(sample)
-    if wanted.random_features is not None:
-        return FourierMap.random(kernel, sample.mean(axis=0, dtype=np.float64), wanted.random_features, wanted.seed)
-    landmarks = sample if count == len(sample) else CHOOSE[wanted.choice](sample, kernel, count, wanted.seed)
-    return KernelMap.nystroem(kernel, landmarks, rank=wanted.rank, centred=wanted.is_centred)
-
-
-def _uniform(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
-    return sample[:count].copy()
+def _map_of(sample: Array, features: KernelFeatures, count: int) -> FeatureMap:
+    """Return the feature map by landmarks of a sample, or by random features about its mean."""
+    kernel, seed = features.kernel.resolved(sample), features.seed
+    if features.random_features is not None:
+        return FourierMap.random(kernel, sample.mean(axis=0, dtype=np.float64), features.random_features, seed)
+    landmarks = sample if count == len(sample) else CHOOSE[features.choice](sample, kernel, count, seed)
+    return KernelMap.nystroem(kernel, landmarks, rank=features.rank, centred=features.is_centred)
 
 
 def _far_apart(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
-    """Draw landmarks by k-means++, each with a probability proportional to its squared distance from those before.
+    """Draw landmarks by k-means++, in the kernel's feature space.
 
-    Distances are those of the kernel's features.
+    The probability of a sample is proportional to its squared distance to the nearest landmark drawn before.
     """
     random, origin = np.random.default_rng([2, seed]), sample.mean(axis=0, dtype=np.float64)
     rows = kernel.compared(sample, origin)
-    own = kernel.diagonal(rows)
+    squared_norms = kernel.diagonal(rows)
     chosen, nearest = [int(random.integers(len(rows)))], np.full(len(rows), np.inf)
     while len(chosen) < count:
         safe_point()
         last = chosen[-1]
-        distances: Float64 = own + own[last] - 2 * kernel.between(rows[last : last + 1], rows)[0]
+        distances: Float64 = squared_norms + squared_norms[last] - 2 * kernel.between(rows[last : last + 1], rows)[0]
         np.minimum(nearest, np.maximum(distances, 0), out=nearest)
-        nearest[last] = 0
+        nearest[last] = 0  # rounding may have left a little, and no sample is drawn twice
         total = float(nearest.sum())
         if not total > 0:
             raise RequestError(
-                f"the samples have only {len(chosen)} points that the kernel tells apart, and landmarks={count} are "
-                f"asked for; give at most {len(chosen)}."
+                f"the kernel tells only {len(chosen)} points of the samples apart, and landmarks={count}; give at most "
+                f"{len(chosen)}."
             )
         chosen.append(int(random.choice(len(rows), p=nearest / total)))
-    found: Array = sample[np.sort(chosen)]
-    return found
+    landmarks: Array = sample[np.sort(chosen)]
+    return landmarks
 
 
 def _by_leverage(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
-    """Draw landmarks by their ridge leverage scores, approximated by the map of landmarks chosen uniformly."""
+    """Draw landmarks by ridge leverage scores, which the map of uniformly chosen landmarks approximates."""
     first = KernelMap.nystroem(kernel, sample[:count], centred=kernel.centred_only)
     rows = first(sample)
     values, vectors = np.linalg.eigh(rows.T @ rows)
-    left = _left_out(first, sample, rows)
+    residuals: Float64 = np.maximum(first.squared_norms(sample) - np.square(rows).sum(axis=1), 0)
+    # The tail beyond half of the landmarks, over the other half, is a ridge at which scores add up to at most `count`.
     tail = np.sort(values)[::-1][count // 2 :]
-    ridge = (max(float(tail.sum()), 0.0) + float(left.sum())) / max(1, count - count // 2)
+    ridge = (max(float(tail.sum()), 0.0) + float(residuals.sum())) / max(1, count - count // 2)
     ridge = max(ridge, np.finfo(float).eps * float(values.max()))
     # The squared norm that the first landmarks leave out adds to a sample's leverage (Musco and Musco, lemma 6).
-    scores = np.square(rows @ vectors / np.sqrt(np.maximum(values, 0) + ridge)).sum(axis=1) + left / ridge
+    scores = np.square(rows @ vectors / np.sqrt(np.maximum(values, 0) + ridge)).sum(axis=1) + residuals / ridge
     random, scores = np.random.default_rng([3, seed]), np.maximum(scores, np.finfo(float).tiny)
     places = np.sort(random.choice(len(sample), count, replace=False, p=scores / scores.sum()))
-    chosen: Array = sample[places]
-    return chosen
+    landmarks: Array = sample[places]
+    return landmarks
 
 
-def _left_out(mapping: KernelMap, sample: Array, rows: Float64) -> Float64:
-    """Return the squared norm that a map leaves out of each sample in feature space, (n,)."""
-    own: Float64 = mapping.squared_norms(sample) - np.square(rows).sum(axis=1)
-    return np.maximum(own, 0)
-
-
+# Each chooses among the rows of a random sample, by a kernel, so many landmarks, with a seed.
 CHOOSE: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
-    "uniform": _uniform,
+    "uniform": lambda sample, kernel, count, seed: sample[:count].copy(),
     "k-means++": _far_apart,
     "leverage": _by_leverage,
 }

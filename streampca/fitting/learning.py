@@ -1,8 +1,8 @@
-"""The pass before a fit that learns what the steps anomaly, detrend and standardize take off samples and divide by.
+"""The pass before a fit that learns the means, trends and deviations of the steps anomaly, detrend and standardize.
 
-One pass whatever the steps: a trend of anomalies, and the deviation about both, follow from sums about the means of the
-groups. With C the sum of (date - mean date of the group) (x - mean of the group) and T that of squared distances of the
-dates from their mean, the trend is C / T; and the squares it leaves are those about the means less C^2 / T.
+One pass serves all steps, as trend and deviation follow from sums about the means of the groups. Let C be the sum of
+(date - mean date) (x - mean of the group), and T the sum of (date - mean date)^2. Then the trend is C / T, and the sum
+of squares about it is the sum of squares about the means less C^2 / T.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .methods.samples_task import SamplesTask
 
 Float64 = npt.NDArray[np.float64]
 
-LISTED = 5  # constant features that a warning names
+LISTED = 5  # constant features named by a warning
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -46,20 +46,22 @@ def learned_for(
     foreseen: bool = False,
     listener: Listener = silent,
 ) -> Prepared:
-    """Return a collection seen through a preparation that has learned what its steps take off the samples.
+    """Return a collection behind a preparation that has learned its means, trends and deviations.
 
     Parameters
     ----------
     raw : Collection
-        Read once, or not at all if it is `foreseen`: then the arrays have their shapes, and take no memory.
+        Collection before the preparation; read once.
     preparation : Preparation
-        Mask and scale are resolved.
+        Preparation with a resolved mask and scale.
     weights : ndarray of shape (n,), optional
         How often each sample counts.
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
+    foreseen : bool, default=False
+        Read nothing, and return arrays of the final shapes that take no memory, for a plan.
     listener : callable
-        Told of the pass, and of constant features.
+        Called with the events of the pass, and a warning of constant features.
 
     Raises
     ------
@@ -71,40 +73,40 @@ def learned_for(
         If the means do not fit the budget; before samples are read.
     """
     collection = Prepared(raw, preparation.unlearned)
-    wanted = _Wanted.of(preparation, SampleFacts.of(raw), weights)
-    problem, count = problem_of(collection), wanted.count
+    means = RequiredMeans.of(preparation, SampleFacts.of(raw), weights)
+    problem, count = problem_of(collection), means.count
     plan = plan_learning(problem, count, memory)
     if foreseen:
-        learned = wanted.foreseen(collection.n_features, preparation)
+        learned = means.foreseen(collection.n_features, preparation)
     else:
         check_learning(plan, memory)
-        new = partial(GroupMoments, collection.n_features, wanted.rows, count, wanted.days)
+        new = partial(GroupMoments, collection.n_features, means.rows, count, means.days)
         task = SamplesTask(new, GroupMoments.from_state, collection, plan.block_rows, weights, 1 + plan.ahead)
-        learned = wanted.learned(_summed(task, plan, listener), preparation, raw.source)
-        _tell_constant(collection, learned.deviation, listener)
+        learned = means.learned(_moments(task, plan, listener), preparation, raw.source)
+        _warn_of_constant(collection, learned.deviation, listener)
     made = Prepared(raw, replace(preparation, learned=learned))
     made.learning_bytes = plan.memory_estimate.total
     return made
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """Groups and dates by which means and trends are learned.
+class RequiredMeans:
+    """Groups and dates of the samples, by which means and trends are learned.
 
     Attributes
     ----------
     groups : ndarray of shape (g,) or None
-        Groups, ascending; None where samples are in no groups.
+        Labels of the groups, ascending; None without groups.
     rows : ndarray of int, shape (n,), or None
         Group of each sample.
     days : ndarray of shape (n,) or None
-        Date of each sample in days from `origin`, their mean; None where there is no trend to take.
+        Date of each sample in days from `origin`; None unless a trend is removed.
     origin : float
         Mean date in days of the calendar.
     calendar : str
         Calendar of the dates.
     spread : float
-        Sum of the squared days, times the weights of the samples.
+        Sum of the squared days, each times the weight of its sample.
     """
 
     groups: Array | None
@@ -116,7 +118,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, preparation: Preparation, facts: SampleFacts, weights: Float64 | None) -> Self:
-        """Return the groups and dates of samples, by what is known of these; raises as `learned_for`."""
+        """Return the groups and dates of samples, from their labels and coordinates; raises as `learned_for`."""
         labels, dates = groups_of(preparation, facts), dated(preparation, facts)
         groups, rows = (None, None) if labels is None else np.unique(labels, return_inverse=True)
         if dates is None:
@@ -134,20 +136,20 @@ class _Wanted:
         return 1 if self.groups is None else len(self.groups)
 
     def foreseen(self, p: int, preparation: Preparation) -> Learned:
-        """Return arrays of the shapes that will be learned, which take no memory."""
-        none = np.broadcast_to(0.0, p)
+        """Return arrays of the final shapes that take no memory."""
+        row = np.broadcast_to(0.0, p)
         return Learned(
             means=np.broadcast_to(0.0, (self.count, p)),
             weights=np.ones(self.count),
             groups=self.groups,
-            trend=None if self.days is None else none,
+            trend=None if self.days is None else row,
             origin=self.origin,
             calendar=self.calendar,
-            deviation=none if preparation.standardize else None,
+            deviation=row if preparation.standardize else None,
         )
 
     def learned(self, moments: GroupMoments, preparation: Preparation, source: str) -> Learned:
-        """Return means, trend and deviation that follow from moments."""
+        """Return the means, trend and deviation of samples with these moments."""
         _check_groups(moments, self.groups, preparation, source)
         return Learned(
             means=moments.means,
@@ -160,19 +162,19 @@ class _Wanted:
         )
 
 
-def _summed(task: SamplesTask[GroupMoments], plan: Learning, listener: Listener) -> GroupMoments:
-    """Read all samples once."""
+def _moments(task: SamplesTask[GroupMoments], plan: Learning, listener: Listener) -> GroupMoments:
+    """Return the moments of all samples, in one pass."""
     collection = task.collection
     started = PassStarted(NAME, 1, 1, collection.n_samples, collection.nbytes)
     with reported(listener, started), unchanged(collection):
         spans = [Span(0, collection.n_samples)]
-        found = LocalExecutor().fold(task, spans, one_span, ahead=plan.ahead, listener=listener)
+        moments = LocalExecutor().fold(task, spans, one_span, ahead=plan.ahead, listener=listener)
     hand_back()
-    return found
+    return moments
 
 
 def _check_groups(moments: GroupMoments, groups: Array | None, preparation: Preparation, source: str) -> None:
-    """Refuse groups of samples that do not count, which have no mean, and groups of one sample each."""
+    """Refuse a group whose samples all have weight 0, which has no mean, and groups of one sample each."""
     empty = np.flatnonzero(moments.weights == 0)
     if groups is not None and len(groups) == moments.n_samples:
         raise DataError(
@@ -181,28 +183,28 @@ def _check_groups(moments: GroupMoments, groups: Array | None, preparation: Prep
         )
     if groups is not None and len(empty):
         raise DataError(
-            f"all samples of {source} of {preparation.anomaly} {groups[empty[0]]} have weight 0, so that there is no "
-            "mean of them; leave them out with --samples or --where (samples=, where=)."
+            f"all samples of {source} of {preparation.anomaly} {groups[empty[0]]} have weight 0, and so no mean; leave "
+            "them out with --samples or --where (samples=, where=)."
         )
 
 
 def _deviation(moments: GroupMoments, spread: float) -> Float64:
-    """Return the standard deviation of each feature beside means and trend, shape (p,), 0 where it is rounding.
+    """Return the residual standard deviation of each feature, (p,); 0 where it is rounding error.
 
-    As in scikit-learn's StandardScaler, a variance counts as rounding that summing so many values leaves.
+    Rounding error is told from variance as in scikit-learn's StandardScaler: by the error of summing n squares.
     """
     total, mean = moments.weight, (moments.weights / moments.weight) @ moments.means
-    whole = moments.squares.copy()
-    for weight, own in zip(moments.weights, moments.means, strict=True):
-        whole += weight * np.square(own - mean)
-    left = moments.squares - (np.square(moments.products) / spread if spread else 0.0)
-    variance, n = np.maximum(left, 0.0) / total, moments.n_samples
-    rounding = n * EPS * whole / total + np.square(n * EPS * mean)
+    about_mean = moments.squares.copy()  # sum of squares about the mean of all samples
+    for weight, group_mean in zip(moments.weights, moments.means, strict=True):
+        about_mean += weight * np.square(group_mean - mean)
+    about_trend = moments.squares - (np.square(moments.products) / spread if spread else 0.0)
+    variance, n = np.maximum(about_trend, 0.0) / total, moments.n_samples
+    rounding = n * EPS * about_mean / total + np.square(n * EPS * mean)
     return np.where(variance > rounding, np.sqrt(variance), 0.0)
 
 
-def _tell_constant(collection: Prepared, deviation: Float64 | None, listener: Listener) -> None:
-    """Warn of features that have no deviation to be divided by."""
+def _warn_of_constant(collection: Prepared, deviation: Float64 | None, listener: Listener) -> None:
+    """Warn of features whose deviation is 0, which are not divided by it."""
     constant = np.flatnonzero(deviation == 0) if deviation is not None else ()
     if deviation is None or not len(constant):
         return

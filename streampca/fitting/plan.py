@@ -1,4 +1,4 @@
-"""`plan`: the plan of a fit, made without reading data, also of data that are not here yet."""
+"""`plan`: plan a fit without reading data, also for data that do not exist yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from math import prod
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import RequestError, SourceError
 from ..events import Listener
@@ -32,18 +31,16 @@ from .arguments import DEFAULT, arguments_of
 from .calibration import calibrated
 from .open_fit import open_fit
 
-Float64 = npt.NDArray[np.float64]
-
 
 class DeclaredOptions(FitOptions, total=False):
-    """Options of a run and of opening, and the shape and dtype of data that are not here yet."""
+    """Options of a run and of opening, and the shape and dtype of data that do not exist yet."""
 
     shape: Sequence[int] | str | None
     dtype: Any
 
 
 class PlanOptions(DeclaredOptions, total=False):
-    """Options of `plan`: those of `fit`, data that are not here yet, and measuring."""
+    """Options of `plan`: those of `fit`, of data that do not exist yet, and of measuring."""
 
     measure: bool
 
@@ -58,24 +55,24 @@ def plan(
     preparation: Preparation | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan | EmbeddingPlan:
-    """Plan what `fit` would do, without reading more than headers.
+    """Plan what `fit` would do; reads headers only.
 
     Parameters
     ----------
     source : optional
-        As for `fit`; or leave it out and give `shape`.
+        As for `fit`; or leave it out, and give `shape`.
     kind, n_components, target, sample_weight, preparation : optional
         As for `fit`.
     **options
-        As for `fit`; `workers` processes share the work, each within the budget. Also ``shape`` of data that are not
-        here yet, samples first, such as ``"60000x28x28"``, and their ``dtype``, "uint8" by default. With
-        ``measure=True`` a few samples are read, whose time predicts that of the fit; else it is that of a table of
+        As for `fit`; `workers` processes share the work, each within the budget. Also ``shape`` of data that do not
+        exist yet, samples first, such as ``"60000x28x28"``, and their ``dtype``, "uint8" by default. With
+        ``measure=True`` the time is predicted by rates that are measured here, on a few samples; else by a table of
         rates.
 
     Returns
     -------
     Plan or EmbeddingPlan
-        Print it.
+        The plan; printing it shows method, passes, memory, time, and why other methods are rejected.
 
     Raises
     ------
@@ -92,27 +89,29 @@ def plan(
     5
     """
     shape, dtype, measure = options.pop("shape", None), options.pop("dtype", "uint8"), options.pop("measure", False)
-    given = arguments_of(plan, kind, n_components, preparation, options)
-    cluster_of(given.run)  # refuses options that do not go together
+    arguments = arguments_of(plan, kind, n_components, preparation, options)
+    run, opening, preparation, is_declared = arguments.run, arguments.opening, arguments.preparation, shape is not None
+    cluster_of(run)  # refuses options that do not go together
     if source is not None and shape is not None:
         raise RequestError(f"source and shape={shape!r} are given, and one of them is planned for; leave one out.")
-    check_target(target, given.model)
-    request = given.request(workers=given.run.workers or 1)
-    how: dict[str, Any] = {"target": target, "foreseen": True, "listener": given.listener}
-    if shape is not None:
-        raw = open_declared(shape, dtype, given.opening, given.preparation)
-        opened = open_fit(raw, request, given.preparation, **how)
-        if sample_weight is not None and opened.weights is None:  # each sample counts once
-            opened = replace(opened, declared_weight=float(raw.n_samples))
-        if given.model.uses_graph:
-            return opened.plan_stages()
-        made = opened.plan(part=part_of(given.run.part))
-        return replace(made, assumed="")  # a declared shape begins with the samples
-    raw = open_collection(source, **given.opening)
-    opened = open_fit(raw, request, given.preparation, sample_weight=sample_weight, **how)
-    if given.model.uses_graph:
+    check_target(target, arguments.model)
+    raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
+    opened = open_fit(
+        raw,
+        arguments.request(workers=run.workers or 1),
+        preparation,
+        sample_weight=None if is_declared else sample_weight,
+        target=target,
+        foreseen=True,
+        listener=arguments.listener,
+    )
+    if is_declared and sample_weight is not None and opened.weights is None:  # each counts once
+        opened = replace(opened, declared_weight=float(raw.n_samples))
+    if arguments.model.uses_graph:
         return opened.plan_stages()
-    made = opened.plan(part=part_of(given.run.part))
+    made = opened.plan(part=part_of(run.part))
+    if is_declared:
+        return replace(made, assumed="")  # the first axis of a declared shape counts the samples: nothing is assumed
     # The feature map does not exist yet, so that reading is measured without it.
     return calibrated(made, opened.collection.unmapped or opened.collection) if measure else made
 
@@ -120,25 +119,25 @@ def plan(
 def warn_of_disk(
     plan: Plan, output: str | None, checkpoint: str | None, listener: Listener, *, part: Part | None = None
 ) -> None:
-    """Warn where a model, which is compressed, and checkpoints, which are no condition, may not fit the disk."""
+    """Warn if the disk may lack space; no error, as models are compressed and checkpoints can be done without."""
     needed = {}
     if output is not None:
         statistic = plan.state_bytes if plan.method == "covariance" else 0
-        kept = statistic if part is not None or statistic <= STATE_LIMIT else 0
+        stored = statistic if part is not None or statistic <= STATE_LIMIT else 0
         loadings = plan.fewest_components * prod(plan.problem.sample_shape)
-        needed[output] = plan.component_itemsize * loadings + kept
+        needed[output] = plan.component_itemsize * loadings + stored
     if checkpoint is not None:
         needed[checkpoint] = 2 * plan.state_bytes  # the last two states
     check_free_spaces(needed, at_most=listener)
 
 
 def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
-    """Return an array of zeros that takes no memory, for planning for data that are not here yet.
+    """Return an array of zeros that takes no memory, which stands for data that do not exist yet.
 
     Raises
     ------
     RequestError
-        If the shape or dtype makes no sense.
+        If the shape or dtype is not that of numbers in an array.
     """
     lengths = parse_shape(shape if isinstance(shape, str) else "x".join(str(length) for length in shape))
     try:
@@ -152,16 +151,16 @@ def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
 def open_declared(
     shape: Sequence[int] | str, dtype: Any, opening: OpeningOptions, preparation: Preparation | None
 ) -> Collection:
-    """Open data that are not here yet; raises as `declared`.
+    """Open data that do not exist yet; raises as `declared`.
 
-    Where a preparation depends on dates, samples are taken to be of consecutive days.
+    A preparation that depends on dates is planned as if samples were of consecutive days.
     """
     raw = open_collection(declared(shape, dtype), **opening)
     return raw if preparation is None or not preparation.learns else _Daily(raw)
 
 
 class _Daily(View):
-    """The samples of another collection, with a date each."""
+    """A collection whose samples are given the dates of consecutive days."""
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         return {"time": Coordinate(np.arange(self.n_samples), {"units": "days since 2000-01-01"})}

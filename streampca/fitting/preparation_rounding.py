@@ -1,8 +1,8 @@
-"""Rounding of the steps of a preparation, measured on some samples, as a part of the error bounds of a model.
+"""Rounding errors of a preparation, measured on some samples and added to the error bounds of a model.
 
-The rows x' of a fit differ from those of exact arithmetic x by d = x' - x. With r = (x + x') / 2, and both about their
-means, the covariance is off by E = sum of (r d^T + d r^T), exactly. For a component v, |E v| adds to its residual. It
-takes only inner products of rows and errors with v and with one another.
+Rounding turns the exact row x of a sample into x' = x + d. Let r = (x + x') / 2, and r and d be centred. Then the error
+of the covariance is E = sum of (r d^T + d r^T), exactly, and |E v| adds to the residual of a component v. It follows
+from the inner products of the r and d with v and with one another, so that no p x p matrix is needed.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
-SAFETY = 3  # times what the samples that are measured amount to, as they stand for all
-SHARE = 32  # ... of the samples, and of the chunks, are decoded once more
-SEED = 20  # of the sums of features of long samples: the same samples have the same bounds
+SAFETY = 3  # factor of the bounds, as a few samples stand for all
+SHARE = 32  # one sample in so many, of one chunk in so many, is decoded once more
+SEED = 20  # of the signs of sketches: the same samples have the same bounds
 
 
 @dataclass(frozen=True)
 class PreparedErrors:
-    """Rows of samples, half-way between those prepared and the exact ones, and the errors of those prepared.
+    """Rows of samples, half-way between prepared and exact ones, and the errors of the prepared ones.
 
     Attributes
     ----------
     sketches : ndarray of shape (2, m, w)
-        Rows and errors less their means, divided by their units: sums of features with random signs, at most
-        `MEASURED_WIDTH` of them; inner products of rows and errors are those of the sums, to 2 %.
+        Centred rows and errors, in their units. Of more than `MEASURED_WIDTH` features they are sums of features with
+        random signs, whose inner products are those of rows and errors to 2 %.
     along : ndarray of shape (2, m, k)
-        Inner products of these rows and errors with components.
+        Inner products of these rows and errors with the components.
     weights : ndarray of shape (m,)
-        Adding up to 1, or a little more: m / (m - 1).
+        Weights that add up to m / (m - 1), or to 1 for one sample.
     row_unit, error_unit : float
-        Powers of two.
+        Powers of two by which rows and errors are divided.
     eps : float
-        Relative spacing of the dtype that samples are prepared to; 0 where no error was seen.
+        Relative spacing of the dtype of prepared samples; 0 where no error was seen.
     """
 
     sketches: Float64
@@ -60,30 +60,30 @@ class PreparedErrors:
     eps: float
 
     def residuals(self) -> Float64:
-        """Bound |E v| of each component, (k,), for E of the covariance.
-
-        Errors of samples that cancel in those measured may not do so in others: their squares are added.
-        """
-        own_rows, own_errors = self.along * self.weights[:, None]
-        factors, products = np.concatenate([own_errors, own_rows]), self._products
+        """Bound |E v| for each component v, (k,), with E the error of the covariance."""
+        along_rows, along_errors = self.along * self.weights[:, None]
+        factors, products = np.concatenate([along_errors, along_rows]), self._products
+        # E v = sum of (r (d.v) + d (r.v)): its square is a quadratic form of the inner products of all r and d.
         squares = np.einsum("ij,ij->j", factors, products @ factors)
+        # Errors that cancel among the measured samples need not cancel among all: the square of each is added again.
         m = len(self.weights)
-        within = [products[:m, :m].diagonal(), products[m:, m:].diagonal(), products[:m, m:].diagonal()]
-        squares += within[0] @ own_errors**2 + within[1] @ own_rows**2 + 2 * within[2] @ (own_errors * own_rows)
-        found: Float64 = SAFETY * self.row_unit * self.error_unit * np.sqrt(np.maximum(squares, 0.0))
-        return found
+        rows, errors, both = products[:m, :m].diagonal(), products[m:, m:].diagonal(), products[:m, m:].diagonal()
+        squares += rows @ along_errors**2 + errors @ along_rows**2 + 2 * both @ (along_errors * along_rows)
+        bounds: Float64 = SAFETY * self.row_unit * self.error_unit * np.sqrt(np.maximum(squares, 0.0))
+        return bounds
 
     @property
     def norm(self) -> float:
-        """Bound on the largest eigenvalue of E, either way."""
+        """Bound on the largest absolute eigenvalue of E."""
         m, products = len(self.weights), self._products
+        # With F = (R, D) and J swapping the two, E = F J F^T has the non-zero eigenvalues of the small J F^T F.
         swapped = np.concatenate([products[m:] * self.weights[:, None], products[:m] * self.weights[:, None]])
         largest = float(np.abs(np.linalg.eigvals(swapped)).max(initial=0.0))
         return SAFETY * self.row_unit * self.error_unit * largest
 
     @property
     def _products(self) -> Float64:
-        """Inner products of rows and errors, (2 m, 2 m), rows first."""
+        """Inner products of the rows and errors with one another, (2 m, 2 m), rows first."""
         both = self.sketches.reshape(-1, self.sketches.shape[-1])
         products: Float64 = both @ both.T
         return products
@@ -95,15 +95,16 @@ def measured_errors(
     centre: Float64 | None = None,
     subspace: Subspace | None = None,
 ) -> PreparedErrors | None:
-    """Prepare some samples as a fit does and exactly; None where nothing is rounded, none counts or one is not finite.
+    """Prepare some samples both as a fit does and exactly, and return the differences.
 
-    Samples are in memory one after another, exact ones a few features at a time. Rows are computed about a centre near
-    them, which one sample alone needs, and then about their mean.
+    Returns None where nothing is rounded, all measured samples have weight 0, or one is not finite. Samples are held
+    one after another, exact ones a few features at a time. A centre near the samples is subtracted first, then their
+    mean; a single sample has no mean of its own, and needs the centre.
     """
     if not collection.preparation.rounds:
         return None
     places = _places(collection)
-    if weights is not None:  # samples that do not count may hold anything
+    if weights is not None:  # samples of weight 0 may hold anything, also NaN
         places = places[weights[places] > 0]
     if not len(places) or (len(places) == 1 and centre is None):
         return None
@@ -111,77 +112,80 @@ def measured_errors(
         centre = collection.read(slice(int(places[0]), int(places[0]) + 1))[0].astype(np.float64)
     counts = np.ones(len(places)) if weights is None else weights[places]
     sums = _Sums(len(places), centre, float(np.finfo(collection.dtype).eps), subspace)
-    reads = not (subspace is None or subspace.is_held)
-    for some in _runs(places, collection.measured_at_once):
-        if reads:
-            hand_back()  # what reading tiles of components took, and the fit before
-        rows, pieces = collection.read_with_exact(some)
-        if reads:
-            hand_back()  # what preparing took
+    reads_components = not (subspace is None or subspace.is_held)
+    ends = np.flatnonzero(np.diff(places) > 1) + 1  # of runs of consecutive samples, which are read together
+    runs = [Span(int(run[0]), int(run[-1]) + 1) for run in np.split(places, ends)]
+    for block in (block for run in runs for block in blocks_of(run, collection.measured_at_once)):
+        if reads_components:
+            hand_back()  # the memory of the fit, and of tiles of components
+        rows, pieces = collection.read_with_exact(slice(*block))
+        if reads_components:
+            hand_back()  # the memory of preparing
         sums.add(rows, pieces)
         del rows, pieces  # before the next are read
     return sums.errors(counts / counts.sum())
 
 
 class _Sums:
-    """Sums over the features of rows and errors, sample by sample."""
+    """Sketches of rows and errors, and their products with components, accumulated over features and samples."""
 
     def __init__(self, count: int, centre: Float64, eps: float, subspace: Subspace | None) -> None:
         self._centre, self._eps, self._subspace = centre, eps, subspace
         self._sketches = np.zeros((2, count, min(len(centre), MEASURED_WIDTH)))
         self._along = np.zeros((2, count, 0 if subspace is None else subspace.n_scores))
-        self._unit, self._at, self._rounds = 0.0, 0, False
+        self._unit, self._n_added, self._rounds = 0.0, 0, False
 
     def add(self, rows: Array, pieces: Iterator[tuple[slice, Array]]) -> None:
-        """Add some samples as they are prepared, (m, p), and exact pieces of them."""
+        """Add prepared samples, (m, p), and ranges of features of the exact ones."""
         self._unit = self._unit or max(_unit(self._centre), _unit(rows)) or 1.0
-        own = slice(self._at, self._at + len(rows))
+        added = slice(self._n_added, self._n_added + len(rows))
         loadings = None if self._subspace is None else _Loadings(self._subspace)
         for features, exact in pieces:
-            own_rows = rows[:, features]
-            errors = np.subtract(own_rows, exact, dtype=exact.dtype).astype(np.float64) / (self._eps * self._unit)
-            apart = (own_rows - self._centre[features]) / self._unit - self._eps / 2 * errors
-            both = np.stack([apart, errors])
+            prepared = rows[:, features]
+            # The difference is taken in the dtype of the exact values, which has digits enough to show it.
+            errors = np.subtract(prepared, exact, dtype=exact.dtype).astype(np.float64) / (self._eps * self._unit)
+            middle = (prepared - self._centre[features]) / self._unit - self._eps / 2 * errors
+            both = np.stack([middle, errors])
             self._rounds = self._rounds or bool(errors.any())
-            self._sketches[:, own] += self._sketched(both, features)
+            self._sketches[:, added] += self._sketched(both, features)
             if loadings is not None:
-                self._along[:, own] += loadings.times(both, features)
-        self._at = own.stop
+                self._along[:, added] += loadings.times(both, features)
+        self._n_added = added.stop
 
     def _sketched(self, values: Float64, features: slice) -> Float64:
-        """Return the share of some features in the sketches, (2, m, features) to (2, m, w)."""
+        """Return the contribution of a range of features to the sketches, (2, m, features) to (2, m, w)."""
         width = self._sketches.shape[-1]
         out = np.zeros((*values.shape[:2], width))
         if width == len(self._centre):
             out[:, :, features] = values
             return out
         places = np.random.default_rng((SEED, features.start)).integers(0, 2 * width, values.shape[-1])
-        for place in np.ndindex(*values.shape[:2]):  # half of the places are of those whose sign is turned
-            plus, minus = np.bincount(places, values[place], 2 * width).reshape(2, width)
-            out[place] = plus - minus
+        for index in np.ndindex(*values.shape[:2]):  # a place from w on stands for place - w with a negative sign
+            plus, minus = np.bincount(places, values[index], 2 * width).reshape(2, width)
+            out[index] = plus - minus
         return out
 
-    def errors(self, share: Float64) -> PreparedErrors | None:
-        """Return them about their means, of weights that add up to 1; None where one is not finite."""
-        if not np.isfinite(self._sketches).all():  # named where the values are used
+    def errors(self, weights: Float64) -> PreparedErrors | None:
+        """Return the centred sums, for weights that add up to 1; None where one is not finite."""
+        if not np.isfinite(self._sketches).all():  # the pass that uses the values names the sample
             return None
-        if len(share) > 1:
+        if len(weights) > 1:
             for values in (self._sketches, self._along):
-                values -= (share @ values)[:, None]
-            share = share * (len(share) / (len(share) - 1))
+                values -= (weights @ values)[:, None]
+            weights = weights * (len(weights) / (len(weights) - 1))
         unit, eps = self._unit, self._eps
-        return PreparedErrors(self._sketches, self._along, share, unit, eps * unit, eps if self._rounds else 0.0)
+        return PreparedErrors(self._sketches, self._along, weights, unit, eps * unit, eps if self._rounds else 0.0)
 
 
 class _Loadings:
-    """Loadings of ascending ranges of features, read piece by piece."""
+    """Loadings of ascending ranges of features, read tile by tile."""
 
     def __init__(self, subspace: Subspace) -> None:
         self._pieces, self._span, self._count = subspace.pieces(), Span(0, 0), subspace.n_scores
         self._loadings: Array = np.empty((0, 0))
 
     def times(self, values: Float64, features: slice) -> Float64:
-        """Multiply values of the features that come next, (2, m, features) to (2, m, k)."""
+        """Multiply values of the next range of features by its loadings, (2, m, features) to (2, m, k)."""
         out, at = np.zeros((*values.shape[:2], self._count)), features.start
         while at < features.stop:
             if at == self._span.stop:
@@ -189,9 +193,9 @@ class _Loadings:
                 self._span, piece = next(self._pieces)
                 self._loadings = np.asarray(piece.components)
             stop = min(features.stop, self._span.stop)
-            own = self._loadings[:, at - self._span.start : stop - self._span.start]
-            some = values[..., at - features.start : stop - features.start]
-            out += some.astype(own.dtype) @ own.T
+            loadings = self._loadings[:, at - self._span.start : stop - self._span.start]
+            piece_values = values[..., at - features.start : stop - features.start]
+            out += piece_values.astype(loadings.dtype) @ loadings.T
             at = stop
         return out
 
@@ -199,38 +203,37 @@ class _Loadings:
 def with_rounding(
     model: ComponentsModel, collection: Prepared, weights: Float64 | None, rows: StoredRows | None = None
 ) -> ComponentsModel:
-    """Return a model with bounds that hold the rounding of its preparation, where they are known.
+    """Return a model whose error bounds include the rounding errors of its preparation.
 
-    Its components are read from `rows` where they are given, as those that are being written are. Where a kernel matrix
-    stands for a feature map, components have no loadings of the samples' features, and bounds hold for samples as they
-    are prepared.
+    Components that are still being written are read from `rows`. Components of a kernel matrix have no loadings of the
+    samples' features; their bounds stay, and hold for the samples as prepared.
     """
     measurable = collection.preparation.rounds and collection.pending is None
     if not (measurable and np.isfinite(model.error_bound).any()):
         return model
     subspace = model.subspace if rows is None else replace(model.subspace, components=rows)
-    found = measured_errors(collection, weights, subspace.mean, subspace)
-    if found is None:
+    errors = measured_errors(collection, weights, subspace.mean, subspace)
+    if errors is None:
         return model
     weight = model.total_weight or model.n_samples
     scale = weight / (weight - 1)
     values, statistic = model.explained_variance, model.statistic if isinstance(model, PCAModel) else None
-    extra = scale * found.residuals() + found.eps * values  # samples unlike those that are measured
-    extra += _of_deviations(collection.preparation.learned) * (values + values.max(initial=0.0))
+    extra = scale * errors.residuals() + errors.eps * values  # the second for samples unlike the measured ones
+    extra += _deviation_rounding(collection.preparation.learned) * (values + values.max(initial=0.0))
     if statistic is not None and hasattr(statistic, "slack"):
-        statistic.slack = weight * found.norm
+        statistic.slack = weight * errors.norm  # for models that are updated or merged from it
     relative = np.divide(extra, values, out=np.full(len(values), np.inf), where=values > 0)
     return replace(
         model,
         error_bound=model.error_bound + relative,
         angle_bound=_wider_angles(model, extra),
         variance_bound=None if model.variance_bound is None else model.variance_bound + relative,
-        outside=None if model.outside is None else model.outside + scale * found.norm,
+        outside=None if model.outside is None else model.outside + scale * errors.norm,
     )
 
 
-def _of_deviations(learned: Learned | None) -> float:
-    """Bound the relative rounding of deviations about means of groups, which are held to the digits of float64 only."""
+def _deviation_rounding(learned: Learned | None) -> float:
+    """Bound the relative error of deviations about means of groups, which float64 rounds."""
     if learned is None or learned.groups is None or learned.deviation is None:
         return 0.0
     largest = np.maximum(learned.means.max(axis=0), -learned.means.min(axis=0))
@@ -239,7 +242,7 @@ def _of_deviations(learned: Learned | None) -> float:
 
 
 def _wider_angles(model: ComponentsModel, extra: Float64) -> Float64:
-    """Return bounds on angles for residuals that are larger by `extra`: these also narrow the gaps on both sides."""
+    """Return bounds on angles for residuals that are larger by `extra`, which also narrows the gaps."""
     residuals, angles = model.error_bound * model.explained_variance, model.angle_bound
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.where(angles > 0, residuals / angles, np.inf) - 2 * extra.max(initial=0.0)
@@ -248,7 +251,7 @@ def _wider_angles(model: ComponentsModel, extra: Float64) -> Float64:
 
 
 def _places(collection: Prepared) -> npt.NDArray[np.intp]:
-    """Return the numbers of the samples to measure: spread over all, or over few chunks where these are decoded."""
+    """Return the numbers of the samples to measure: spread evenly, or over few chunks if these must be decoded."""
     n, at_once = collection.n_samples, collection.measured_at_once
     count = min(n, measured_rows(collection.n_features))
     places = -(-count // at_once)
@@ -260,14 +263,7 @@ def _places(collection: Prepared) -> npt.NDArray[np.intp]:
     return np.unique((starts[:, None] + np.arange(run)).clip(max=n - 1))
 
 
-def _runs(places: npt.NDArray[np.intp], most: int) -> list[slice]:
-    """Cut ascending numbers into runs of consecutive ones, each of so many at most."""
-    ends = np.flatnonzero(np.diff(places) > 1) + 1
-    whole = [Span(int(run[0]), int(run[-1]) + 1) for run in np.split(places, ends)]
-    return [slice(*some) for run in whole for some in blocks_of(run, most)]
-
-
 def _unit(array: Array) -> float:
-    """Return the power of two just below the largest size of some values; 0 where there is none but 0."""
+    """Return the power of two just below the largest absolute value of an array; 0 if all are 0."""
     largest = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
     return float(np.ldexp(1.0, np.frexp(largest)[1] - 1)) if np.isfinite(largest) and largest else 0.0

@@ -1,7 +1,7 @@
-"""`Seen`: record of a source that a model has absorbed, so that none of its samples counts twice.
+"""`Seen`: record of a source that a model was fitted to, so that none of its samples counts twice.
 
-A source that is given again is compared with what was seen of it; files and dates of other sources are looked for among
-those that were seen.
+A source that is given again is compared with its record; the files and dates of a new source are looked up in the
+records of all others.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from ..units import counted
 
 Keys = npt.NDArray[np.int64]
 
-SEEN = "seen"  # in provenance: what a model was fitted on, an entry a source
-MOST_TEXT = 2**16  # characters of dates that are noted: attributes of a model are small
+SEEN = "seen"  # key in the provenance of a model: its sources, one entry each
+MOST_TEXT = 2**16  # characters of dates that are recorded, as the attributes of a model are kept small
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Source as a model has seen it; plain data.
+    """Record of a source as a model saw it; plain data.
 
     Attributes
     ----------
     place : str or None
-        Its place; None where that is not known.
+        Place of the source; None if it is unknown.
     options : mapping or None
-        Options that it was opened with.
+        Options of opening it.
     n_samples : int
         Number of samples it had.
     states : str
-        Their states (`streampca.readers.collection.encoded_states`).
+        States of these samples (`streampca.readers.collection.encoded_states`).
     files, dates : str
-        What `noted` says of its files and of the dates of its samples.
+        Digests of its files and packed dates of its samples, see `noted`.
     """
 
     place: str | None
@@ -58,26 +58,28 @@ class Seen:
 
     @classmethod
     def of(cls, collection: Prepared) -> Self:
-        """Return a source as it is now."""
+        """Return the record of a source as it is now."""
         states = encoded_states(growth_states(collection))
         return cls(
             place_of(collection.raw), _options(collection.raw), collection.n_samples, states, **noted(collection.raw)
         )
 
     def is_of(self, raw: Collection) -> bool:
-        """Return whether a collection is this source, perhaps after samples were added to it."""
+        """Return whether a collection is this source, possibly with samples added at its end."""
         place = place_of(raw)
         return place is not None and self.place == place and _without(self.options) == _without(_options(raw))
 
     def check(self, whole: Prepared, model: str) -> None:
-        """Refuse a source of whose samples that were seen some have changed.
+        """Refuse a source whose recorded samples have changed.
 
-        A storage chunk that they did not fill is not compared: it is written anew when samples are added.
+        The last storage chunk is not compared if the recorded samples did not fill it, as adding samples rewrites it.
 
         Raises
         ------
-        ChangedError, RequestError
-            If one has changed, or if nobody can tell.
+        ChangedError
+            If one of the samples has changed.
+        RequestError
+            If the source does not show whether they have.
         """
         first, n = self.n_samples, whole.n_samples
         if n < first:
@@ -90,17 +92,17 @@ class Seen:
                 f"{whole.source} does not show whether the {first} samples that {model} was fitted to are unchanged; "
                 f"give the new ones alone: --samples {first}:{n} (samples=slice({first}, {n}))."
             )
-        known, full = self.states.split(), first // whole.chunks.samples * whole.chunks.samples
+        recorded, full = self.states.split(), first // whole.chunks.samples * whole.chunks.samples
         if n > first and full < first and states[-1].first == full:
-            known, states = known[:-1], states[:-1]
-        if (changed := first_change(" ".join(known), states)) is not None:
+            recorded, states = recorded[:-1], states[:-1]
+        if (changed := first_change(" ".join(recorded), states)) is not None:
             raise ChangedError(f"{changed} has changed since {model} was fitted; fit a new model to all samples.")
 
     def shares_samples(self, other: Seen) -> bool | None:
-        """Return whether samples of two sources are read from the same places of the same files.
+        """Return whether two sources read samples from the same places of the same files.
 
-        None where they are of the same files, and options leave it open whether of the same places. Arrays in memory
-        are the same where all their values are.
+        None if they share files, and the options of opening do not tell whether also places. Arrays in memory share
+        samples if all their values are equal.
         """
         if self.place is None and other.place is None:
             return (self.n_samples, self.states) == (other.n_samples, other.states)
@@ -109,66 +111,69 @@ class Seen:
             return False
         if _without(self.options, "samples") != _without(other.options, "samples"):
             return None
-        one, another = self._places, other._places
-        alone = len(self.files.split()) == len(other.files.split()) == 1
-        if one is None or another is None or not (alone or mine == theirs or self._is_whole or other._is_whole):
+        my_places, their_places = self._places, other._places
+        # Places count from the first file on: they can be compared if all files are shared, or all samples are used.
+        are_single = len(self.files.split()) == len(other.files.split()) == 1
+        are_comparable = are_single or mine == theirs or self._is_whole or other._is_whole
+        if my_places is None or their_places is None or not are_comparable:
             return None
-        return bool(np.isin(one, another).any())
+        return bool(np.isin(my_places, their_places).any())
 
     @property
     def keys(self) -> Keys:
-        """Keys of the samples (`Collection.sample_keys`) in ascending order, as far as they are noted."""
+        """Keys of the samples (`Collection.sample_keys`), ascending; empty if none are recorded."""
         if not self.dates:
             return np.empty(0, np.int64)
         return np.cumsum(np.frombuffer(zlib.decompress(base64.b85decode(self.dates)), "<i8"))
 
     @property
     def _is_whole(self) -> bool:
+        """True if all samples of the source were used."""
         return "samples" not in (self.options or {}).get("options", {})
 
     @property
     def _places(self) -> npt.NDArray[np.int64] | None:
-        """Places of the samples in all of the source; None where they are not known."""
+        """Places of the used samples in the whole source; None if they are unknown."""
         if self._is_whole:
             return np.arange(self.n_samples)
-        asked = (self.options or {})["options"]["samples"]
-        if not isinstance(asked, dict):
-            return np.asarray(asked, np.int64)
-        start, _, step = asked["slice"]
+        samples = (self.options or {})["options"]["samples"]
+        if not isinstance(samples, dict):
+            return np.asarray(samples, np.int64)
+        start, _, step = samples["slice"]  # a negative start counts from an end that is not recorded
         return None if (start or 0) < 0 else (start or 0) + (step or 1) * np.arange(self.n_samples)
 
 
 def noted(collection: Collection) -> dict[str, str]:
-    """Return what is noted of a collection's samples, as short texts by name; empty where that is not known.
+    """Return a record of a collection's files and dates as short texts; empty where these are unknown.
 
     Returns
     -------
     dict
-        ``files``: for each file 12 digits of a digest of its path, and 12 of its inode, size and time, which its links
-        share. ``dates``: `Collection.sample_keys` in order, as differences, packed.
+        ``files``: two digests of 12 digits for each file, of its path and of its inode, size and time, which links to
+        it share. ``dates``: `Collection.sample_keys` in order, as differences, compressed.
     """
     paths, keys = files_of(collection), collection.sample_keys()
     files = " ".join(map(_file_digests, paths)) if len(paths) <= MOST_KEPT else ""
-    dates = "" if keys is None else base64.b85encode(zlib.compress(_differences(keys).tobytes())).decode()
+    dates = ""
+    if keys is not None:  # differences of ascending keys, which repeat, compress to a few bytes
+        differences = np.diff(np.unique(keys).astype("<i8"), prepend=np.zeros(1, "<i8"))
+        dates = base64.b85encode(zlib.compress(differences.tobytes())).decode()
     return {"files": files, "dates": dates if len(dates) <= MOST_TEXT else ""}
 
 
-def _differences(keys: Keys) -> Keys:
-    return np.diff(np.unique(keys).astype("<i8"), prepend=np.zeros(1, "<i8"))
-
-
 def _file_digests(path: str) -> str:
-    """Digests of a file's path and of its inode; of a folder or URL the path alone."""
-    place, own = path if "://" in path else os.path.realpath(path), path
+    """Return digests of a file's path and of its inode; of a folder or URL both are of the path."""
+    place, identity = path if "://" in path else os.path.realpath(path), path
     if os.path.isfile(path):
         state = os.stat(path)
-        own = repr((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns))
-    return digest(place)[:12] + digest(own)[:12]
+        identity = repr((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns))
+    return digest(place)[:12] + digest(identity)[:12]
 
 
 def _halves(files: str) -> Iterator[str]:
-    for each in files.split():
-        yield from (each[:12], each[12:])
+    """Yield the two digests of each file."""
+    for pair in files.split():
+        yield from (pair[:12], pair[12:])
 
 
 def _options(raw: Collection) -> dict[str, Any] | None:
@@ -176,57 +181,69 @@ def _options(raw: Collection) -> dict[str, Any] | None:
 
 
 def _without(options: Mapping[str, Any] | None, *names: str) -> Any:
-    """Return options of opening without some, and without what to do with samples that are there twice."""
+    """Return options of opening without some of them, and without the treatment of duplicates."""
     if options is None:
         return None
-    own = {name: value for name, value in options["options"].items() if name not in ("duplicates", *names)}
-    return {**options, "options": own}
+    others = {name: value for name, value in options["options"].items() if name not in ("duplicates", *names)}
+    return {**options, "options": others}
 
 
 def places_to_add(
-    whole: Prepared, known: Sequence[Seen], before: Seen | None, model: str, listener: Listener
+    whole: Prepared, seen: Sequence[Seen], before: Seen | None, model: str, listener: Listener
 ) -> range | npt.NDArray[np.int64]:
-    """Return the places of samples that a model has not seen, in a source of which it may have seen the first ones.
+    """Return the places of the samples of a source that a model has not seen.
+
+    Parameters
+    ----------
+    whole : Prepared
+        The source as it is now.
+    seen : sequence of Seen
+        All sources of the model.
+    before : Seen or None
+        The one of them that is this source, with fewer samples.
+    model : str
+        Name of the model, for messages.
+    listener : callable
+        Called with a warning if it is unclear whether samples are the same.
 
     Raises
     ------
     DuplicatesError
-        If samples are of a file, or a date, of another source that it has seen, and nothing says what to do with them.
+        If samples belong to a file, or a date, of another source of the model, and no option says what to do with them.
     """
     raw, first = whole.raw, 0 if before is None else before.n_samples
     places = range(first, raw.n_samples)
-    wish = ERROR if raw.opened is None else raw.opened.options.get("duplicates", ERROR)
-    others = [each for each in known if each is not before]
-    if wish == ALL or not others or not len(places):
+    rule = ERROR if raw.opened is None else raw.opened.options.get("duplicates", ERROR)
+    others = [source for source in seen if source is not before]
+    if rule == ALL or not others or not len(places):
         return places
     keys = raw.sample_keys()
-    if keys is None or not all(each.dates for each in others):
+    if keys is None or not all(source.dates for source in others):
         _check_files(whole, others, model, listener)
-    again = np.zeros(len(places), np.bool_)
+    is_repeated = np.zeros(len(places), np.bool_)
     if keys is not None:
-        again = np.isin(keys[first:], np.concatenate([each.keys for each in others]))
-    if again.any() and wish == ERROR:
+        is_repeated = np.isin(keys[first:], np.concatenate([source.keys for source in others]))
+    if is_repeated.any() and rule == ERROR:
         raise DuplicatesError(
-            f"{raw.source} has {counted(int(np.count_nonzero(again)), 'sample')} of dates that {model} was fitted to, "
-            f"{raw.named(first + int(again.argmax()))} first, and they would count twice; {KEEP_FIRST}, or {SERIES} "
-            f"{KEEP_ALL}."
+            f"{raw.source} has {counted(int(np.count_nonzero(is_repeated)), 'sample')} of dates that {model} was "
+            f"fitted to, {raw.named(first + int(is_repeated.argmax()))} first, and they would count twice; "
+            f"{KEEP_FIRST}, or {SERIES} {KEEP_ALL}."
         )
-    return first + np.flatnonzero(~again) if again.any() else places
+    return first + np.flatnonzero(~is_repeated) if is_repeated.any() else places
 
 
 def _check_files(whole: Prepared, others: Sequence[Seen], model: str, listener: Listener) -> None:
+    """Refuse a source that shares samples with other sources of a model; warn if that is unclear."""
     now = Seen.of(whole)
-    found = [(each, each.shares_samples(now)) for each in others]
-    shared = next((each for each, shares in found if shares), None)
-    unclear = next((each for each, shares in found if shares is None), None)
-    if shared is not None:
-        files = set(_halves(shared.files))
-        path = next((each for each in files_of(whole.raw) if files & set(_halves(_file_digests(each)))), None)
+    shares = [source.shares_samples(now) for source in others]
+    if True in shares:
+        files = set(_halves(others[shares.index(True)].files))
+        path = next((path for path in files_of(whole.raw) if files & set(_halves(_file_digests(path)))), None)
         what = f"{whole.source} has the values of samples" if path is None else f"{path} is among the files"
         raise DuplicatesError(
             f"{what} that {model} was fitted to, and its samples would count twice; leave it out, or {KEEP_ALL}."
         )
-    if unclear is not None:
+    if None in shares:
         listener(
             Warned(
                 f"{model} was fitted to files of {whole.source} opened with other options; samples that are the same "
@@ -236,7 +253,7 @@ def _check_files(whole: Prepared, others: Sequence[Seen], model: str, listener: 
 
 
 def seen_by(about: Mapping[str, Any]) -> list[Seen]:
-    """Return what a model was fitted on, by its provenance, as far as it was noted."""
+    """Return the sources of a model, as far as its provenance records them."""
     if SEEN in about:
         return [Seen(**entry) for entry in about[SEEN]]
     if about.get("states") is None:
@@ -248,18 +265,18 @@ def seen_by(about: Mapping[str, Any]) -> list[Seen]:
 
 
 def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance of a model of all sources seen.
+    """Return the provenance of a model of several sources.
 
     Parameters
     ----------
     seen : sequence of Seen
         The sources, in order.
     last : mapping
-        Provenance of the data of the last source, see `data_of`; that of the model where it is the only one.
+        Provenance of the data of the last source, see `data_of`; used if it is the only one.
     fitted : mapping
         Provenance of the fit.
     """
-    entries = {SEEN: [vars(each) for each in seen]}
+    entries = {SEEN: [vars(source) for source in seen]}
     if len(seen) > 1:
         return {**fitted, **entries}
     weights = fitted.get("sample_weight")

@@ -1,7 +1,7 @@
-"""`update`: a model with samples added, without those that it has seen being read again.
+"""`update`: add samples to a model without reading again those that it was fitted to.
 
-Samples are added to the statistic that the model keeps, as by `partial_fit`. A source that the model has seen, and that
-has grown since, gives its further samples only, once the states of what was seen have been found unchanged.
+Samples are added to the statistic that the model keeps, as by `partial_fit`. Of a source that the model has seen and
+that has grown since, only the new samples are read, after a check that the others are unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .build_model import data_of
 from .executor import with_executor_limits
 from .fit import ModelOutput
 from .identity import check_adds, decisive_fields, identity_of
-from .incremental import IncrementalFit, Running
+from .incremental import BatchExecution, IncrementalFit
 from .methods import sketch_of_model
 from .seen import Seen, places_to_add, provenance_of_sources, seen_by
 
@@ -58,44 +58,44 @@ def update(
     sample_weight: Any = None,
     **options: Unpack[FitOptions],
 ) -> PCAModel:
-    """Return a model with the samples of a collection added, as if it had been fitted to all of them.
+    """Return a model with the samples of a collection added, as if it had been fitted to all.
 
     Parameters
     ----------
     model : path or PCAModel
-        A model that keeps its statistic, as those of method "covariance" and of `partial_fit` do.
+        Model that keeps its statistic, as those of method "covariance" and of `partial_fit` do.
     source : path, glob, list of paths, array or Collection
         Further samples; or a source that the model has seen and that has grown at its end since, of which only the new
-        ones are read: a Zarr array, a folder or glob of images, a series of files, a chunked HDF5 dataset.
+        samples are read: a Zarr array, a folder or glob of images, a series of files, a chunked HDF5 dataset.
     n_components : int, float or str, optional
-        As for `fit`, "all" for all; by default what the model was fitted with.
+        As for `fit`, "all" for all; by default as the model was fitted.
     half_life : float, optional
-        Samples after which a sample counts half as much, from now on; by default that of the model, if it has one.
+        Number of samples after which a sample counts half as much, from now on; by default as the model was fitted.
     approximate : bool, default=False
-        Let the components of a model that keeps no statistic stand for it, see `merge`.
+        Let the components of a model without a statistic stand for it, see `merge`.
     sample_weight : array, path or str, optional
         A weight for each sample of `source`, as for `fit`.
     **options
-        How it is carried out, see `streampca.Run`, and how the source is opened, see `open_collection`. The output may
-        be the folder of `model`: it is replaced in one step when all is done.
+        Options of a run, see `streampca.Run`, and of opening, see `open_collection`. The output may be the folder of
+        `model`, which is replaced in one step at the end.
 
     Returns
     -------
     PCAModel
-        With its statistic. Of whole numbers whose products are exact it has the bits of one fit of all samples; else
+        Model with its statistic. For whole numbers with exact products it has the bits of one fit to all samples; else
         it agrees to rounding.
 
     Raises
     ------
     ModelError
-        If the model keeps no statistic, or the samples are of another shape, kind or grid.
+        If the model keeps no statistic, or the samples differ from its own in shape, kind or grid.
     ChangedError
-        If the source is one that the model has seen, and what was seen of it has changed.
+        If samples of a source that the model has seen have changed.
     RequestError
-        If the source is one that the model has seen, has grown, and cannot be compared with itself before.
+        If a source that the model has seen has grown, and does not show whether its earlier samples are unchanged.
     DuplicatesError
-        If it has files, or dates, of other sources that the model has seen; ``duplicates="first"`` leaves out samples
-        of such dates, "all" adds all.
+        If the source shares files or dates with others that the model has seen; ``duplicates="first"`` leaves out
+        samples of such dates, "all" adds all.
     DataError, BudgetError, OutputError
         As `fit`.
 
@@ -139,21 +139,21 @@ def updating_request(
     half_life: float | None = None,
     memory: int | str | None = None,
 ) -> Request:
-    """Return the request by which a model is updated: that of its fit, but for what is given."""
-    asked = (model.provenance.get("plan") or {}).get("request") or {}
-    options = {name: asked[name] for name in ("precision", "random_state", "missing") if name in asked}
-    given = None if n_components == "all" else n_components
-    options["n_components"] = asked.get("n_components") if n_components is None else given
-    options["half_life"] = asked.get("half_life") if half_life is None else half_life
-    if options.get("missing") == "em":
+    """Return the request of an update: that of the model's fit, with the given options in place of its own."""
+    fitted = (model.provenance.get("plan") or {}).get("request") or {}
+    options = {name: fitted[name] for name in ("precision", "random_state", "missing") if name in fitted}
+    count = None if n_components == "all" else n_components
+    options["n_components"] = fitted.get("n_components") if n_components is None else count
+    options["half_life"] = fitted.get("half_life") if half_life is None else half_life
+    if options.get("missing") == "em":  # samples are added as they are, and none of them may lack values
         options["missing"] = "error"
     return Request(make(PCADescription, options), memory=parse_bytes(memory))
 
 
 def load_to_update(model: PathLike | Model, memory: int | str | None = None) -> PCAModel:
-    """Return a model with its statistic, where it has one; refuse one that nothing can be added to."""
+    """Return a model with its statistic, if it has one; refuse a kind that cannot be updated."""
     if isinstance(model, PCAModel) and model.statistic is None and os.path.isdir(model.name):
-        model = model.name
+        model = model.name  # it was loaded without the statistic that its folder may have
     if not isinstance(model, Model):
         model = load_model(model, statistic=True, memory=memory, components=False)
     return check_adds(model, model.name)
@@ -168,13 +168,13 @@ def update_in(
     approximate: bool,
     sample_weight: Any,
 ) -> PCAModel:
-    """Add an opened collection to a model within a session, and write the outcome; see `update`."""
+    """Add an opened collection to a model within a session, and write the model; see `update`."""
     listener = current.listener
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)
-    known = seen_by(earlier.provenance)
-    before = next((source for source in known if source.is_of(raw)), None)
+    seen = seen_by(earlier.provenance)
+    before = next((source for source in seen if source.is_of(raw)), None)
     if before is not None:
         if "dropped" in earlier.provenance:
             raise RequestError(
@@ -182,32 +182,33 @@ def update_in(
                 "has seen cannot be counted; give the new ones alone: --samples START: (samples=slice(START, None))."
             )
         before.check(whole, earlier.name)
-    places, now = places_to_add(whole, known, before, earlier.name, listener), Seen.of(whole)
+    # The record is made before samples are read, so that a change meanwhile is found by the next update.
+    places, now = places_to_add(whole, seen, before, earlier.name, listener), Seen.of(whole)
     with ExitStack() as stack:
         if len(places):
             new = Chosen(raw, places) if len(places) < raw.n_samples else raw
             weights = weights_of_batch(sample_weight, raw)
             weights = None if weights is None else weights[np.asarray(places)]
-            saved = _checkpoint(current, earlier, earlier.prepared(new), request, weights)
-            fit = IncrementalFit.going_on(earlier, with_executor_limits(request, current.executor, saved))
-            running = Running(current.executor, None if saved is None else saved.stage)
-            plan = fit.plan_for(earlier.prepared(new), weights, running)
+            checkpoint = _checkpoint(current, earlier, earlier.prepared(new), request, weights)
+            fit = IncrementalFit.from_model(earlier, with_executor_limits(request, current.executor, checkpoint))
+            execution = BatchExecution(current.executor, None if checkpoint is None else checkpoint.stage)
+            plan = fit.plan_for(earlier.prepared(new), weights, execution)
             current.executor.check(partial(whole.read, slice(0, 1)), plan.memory_estimate.total, listener)
             listener(Planned(plan))
-            if saved is not None:
-                saved.begin(decisive_fields(plan), memory=plan.memory, workers=plan.workers)
-                stack.enter_context(saved.running())
-            fit.add(new, weights, listener, running)
+            if checkpoint is not None:
+                checkpoint.begin(decisive_fields(plan), memory=plan.memory, workers=plan.workers)
+                stack.enter_context(checkpoint.running())
+            fit.add(new, weights, listener, execution)
         else:
-            fit = IncrementalFit.going_on(earlier, request)
-            listener(Planned(fit.plan_for(whole, None, Running())))
+            fit = IncrementalFit.from_model(earlier, request)
+            listener(Planned(fit.plan_for(whole, None, BatchExecution())))
             listener(Warned(f"{whole.source} has no samples that {earlier.name} was not fitted to; none are added."))
         model = fit.model(request, listener)
-        seen = [*(source for source in known if source is not before), now]
-        about = provenance_of_sources(seen, data_of(whole, whole.states(), None, None), model.provenance)
+        sources = [*(source for source in seen if source is not before), now]
+        about = provenance_of_sources(sources, data_of(whole, whole.states(), None, None), model.provenance)
         model = replace(model, provenance={**about, "peak_bytes": current.meter.peak()})
         if current.output is not None:
-            hand_back()  # what the pass freed
+            hand_back()  # the memory that the pass freed
             overwrite = current.overwrite or is_in_place(current.output, earlier)
             model.save(current.output, overwrite=overwrite, keep_state=True)
     return model
@@ -216,7 +217,7 @@ def update_in(
 def _checkpoint(
     current: Session, earlier: PCAModel, new: Prepared, request: Request, weights: Float64 | None
 ) -> CheckpointFolder | None:
-    """Return the checkpoint of adding samples to a model, which is part of what is resumed."""
+    """Return the checkpoint of adding samples to a model, which a resumed run must find unchanged."""
     if current.checkpointing is None:
         return None
     identity = identity_of(new, request, weights_digest(weights), None, new.states())
