@@ -237,7 +237,7 @@ NUMBERS = "give a whole number of at least 1, a number above 0 and below 1, elbo
     (["--sample-axes", "y,x"], "'y'"),
     (["--select", "0"], "c=0 or z=10:20"),
     (["--select", "0=a"], "10:100"),
-    (["--select", "c=Alexa 488"], "; a value of the axis is taken by --sel 'c=Alexa 488'."),
+    (["--select", "c=Alexa 488"], "; to select by value, give --sel 'c=Alexa 488'."),
     (["--samples", "0:9", "--samples", "0:5"], "--samples takes one value and is given 2 times; keep one."),
     (["--select", "0=99"], "99"),
     (["--select", "t=0"], "'t'"),

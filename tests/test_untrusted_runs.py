@@ -326,7 +326,7 @@ def test_secrets_of_the_environment_are_sent_nowhere(here, server, name, words):
     line = refused(*words)
     assert not asked
     if words or "://" not in line:
-        assert "replaced in local paths and numbers only; if what is run may tell" in line
+        assert "replaced in local paths and numbers only; if its value may leave" in line
 
 
 READ = (

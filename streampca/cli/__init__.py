@@ -1,6 +1,6 @@
 """The ``streampca`` command: commands and run files, terminal output, and the demo.
 
-Every command builds a `RunFile` from its options, which `options` makes of the fields of kinds of model and of
-`sections`, and hands it to `pipeline`, which calls public functions; `config` reads run files, `terminal` draws
-progress and tables, `run_record` keeps what a run was. Nothing else knows run files.
+`options` makes the options of commands from the fields of kinds of model and of `sections`. A command builds a
+`RunFile` from its options, and `pipeline` carries it out by calls of public functions. `config` reads run files,
+`run_record` writes the record of a run, and `terminal` draws progress and tables. Nothing else knows run files.
 """

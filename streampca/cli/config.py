@@ -1,7 +1,7 @@
-"""Run files: YAML read by the safe loader only, and checked against the kinds of model and the `sections`.
+"""Run files: read as YAML by the safe loader, and checked against the kinds of model and the `sections`.
 
-Unknown and doubled keys are refused, with the nearest known name. A run file may be somebody else's: it chooses neither
-what is run nor what this machine connects to, see also `variables`.
+Unknown and doubled keys are refused, with the nearest known name. A run file may come from somebody else, so it must
+not choose programs to run or addresses to connect to, see also `variables`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .sections import PATHS, SECTIONS
 from .variables import VARIABLE, Place, replaced
 
 LONGEST = 256 * 2**10  # bytes of a run file: PyYAML reads about 100 KiB a second
-MOST_VALUES = 100_000  # of a run file, with aliases written out
-# Tags of what a run file is made of. Others become values that are checked as no text and validated as one: bytes
-# (!!binary), sets, ordered mappings.
+MOST_VALUES = 100_000  # values in a run file with its aliases written out, which can grow exponentially
+# Tags of the values of a run file. Values of others, such as bytes (!!binary), sets and ordered mappings, would pass
+# the checks of texts for variables and addresses.
 TAGS = frozenset(
     f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp", "seq", "map")
 )
-MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
+MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which a mapping may have several times
 
 
 def load_run(
@@ -47,24 +47,24 @@ def load_run(
     overrides : iterable of str
         ``"model.n_components=20"``: a dotted key and a YAML value, applied in order.
     allow_remote : bool, default=False
-        Let the file name URLs to be read, itself or in lists.
+        Accept URLs to be read, in the file and in lists that it names.
     allow_env : collection of str
-        Names of environment variables that are replaced in all of its texts, URLs and options of clusters among them;
-        others are in local paths and numbers only.
+        Names of environment variables that are replaced in all texts, also in URLs and options of clusters; others are
+        replaced in local paths and numbers only.
 
     Raises
     ------
     ConfigError
-        If it is missing, not YAML, or has unknown or doubled keys or wrong values; names a scheduler's address, or what
-        a cluster runs; or a variable that is not set, or not allowed where it stands.
+        If the file is missing, is not YAML, or has unknown or doubled keys or wrong values; if it names a scheduler's
+        address or a command of a cluster; or a variable that is not set, or not allowed at its place.
     RequestError
-        If it names a URL to be read, which is not allowed.
+        If it names a URL to be read without `allow_remote`.
     """
     subject, data = f"run file {path}", _read(path)
-    _refuse_commands(data, subject)
-    _refuse_address(data, subject)
+    # The file alone is checked, before the user's own overrides: these may name commands and addresses.
+    _refuse_foreign_code(data, subject)
     from_file, _ = replaced(data, subject, takes_variables, allow_env)
-    _refuse_address(from_file, subject)
+    _refuse_foreign_code(from_file, subject)
     _check_remote(from_file, subject, allowed=allow_remote)
     if allow_remote and isinstance(data.get("collection"), dict):
         data["collection"]["allow_remote"] = True
@@ -75,14 +75,14 @@ def load_run(
 
 
 def is_run_file(path: str) -> bool:
-    """Return True of a file whose keys are those of run files, whatever their values."""
+    """Return whether the keys of a file are those of run files, whatever their values."""
     try:
         data = _read(path)
     except ConfigError:
         return False
-    known = {name: fields_of(section) for name, section in SECTIONS.items()}
+    keys = {name: fields_of(section) for name, section in SECTIONS.items()}
     return isinstance(data.get("collection"), dict) and all(
-        name in ("model", "apply") or (name in known and (section is None or {*section} <= {*known[name]}))
+        name in ("model", "apply") or (name in keys and (section is None or {*section} <= {*keys[name]}))
         for name, section in data.items()
     )
 
@@ -109,7 +109,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def takes_variables(place: Place) -> bool:
-    """Return whether the key at a place takes a path or a number; an unknown key does, and is refused by its name."""
+    """Return whether the key at a place holds a path or a number; True for an unknown key, which is refused later."""
     section, *names = place[:2]
     key = ".".join(str(part) for part in place[:2])
     if section == "model" and names:
@@ -125,39 +125,34 @@ def takes_variables(place: Place) -> bool:
 def _types_in(annotation: Any) -> Iterator[Any]:
     """Yield the types that an annotation is made of."""
     parts = get_args(annotation)
-    yield from (each for part in parts for each in _types_in(part))
+    yield from (leaf for part in parts for leaf in _types_in(part))
     if not parts:
         yield annotation
 
 
 def _check_remote(data: dict[str, Any], subject: str, *, allowed: bool) -> None:
-    """Refuse URLs that a run file names to be read, unless they are allowed, which the file itself cannot do."""
+    """Refuse URLs to be read that a run file names, unless the command line allows them."""
     if isinstance(collection := data.get("collection"), dict) and "allow_remote" in collection:
         raise ConfigError(f"{subject}: collection.allow_remote is for the command line; give --allow-remote there.")
     for section, values in data.items() if not allowed else ():
         if section == "apply":
             check_not_remote(values, subject)
-        elif section != "output" and isinstance(values, dict):  # outputs at URLs are refused whoever names them
+        elif section != "output" and isinstance(values, dict):  # outputs at URLs are refused at every door
             for value in values.values():
                 check_not_remote(value, subject)
 
 
-def _refuse_commands(data: dict[str, Any], subject: str) -> None:
-    """Refuse options by which a run file, perhaps somebody else's, would choose what is run on a cluster."""
-    run = data.get("run")
-    options = run.get("cluster_options") if isinstance(run, dict) else None
+def _refuse_foreign_code(data: dict[str, Any], subject: str) -> None:
+    """Refuse commands of a cluster, and the address of a scheduler, which could send this process any code to run."""
+    run = data["run"] if isinstance(data.get("run"), dict) else {}
+    options = run.get("cluster_options")
     for name in COMMAND_OPTIONS:
         if isinstance(options, dict) and name in options:
             key = f"run.cluster_options.{name}"
             raise ConfigError(
                 f"{subject}: {key} chooses what a cluster runs; give it on the command line: --set {key}=..."
             )
-
-
-def _refuse_address(data: dict[str, Any], subject: str) -> None:
-    """Refuse the address of a scheduler: it could send this process anything to run."""
-    run = data.get("run")
-    for key, value in run.items() if isinstance(run, dict) else ():
+    for key, value in run.items():
         if not any("://" in text for text in _texts_in(value)):
             continue
         if key == "scratch":
@@ -177,7 +172,7 @@ def _refuse_address(data: dict[str, Any], subject: str) -> None:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts that a value holds, in lists and mappings too."""
+    """Yield the texts in a value, also those in lists and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -186,6 +181,7 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:
+    """Set the value of a dotted key, making its sections."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {override!r} is not KEY=VALUE; write for example model.n_components=20.")
@@ -201,17 +197,18 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, refusing doubled keys, which YAML forbids and PyYAML lets the last win."""
+    """The safe loader, which also refuses doubled keys: YAML forbids them, and PyYAML keeps the last."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    """Return the mapping of a node, without doubled keys."""
     seen: set[Any] = set()
     for key_node, _ in node.value:
         if key_node.tag == MERGE_TAG:
             continue
         key = loader.construct_object(key_node)
         if not isinstance(key, Hashable):
-            break  # construct_mapping says so, and where
+            break  # construct_mapping raises the error, with the line
         if key in seen:
             raise ConfigError(
                 f"key {key!r} is given twice, the second time in line {key_node.start_mark.line + 1}; keep one."
@@ -224,12 +221,13 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def _parsed(text: str, subject: str) -> Any:
+    """Return YAML text as plain data."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None:
             _check_tags(node, set())
-        if node is not None and _expanded(node, {}) > MOST_VALUES:
+        if node is not None and _count_values(node, {}) > MOST_VALUES:
             raise ConfigError(f"its aliases stand for more than {MOST_VALUES} values; leave them out.")
         return None if node is None else loader.construct_document(node)
     except ConfigError as error:
@@ -238,9 +236,10 @@ def _parsed(text: str, subject: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or first_line(error)
-        bare = mark is not None and VARIABLE.match(text, max(mark.index - 1, 0))  # a variable, inside braces
-        how = ": put the text that holds ${...} in quotation marks" if bare else ""
-        raise ConfigError(f"{subject} is not YAML: {problem}{line}; correct that line{how}.") from None
+        # Inside the braces of a mapping, YAML takes those of ${...} for its own.
+        is_variable = mark is not None and VARIABLE.match(text, max(mark.index - 1, 0))
+        remedy = ": put the text that holds ${...} in quotation marks" if is_variable else ""
+        raise ConfigError(f"{subject} is not YAML: {problem}{line}; correct that line{remedy}.") from None
     except RecursionError:
         raise ConfigError(f"{subject} is nested too deeply; a run has three levels.") from None
     except (ValueError, TypeError, AttributeError, OverflowError) as error:  # of a date, a number or a tagged value
@@ -250,7 +249,7 @@ def _parsed(text: str, subject: str) -> Any:
 
 
 def _check_tags(node: yaml.Node, seen: set[int]) -> None:
-    """Refuse a node, or one within it, that is no plain text, number, date, list or mapping."""
+    """Refuse nodes other than plain texts, numbers, dates, lists and mappings."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -262,18 +261,18 @@ def _check_tags(node: yaml.Node, seen: set[int]) -> None:
         )
     parts = node.value if isinstance(node, (yaml.SequenceNode, yaml.MappingNode)) else ()
     for part in parts:
-        for each in part if isinstance(part, tuple) else (part,):
-            _check_tags(each, seen)
+        for child in part if isinstance(part, tuple) else (part,):
+            _check_tags(child, seen)
 
 
-def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
-    """Count the values that a node stands for, each alias as often as it is used."""
-    if id(node) not in known:
-        known[id(node)] = 1  # a node that holds itself is refused when it is constructed
+def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Count the values in a node, an alias as often as it is used."""
+    if id(node) not in counts:
+        counts[id(node)] = 1  # ends the recursion of a node that contains itself, which constructing it refuses
         parts: list[Any] = []
         if isinstance(node, yaml.SequenceNode):
             parts = node.value
         elif isinstance(node, yaml.MappingNode):
             parts = [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
-    return known[id(node)]
+        counts[id(node)] = 1 + sum(_count_values(part, counts) for part in parts)
+    return counts[id(node)]

@@ -1,4 +1,4 @@
-"""The demo, step by step: two real collections, a tiny budget, and the components found."""
+"""The demo, step by step: two real collections, a tiny budget, and their components."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     console : rich.console.Console
         Where to print.
     folder : str
-        Folder for data, models and pictures; data of an earlier demo are used again.
+        Folder for data, models and pictures; data of an earlier demo are reused.
     memory : str
         Budget of each fit.
     """
@@ -56,22 +56,17 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    """Refuse to replace models and pictures that no demo wrote.
-
-    Raises
-    ------
-    OutputError
-        Naming the first.
-    """
+    """Refuse to replace models and pictures that no demo wrote."""
     for stem in ("digits", "patches"):
         if os.path.lexists(os.path.join(folder, f"{stem}.zarr")):
-            continue  # `make_digits` and `make_patches` refuse it if it is not theirs
+            continue  # `make_digits` and `make_patches` refuse the data of others
         for name in (f"{stem}-model.zarr", f"{stem}.png"):
             if os.path.lexists(path := os.path.join(folder, name)):
                 raise OutputError(f"{path} exists and no demonstration wrote it; choose another folder (-o).")
 
 
 def _show(console: Console, title: str, source: str, memory: str) -> None:
+    """Plan and fit a collection, and draw its components and scores."""
     console.rule(f"[bold]{title}")
     made = plan(source, n_components=COMPONENTS, memory=memory)
     console.print(facts_as_text(made.lines(), console.width), markup=False, soft_wrap=True)

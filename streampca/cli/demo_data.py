@@ -1,8 +1,8 @@
 """The demonstration's two collections: 60000 digits and 60000 patches of photographs, made from scikit-learn's data.
 
-Nothing is downloaded: both start from pictures that scikit-learn installs. A collection is one Zarr array written a
-chunk at a time, so making it takes a few MiB whatever its length, and the first n samples of a seed are the same for
-every length.
+Nothing is downloaded: both start from pictures that scikit-learn installs. A collection is one Zarr array, written
+chunk by chunk in a few MiB. Each chunk has random numbers of its own, so that the first n samples of a seed are equal
+for every length.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..signals import safe_point
 from ..storage.disk import expanded
 from ..storage.outputs import staged
 
-SIDE = 32  # pixels to an edge of every image
-CHUNK = 1024  # samples to a chunk: 1 MiB as uint8
+SIDE = 32  # pixels along an edge of every image
+CHUNK = 1024  # samples in a chunk: 1 MiB as uint8
 WARPS = 32  # different shifts, turns and sizes in a chunk of digits; each serves CHUNK / WARPS images
-PITCH = 3.0  # pixels to one pixel of the 8 x 8 originals: a digit is then 24 high and may shift by 3 within 32
+PITCH = 3.0  # pixels for one pixel of the 8 x 8 originals: a digit is 24 pixels high and can shift by 3 within 32
 
 Images = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 
 def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *, listener: Listener = silent) -> Path:
-    """Write `n` grey images of handwritten digits, each shifted, turned and scaled a little.
+    """Write grey images of handwritten digits, each shifted, turned and scaled a little.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *,
     n : int, default=60000
         Number of samples.
     seed : int, default=0
-        Which digits are drawn and how they are warped.
+        Seed of the choice of digits and of their warps.
     listener : callable
-        Called with each event, where the collection is made.
+        Called with each event, if the collection is made.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *,
     RequestError
         If `n` is less than 1.
     OutputError
-        If something else is at `path`, or it cannot be written.
+        If `path` holds something else, or cannot be written.
     """
     from sklearn.datasets import load_digits
 
@@ -66,7 +66,7 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *,
         digits = (bunch.data / 16).astype(np.float32)  # stored as 0 to 16
         for start in range(0, n, CHUNK):
             rng = np.random.default_rng([seed, start])
-            drawn = rng.permutation(len(digits))[:CHUNK]  # none twice, so that no two images of a warp are alike
+            drawn = rng.permutation(len(digits))[:CHUNK]  # none twice, so that no two images of a warp are equal
             labels[start : start + CHUNK] = bunch.target[drawn][: n - start]
             yield _warped_digits(digits[drawn], rng)
 
@@ -82,7 +82,7 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *,
 
 
 def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *, listener: Listener = silent) -> Path:
-    """Write `n` grey patches of 32 x 32 pixels cut at random from two photographs, turned and mirrored at random.
+    """Write grey patches of 32 x 32 pixels, cut at random from two photographs, turned and mirrored.
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *
     n : int, default=60000
         Number of samples.
     seed : int, default=0
-        Where the patches are cut.
+        Seed of the places of the patches.
     listener : callable
-        Called with each event, where the collection is made.
+        Called with each event, if the collection is made.
 
     Returns
     -------
@@ -102,10 +102,8 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0, *
 
     Raises
     ------
-    RequestError
-        If `n` is less than 1.
-    OutputError
-        If something else is at `path`, or it cannot be written.
+    RequestError, OutputError
+        As `make_digits`.
     """
     from sklearn.datasets import load_sample_images
 
@@ -125,7 +123,7 @@ def labels_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _check_labels(path: Path) -> None:
-    """Refuse to replace what cannot be labels that `make_digits` wrote."""
+    """Refuse to replace a file that cannot be labels of `make_digits`."""
     try:
         labels = np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
     except (OSError, ValueError, EOFError):
@@ -135,11 +133,11 @@ def _check_labels(path: Path) -> None:
 
 
 def _warped_digits(digits: Floats, rng: np.random.Generator) -> Images:
-    """Draw digits (CHUNK, 64) as images (CHUNK, 32, 32); neighbours get different warps."""
+    """Draw digits (CHUNK, 64) as images (CHUNK, 32, 32); consecutive ones get different warps."""
     out = np.empty((CHUNK, SIDE * SIDE), np.uint8)
     for first in range(WARPS):
         drawn = digits[first::WARPS] @ _warp(rng)
-        # The originals are blurred by their coarse pixels: a steeper grey ramp gives strokes an edge again.
+        # Interpolating coarse pixels blurs the strokes: a steeper grey ramp gives them an edge again.
         out[first::WARPS] = np.clip(255 * (1.5 * drawn - 0.25), 0, 255)
     return out.reshape(CHUNK, SIDE, SIDE)
 
@@ -147,8 +145,8 @@ def _warped_digits(digits: Floats, rng: np.random.Generator) -> Images:
 def _warp(rng: np.random.Generator) -> Floats:
     """Return a random warp as a matrix (64, 1024) from pixels of an 8 x 8 digit to pixels of the image.
 
-    Interpolation is linear in the original's pixels, so all images of one warp are one product: 60000 images take
-    under a second.
+    As interpolation is linear in the original's pixels, all images of one warp are one product: 60000 images take under
+    a second.
     """
     angle, size = np.radians(rng.uniform(-15, 15)), PITCH * rng.uniform(0.9, 1.1)
     shift_y, shift_x = rng.uniform(-3, 3, size=2)
@@ -162,7 +160,7 @@ def _warp(rng: np.random.Generator) -> Floats:
 
 
 def _cubic(distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Weight of a pixel at a distance in pixels: cubic convolution (Keys 1981), zero from 2 on."""
+    """Return the weight of a pixel at a distance in pixels: cubic convolution (Keys 1981), 0 from 2 on."""
     d = np.minimum(np.abs(distance), 2)
     return np.where(d < 1, (1.5 * d - 2.5) * d * d + 1, ((-0.5 * d + 2.5) * d - 4) * d + 2)
 
@@ -170,14 +168,14 @@ def _cubic(distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def _patches(photographs: list[Images], rng: np.random.Generator) -> Images:
     """Cut one chunk of patches (CHUNK, 32, 32)."""
     out = np.empty((CHUNK, SIDE, SIDE), np.uint8)
-    which = rng.integers(len(photographs), size=CHUNK)
+    chosen = rng.integers(len(photographs), size=CHUNK)
     turns, mirrored = rng.integers(4, size=CHUNK), rng.random(CHUNK) < 0.5
-    at = rng.random((CHUNK, 2))
+    positions = rng.random((CHUNK, 2))  # as fractions of the height and width
     for index, photograph in enumerate(photographs):
         windows = np.lib.stride_tricks.sliding_window_view(photograph, (SIDE, SIDE))
-        mine = np.flatnonzero(which == index)
-        y, x = (at[mine] * windows.shape[:2]).astype(np.intp).T
-        out[mine] = windows[y, x]
+        patches = np.flatnonzero(chosen == index)
+        y, x = (positions[patches] * windows.shape[:2]).astype(np.intp).T
+        out[patches] = windows[y, x]
     for turn in range(1, 4):
         out[turns == turn] = np.rot90(out[turns == turn], turn, axes=(1, 2))
     out[mirrored] = out[mirrored][:, :, ::-1]
@@ -185,7 +183,7 @@ def _patches(photographs: list[Images], rng: np.random.Generator) -> Images:
 
 
 def _grey(image: Images) -> Images:
-    """Luma of an RGB image (y, x, 3), by the weights of ITU-R BT.601 in 256ths."""
+    """Return the luma of an RGB image (y, x, 3), by the weights of ITU-R BT.601 in 256ths."""
     red, green, blue = (image[:, :, channel].astype(np.uint16) for channel in range(3))
     return ((77 * red + 150 * green + 29 * blue) >> 8).astype(np.uint8)
 
@@ -197,7 +195,7 @@ def _write(
     listener: Listener,
     finish: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write chunks as one Zarr array that has its name only when it is whole."""
+    """Write chunks as one Zarr array, which gets its name when it is complete."""
     if recipe["n"] < 1:
         raise RequestError(f"n is {recipe['n']}; a collection needs at least 1 sample.")
     if path.exists():
@@ -209,9 +207,9 @@ def _write(
         array = _create(partial, recipe)
         for start, images in zip(range(0, n, CHUNK), chunks(), strict=True):
             safe_point()
-            kept = images[: n - start]
-            array[start : start + CHUNK] = kept
-            listener(BlockDone(len(kept), len(kept) * size))
+            images = images[: n - start]  # the last chunk may have fewer samples
+            array[start : start + CHUNK] = images
+            listener(BlockDone(len(images), len(images) * size))
         finish()
     return path
 
@@ -232,7 +230,7 @@ def _create(path: str, recipe: dict[str, Any]) -> Any:
 
 
 def _check_made(path: Path, recipe: dict[str, Any]) -> None:
-    """Accept what is at `path` only if it is what would be written."""
+    """Refuse a collection at `path` that was not made by the same recipe."""
     import zarr
 
     try:

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 HEADINGS = ("Model", "Output", "Running", "Input", "Preparation", "Updating and following")  # in this order
 
-# Headings of sections of a run, and of single options that are not where their section is, or have none.
+# Headings of the sections of a run; and of single options that are listed elsewhere, or belong to no section.
 _SECTIONS = {
     "collection": "Input", "prepare": "Preparation", "model": "Model", "neighbors": "Model", "hsic": "Model",
     "output": "Output", "run": "Running", "follow": "Updating and following", "update": "Updating and following",
@@ -24,7 +24,7 @@ _OPTIONS = {
     "memory": "Running", "quiet": "Running", "plan": "Running", "print_config": "Running",
     "dry_run": "Running", "verify": "Running", "help": "Running", "checkpoint": "Running", "schema": "Running",
 }  # fmt: skip
-SECTION_MARK = "__"  # between the section and the key of a run's option, in names of click's parameters
+SECTION_MARK = "__"  # between section and key in the name of click's parameter of a run's option
 
 
 class PathText(click.types.StringParamType):
@@ -33,7 +33,7 @@ class PathText(click.types.StringParamType):
     name = "path"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        """Leave completion to the shell's own of files and folders."""
+        """Leave the completion of files and folders to the shell."""
         return [CompletionItem(incomplete, type="file")]
 
 
@@ -41,43 +41,37 @@ PATH = PathText()
 
 
 class GroupedCommand(click.Command):
-    """A command that takes each option once, and whose help groups options by what they concern, with examples."""
+    """A command that refuses doubled options, and whose help lists options under headings, with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse options of one value that are given twice, of which click would take the last without a word."""
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
-        for option, count in Counter(each for each in given if _takes_one_value(each)).items():
-            if count > 1 and not ctx.resilient_parsing:
+        """Refuse options of one value that are given twice, of which click would silently use the last."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for option, count in Counter(order).items():
+            is_single = isinstance(option, click.Option) and not (option.is_flag or option.multiple)
+            if is_single and count > 1 and not ctx.resilient_parsing:
                 ctx.fail(f"{option.opts[0]} takes one value and is given {count} times; keep one.")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of each heading."""
+        """Write the options under their headings."""
         groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            name = "help" if "--help" in parameter.opts else parameter.name or ""
             if record is not None:
-                groups[_heading(parameter)].append(record)
+                heading = _OPTIONS.get(name) or _SECTIONS.get(name.partition(SECTION_MARK)[0], "Model")
+                groups[heading].append(record)
         for heading, records in groups.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, as they are typed."""
+        """Write the examples, unwrapped."""
         with formatter.section("Examples"):
             for example in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
-
-
-def _takes_one_value(parameter: click.Parameter) -> bool:
-    return isinstance(parameter, click.Option) and not (parameter.is_flag or parameter.multiple)
-
-
-def _heading(parameter: click.Parameter) -> str:
-    name = "help" if "--help" in parameter.opts else parameter.name or ""
-    return _OPTIONS.get(name) or _SECTIONS.get(name.partition(SECTION_MARK)[0], "Model")

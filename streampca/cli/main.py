@@ -1,6 +1,6 @@
 """The ``streampca`` group, which lists commands by one-line summaries and loads them when one is called.
 
-Loading the commands means loading the kinds of model and options they are built from.
+Loading the commands also loads the kinds of model that their options are made from, which ``--help`` can do without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .help import GroupedCommand
 
 UNFINISHED = "Nothing is left to resume; unfinished outputs were removed or marked as unfinished."
 
-# First sentences of the commands' docstrings, in the order in which people need the commands.
+# First sentences of the commands' docstrings, in the order in which users need the commands.
 SUMMARIES = {
     "demo": "Analyse two real collections within a tiny memory budget.",
     "info": "Say what a collection is: samples, shape, dtype, storage.",
@@ -40,7 +40,7 @@ SUMMARIES = {
 
 
 class _Commands(click.Group):
-    """Lists commands without loading them."""
+    """A group that lists its commands without loading them."""
 
     command_class = GroupedCommand
 
@@ -48,7 +48,7 @@ class _Commands(click.Group):
         return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from . import commands  # noqa: F401 - which adds them
+        from . import commands  # noqa: F401 - importing it adds the commands to the group
 
         return super().get_command(ctx, cmd_name)
 
@@ -77,16 +77,11 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
         return
-    if context.obj is not None:  # as `main` gives it; a program that calls this group keeps its own settings
-        context.obj()
+    if context.obj is not None:  # set by `main`, whose process is a command's own and may share one pool of memory
+        from ..machine import share_pools
+
+        share_pools()
     safe_point()  # loading the commands took a second
-
-
-def _own_process() -> None:
-    """Set up a process that is a command's own: one pool of memory for all threads."""
-    from ..machine import share_pools
-
-    share_pools()
 
 
 def main() -> NoReturn:
@@ -95,8 +90,8 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
     try:
         with stopping_on_signals(owns_process=True):
-            # Here is no safe point: what was asked to stop when its outputs were complete ends as if it was not.
-            code = cli.main(standalone_mode=False, obj=_own_process)
+            # No safe point follows: a command whose outputs are complete succeeds, even if asked to stop at the end.
+            code = cli.main(standalone_mode=False, obj="own process")
         sys.exit(code)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
@@ -110,7 +105,8 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.exceptions.Abort):
         _fail(f"stopped by SIGINT. {UNFINISHED}", Stopped.exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
+        # The reader has gone: what is left in the buffer must not fail again when Python flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MemoryError as error:
         _fail(f"out of memory: {first_line(error)}. Give a smaller --memory.", 1)
@@ -124,5 +120,5 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def as_typed(*words: str) -> str:
-    """Return words of a command as they are typed in a shell."""
+    """Return a command as it is typed in a shell, from its words."""
     return shlex.join(("streampca", *words))

@@ -1,4 +1,4 @@
-"""Readers of the texts that structured options have on the command line, such as ``--crop 10:100,20:200``."""
+"""Readers of the texts of structured options on the command line, such as ``--crop 10:100,20:200``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from contextlib import suppress
 
 from ..errors import RequestError
 
-_RANGE = re.compile(r"(?!(?<=T\d\d):\d\d\b)(?!(?<=T\d\d:\d\d):\d\d\b):")  # not the colons of a time
+_RANGE = re.compile(
+    r"(?!(?<=T\d\d):\d\d\b)(?!(?<=T\d\d:\d\d):\d\d\b):"
+)  # the colon of a range, and not those of a time
 
 
 def one_or_list(words: tuple[str, ...]) -> str | list[str]:
-    """Return the words of a source: one by itself, several as a list."""
+    """Return the words of a source: a single one as text, several as a list."""
     return words[0] if len(words) == 1 else list(words)
 
 
@@ -34,17 +36,17 @@ def read_axes(text: str) -> list[int | str]:
 
 def read_selections(texts: tuple[str, ...]) -> dict[int | str, int | list[int]]:
     """Read ``c=0`` and ``z=10:20``, one text for each axis."""
-    found: dict[int | str, int | list[int]] = {}
+    selections: dict[int | str, int | list[int]] = {}
     for text in texts:
         axis, entry = _selection(text)
-        _check_new(axis, found, "--select")
-        found[axis] = entry
-    return found
+        _check_new(axis, selections, "--select")
+        selections[axis] = entry
+    return selections
 
 
 def read_values(texts: tuple[str, ...]) -> dict[str, int | float | str | list[int | float | str | None]]:
     """Read ``level=500``, ``c=GFP`` and ``time=1990:2000``, one text for each axis."""
-    found: dict[str, int | float | str | list[int | float | str | None]] = {}
+    values: dict[str, int | float | str | list[int | float | str | None]] = {}
     for text in texts:
         axis, equals, value = text.partition("=")
         if not equals or not value.strip():
@@ -52,9 +54,9 @@ def read_values(texts: tuple[str, ...]) -> dict[str, int | float | str | list[in
         ends = [part.strip() for part in _RANGE.split(value)]
         if len(ends) > 2:
             raise RequestError(f"--sel {text!r} has more than two ends; write for example time=1990:2000.")
-        _check_new(axis.strip(), found, "--sel")
-        found[axis.strip()] = _value(ends[0]) if len(ends) == 1 else [_value(end) if end else None for end in ends]
-    return found
+        _check_new(axis.strip(), values, "--sel")
+        values[axis.strip()] = _value(ends[0]) if len(ends) == 1 else [_value(end) if end else None for end in ends]
+    return values
 
 
 def read_patches(text: str) -> dict[str, list[int]]:
@@ -70,7 +72,7 @@ def read_samples(text: str) -> list[int | None]:
 
 
 def read_crop(text: str) -> list[list[int | None]]:
-    """Read ``10:100,5:-5``, a range for each axis."""
+    """Read ``10:100,5:-5``, one range for each axis."""
     example = "write for example 10:100, or 10:-10 for all but the edges."
     return [_ends(axis, 2, f"--crop {axis!r} is not START:STOP; {example}") for axis in text.split(",")]
 
@@ -81,7 +83,7 @@ def read_size(text: str) -> list[int]:
 
 
 def read_options(texts: tuple[str, ...]) -> dict[str, int | str | list[int | str]]:
-    """Read ``cores=4`` and ``queue=long``; several values of one option are a list."""
+    """Read ``cores=4`` and ``queue=long``; several values of one option become a list."""
     options = defaultdict[str, list[int | str]](list)
     for text in texts:
         name, equals, value = text.partition("=")
@@ -92,7 +94,7 @@ def read_options(texts: tuple[str, ...]) -> dict[str, int | str | list[int | str
 
 
 def number_or_word(text: str) -> float | str:
-    """Read a number, or leave a word or the name of a file."""
+    """Read a number; return a word or the name of a file unchanged."""
     try:
         return float(text)
     except ValueError:
@@ -100,20 +102,20 @@ def number_or_word(text: str) -> float | str:
 
 
 def read_fill_value(text: str) -> int | float | str:
-    """Read a number, a whole one without rounding, or leave the word."""
+    """Read a number, a whole one without rounding; return a word unchanged."""
     try:
         return int(text)
     except ValueError:
         return number_or_word(text)
 
 
-def _check_new(axis: int | str, found: Container[int | str], option: str) -> None:
-    if axis in found:
+def _check_new(axis: int | str, axes: Container[int | str], option: str) -> None:
+    if axis in axes:
         raise RequestError(f"{option} takes two parts of axis {axis}; give one.")
 
 
 def _value(text: str) -> int | float | str:
-    """Read a number, or leave a text: one that no number is written as, such as 01, may be a name."""
+    """Read a number; return texts that are not written as numbers are, such as 01, unchanged: they may be names."""
     for number in (int, float):
         with suppress(ValueError):
             if str(number(text)) == text:
@@ -134,15 +136,13 @@ def _selection(text: str) -> tuple[int | str, int | list[int]]:
         return _axis(axis), int(entry)
     start, colon, stop = entry.partition(":")
     if not (colon and start.strip().isdecimal() and stop.strip().isdecimal()):
-        by_value = (
-            f"; a value of the axis is taken by --sel {shlex.quote(text)}" if isinstance(_axis(axis), str) else ""
-        )
+        by_value = f"; to select by value, give --sel {shlex.quote(text)}" if isinstance(_axis(axis), str) else ""
         raise RequestError(f"--select {text!r} is neither AXIS=NUMBER nor AXIS=START:STOP, such as c=10:100{by_value}.")
     return _axis(axis), [int(start), int(stop)]
 
 
 def _ends(text: str, most: int, problem: str) -> list[int | None]:
-    """Read up to `most` numbers as in a slice, each of which may be left out or negative."""
+    """Read up to `most` numbers as in a slice; each can be left out or negative."""
     parts = [part.strip() for part in text.split(":")]
     if not 2 <= len(parts) <= most or not all(part.removeprefix("-").isdecimal() or not part for part in parts):
         raise RequestError(problem)

@@ -1,4 +1,4 @@
-"""Paths of a run's outputs, and refusal of runs that cannot write theirs before anything is computed."""
+"""Paths of a run's outputs, which are checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .run_record import LISTING, PICTURES, RECORDS, REPORT, SUMMARY, check_direc
 
 @dataclass(frozen=True)
 class OutputPaths:
-    """Paths of a run's outputs; None for those that it does not write."""
+    """Paths of a run's outputs; None for outputs that it does not write."""
 
     directory: str | None
     model: str | None
@@ -31,7 +31,7 @@ class OutputPaths:
 
     @classmethod
     def of(cls, run: RunFile) -> OutputPaths:
-        """Return the paths of a run's outputs; refuse a run without any, or that would replace its input."""
+        """Return the paths of a run's outputs; refuse a run without outputs, or one that would replace its input."""
         paths = _paths(run)
         if not paths.files and not paths.report:
             raise RequestError(
@@ -40,7 +40,7 @@ class OutputPaths:
             )
         if paths.graph and (paths.need_model or run.apply) and not paths.scores:
             raise RequestError(
-                "output.graph is of the scores where a run has a model; give output.scores (or output.transform), too."
+                "output.graph is made from the scores of a model; give output.scores (or output.transform) with it."
             )
         if paths.graph and paths.scores and paths.scores.lower().endswith(IN_ORDER):
             raise RequestError(
@@ -60,34 +60,35 @@ class OutputPaths:
 
     @property
     def files(self) -> list[str]:
-        """Outputs written in one piece each, in the order in which they are written."""
+        """Outputs that are each written in one step, in the order of writing."""
         return [path for path in (self.model, self.collection, self.scores, self.images, self.graph) if path]
 
     @property
     def claimed(self) -> list[str]:
-        """Outputs that no other process may write during the run; the record stands for the directory."""
+        """Outputs that are locked during the run; the record stands for the directory."""
         record = os.path.join(self.directory, SUMMARY) if self.directory else None
         return [*self.files, *filter(None, (self.report, self.pictures, record))]
 
     @property
     def recorded(self) -> dict[str, str]:
-        """Outputs that a later run uses again if its model is the same, by name."""
-        named = {"collection": self.collection, "scores": self.scores, "images": self.images, "graph": self.graph}
-        return {name: path for name, path in named.items() if path}
+        """Outputs that a later run reuses if its model is the same, by name."""
+        paths = {"collection": self.collection, "scores": self.scores, "images": self.images, "graph": self.graph}
+        return {name: path for name, path in paths.items() if path}
 
     @property
     def need_model(self) -> bool:
-        """Return whether any output takes a model."""
+        """True if an output needs a model."""
         return any((self.model, self.scores, self.images, self.report))
 
     def without(self, reused: Set[str]) -> OutputPaths:
-        """Return the outputs less those that an earlier run has written."""
+        """Return the outputs without those of an earlier run that are reused."""
         return replace(self, **{name: None for name, path in self.recorded.items() if path in reused})
 
     def listing(self, run: RunFile) -> str | None:
-        """Return where the table of a folder's files is stored for the next run: in a run directory, or not at all.
+        """Return the path of the table of a folder's files, which spares the next run their headers.
 
-        Beside a lone output it is worth a file of its own only where every file was decoded for it.
+        It lies in the run directory. Without a directory it is written only if every file is decoded for it, beside the
+        first output; never inside the source itself.
         """
         source, skips = run.collection.source, run.collection.on_bad_file == "skip"
         path = os.path.join(self.directory, LISTING) if self.directory else f"{self.files[0]}.{LISTING}"
@@ -97,7 +98,7 @@ class OutputPaths:
         return None if inside else path
 
     def check(self, *, overwrite: bool, model: bool) -> None:
-        """Refuse outputs that exist or cannot be written; the model's only if it is to be written."""
+        """Refuse outputs that exist or cannot be written; that of the model only if `model`."""
         for path, kind in ((self.scores, "scores"), (self.images, "images")):
             if path:
                 check_output(path, kind, overwrite=overwrite)
@@ -121,7 +122,7 @@ class OutputPaths:
             check_directory(self.directory)
 
     def _check_apart(self, run: RunFile) -> None:
-        """Refuse outputs that would replace the input or one another, lie in it, or become part of it."""
+        """Refuse outputs that contain or lie in the input or one another."""
         files = [*self.files, *filter(None, [self.report])]
         if self.pictures:
             from ..plot.report import picture_files
@@ -135,9 +136,9 @@ class OutputPaths:
         graph = getattr(run.model, "graph", None)
         stores = [expanded(path) for path in (run.apply, graph) if path]
         check_apart([*files, *records], [*paths_of(collection.source), *stores, *columns])
-        places = [os.path.realpath(path) for path in files]
-        for number, path in enumerate(places):
-            for other in places[:number]:
+        real_paths = [os.path.realpath(path) for path in files]
+        for index, path in enumerate(real_paths):
+            for other in real_paths[:index]:
                 if f"{path}/".startswith(f"{other}/") or other.startswith(f"{path}/"):
                     raise RequestError(
                         f"output {path} and output {other} are the same, or one lies in the other; choose others."
@@ -145,16 +146,17 @@ class OutputPaths:
 
 
 def _paths(run: RunFile) -> OutputPaths:
+    """Return the paths of a run's outputs, given or in its directory."""
     output = run.output
     folder = expanded(output.directory) if output.directory else None
 
-    def place(path: str | None, name: str = "", wanted: bool = False) -> str | None:
-        """Return a path that was given, or that of a name in the run directory."""
-        return expanded(path) if path else os.path.join(folder, name) if folder and wanted else None
+    def place(path: str | None, name: str = "", in_folder: bool = False) -> str | None:
+        """Return a given path, or else that of a name in the run directory."""
+        return expanded(path) if path else os.path.join(folder, name) if folder and in_folder else None
 
     return OutputPaths(
         directory=folder,
-        model=None if run.apply else place(output.model, "model.zarr", wanted=True),
+        model=None if run.apply else place(output.model, "model.zarr", in_folder=True),
         scores=place(output.scores, "scores.zarr", output.transform),
         images=place(output.images),
         report=place(None, REPORT, output.report),

@@ -1,7 +1,7 @@
 """One run from its first check to its last output: open, plan, fit or load, transform, reconstruct, copy, report.
 
-Everything is done by public functions of the package; what a run adds is their order, a directory, and refusing before
-the first output what a later one could not do.
+Public functions of the package do the work. A run adds their order, a directory, and checks before the first output
+that the later ones are possible.
 """
 
 from __future__ import annotations
@@ -35,14 +35,9 @@ if TYPE_CHECKING:
     from ..kinds.opening import OpeningOptions
     from ..models.compression import Compression
 
-NOTHING_SHARED: dict[str, Any] = {
-    "workers": None,
-    "cluster_options": None,
-    "worker_memory": None,
-    "dashboard": False,
-}  # fmt: skip - of a run on an executor that is there
-
-NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False}  # of a run that fits nothing
+# Fields of a `Run` for stages on an executor that exists already, and for stages that fit no model.
+NOTHING_SHARED: dict[str, Any] = {"workers": None, "cluster_options": None, "worker_memory": None, "dashboard": False}
+NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False}
 
 
 @dataclass
@@ -54,13 +49,13 @@ class Result:
     model : Model or None
         The model fitted or applied.
     plan : Plan or None
-        Of the fit, where there was one.
+        Plan of the fit, if there was one.
     written : list of str
-        Paths, in the order in which they were written.
+        Paths of the outputs, in the order of writing.
     compression : Compression or None
-        Of the images, where these were reconstructed from samples.
+        Rates and errors of images that were reconstructed from samples.
     graph : NeighborGraph or None
-        Graph of nearest neighbours, where one was made.
+        Graph of nearest neighbours, if one was made.
     """
 
     model: Model | None
@@ -70,12 +65,12 @@ class Result:
     graph: NeighborGraph | None = None
 
 
-# -- the values that public functions take
+# -- arguments of public functions, made from a run
 
 
 def opening_of(config: CollectionSection) -> OpeningOptions:
-    """Return the options of `open_collection` that a run gives."""
-    options = {item.name: getattr(config, item.name) for item in fields(config) if item.name not in COLUMNS}
+    """Return a run's options of `open_collection`."""
+    options = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in COLUMNS}
     del options["source"]
     for name in ("select", "sel"):
         ranges = {
@@ -95,16 +90,13 @@ def open_run(
 
 
 def preparation_of(run: RunFile) -> Preparation:
-    """Return the preparation of a run; reads the files of mask and scale."""
-    steps, memory = vars(run.prepare), parse_bytes(run.run.memory)
-    mask, scale = run.prepare.mask, run.prepare.scale
-    return streampca.Preparation(
-        **steps
-        | {
-            "mask": mask if mask in (None, "valid") else read_mask(mask, memory),
-            "scale": read_scale(scale, memory) if isinstance(scale, str) and scale != "area" else scale,
-        }
-    )
+    """Return the preparation of a run, with mask and scale read from their files."""
+    memory, mask, scale = parse_bytes(run.run.memory), run.prepare.mask, run.prepare.scale
+    arrays = {
+        "mask": mask if mask in (None, "valid") else read_mask(mask, memory),
+        "scale": read_scale(scale, memory) if isinstance(scale, str) and scale != "area" else scale,
+    }
+    return streampca.Preparation(**vars(run.prepare) | arrays)
 
 
 def columns_of(run: RunFile) -> dict[str, Any]:
@@ -113,18 +105,18 @@ def columns_of(run: RunFile) -> dict[str, Any]:
 
 
 def with_guessed_axes(run: RunFile) -> RunFile:
-    """Return a run that says which axes make one sample, where their positions alone would decide; reads headers."""
+    """Return a run that names the axes of a sample, if these were guessed by their positions; reads headers."""
     if run.collection.sample_axes is not None:
         return run
     try:
         guessed = open_run(run.collection).guessed_axes
-    except StreampcaError:  # which is said where the run is carried out
+    except StreampcaError:  # carrying out the run raises it again
         return run
     return run if guessed is None else replace(run, collection=replace(run.collection, sample_axes=[*guessed.sample]))
 
 
 def checkpoint_beside(run: RunFile, output: str | None) -> str | None:
-    """Return the folder of an output's checkpoints, which is beside it."""
+    """Return the folder of an output's checkpoints, beside the output."""
     return output.rstrip("/") + FOLDER if output and run.run.checkpoint else None
 
 
@@ -137,32 +129,33 @@ def execute(run: RunFile, listener: Listener = silent) -> Result:
     Parameters
     ----------
     run : RunFile
-        The run; outputs that exist are refused before anything is computed, but for those that the same run left in
-        its directory: they are used again.
+        The run. Existing outputs are refused before anything is computed, except those that the same run left in its
+        directory, which are reused.
     listener : callable
         Called with each event.
 
     Returns
     -------
     Result
+        Model, plan and paths of the outputs.
 
     Raises
     ------
     StreampcaError
-        One line saying what is wrong; outputs finished before stay.
+        In one line; outputs that were finished before stay.
     """
     outputs = OutputPaths.of(run)
     check_together(run)
     if run.follow.enabled:
-        return _followed(run, outputs, listener)
+        return _follow(run, outputs, listener)
     with ExitStack() as stack:
         for path in outputs.claimed:
             stack.enter_context(output_lock(path))
         try:
-            return _carried_out(run, outputs, listener)
+            return _execute_locked(run, outputs, listener)
         except Stopped as error:
             if outputs.directory and any(map(os.path.lexists, outputs.files)):
-                error.exit_code = RESUMABLE  # what is complete in the directory is used again
+                error.exit_code = RESUMABLE  # the same command reuses the complete outputs of the directory
             raise
 
 
@@ -180,15 +173,15 @@ def check_together(run: RunFile) -> None:
         sections["run"] = frozenset(name for name in ("part", "scratch") if getattr(run.run, name) is not None)
     elif run.update.model is not None:
         sections["update"] = frozenset({"model"})
-    given = [f"{name}.{key}" for name, keys in sections.items() for key in sorted(keys)]
-    given += ["model.kind"] * (run.model.kind != "pca")
-    if given:
+    unusable = [f"{name}.{key}" for name, keys in sections.items() for key in sorted(keys)]
+    unusable += ["model.kind"] * (run.model.kind != "pca")
+    if unusable:
         what = "a model is applied" if subject == "apply" else f"{run.update.model} is updated"
-        raise ConfigError(f"{given[0]} is given, and {what} as it was fitted ({subject}); leave it out.")
+        raise ConfigError(f"{unusable[0]} is given, and {what} as it was fitted ({subject}); leave it out.")
 
 
-def _carried_out(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
-    """Carry out a run whose outputs no other process writes; see `execute`."""
+def _execute_locked(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
+    """Carry out a run whose outputs are locked; see `execute`."""
     for path in outputs.files:
         recover(path.rstrip("/"))
         clear_finished(path)
@@ -205,8 +198,8 @@ def _carried_out(run: RunFile, outputs: OutputPaths, listener: Listener) -> Resu
         if not may_reuse:
             _check_feasible(job)
             if not any(map(os.path.lexists, outputs.files)):
-                record.start()  # else the record is of the outputs there, until the first of them is replaced
-        result = _fitted(job) if job.applied is None and outputs.need_model else Result(job.applied)
+                record.start()  # an existing record describes the existing outputs until the first is replaced
+        result = _fit(job) if job.applied is None and outputs.need_model else Result(job.applied)
         if may_reuse:
             record.start()
         provenance = None if result.model is None else result.model.provenance
@@ -224,25 +217,25 @@ def _carried_out(run: RunFile, outputs: OutputPaths, listener: Listener) -> Resu
 
 
 def _without_reused(outputs: OutputPaths, record: Record) -> OutputPaths:
-    """Return the outputs less those that the earlier run has made of the model that is there."""
+    """Return the outputs without those that an earlier run made with the existing model."""
     try:
         earlier = streampca.load_model(str(outputs.model), components=False)
-    except ModelError:  # it is unfinished, and made anew
+    except ModelError:  # it is unfinished, and will be fitted anew
         return outputs
     return outputs.without(record.reusable(earlier.provenance))
 
 
 def foresee(run: RunFile) -> Iterator[tuple[str, str]]:
-    """Yield what a run would do, as headings and texts; reads headers and refuses what `execute` refuses at once.
+    """Yield a description of a run, as headings and texts; reads headers only.
 
     Raises
     ------
     StreampcaError
-        As `execute`, for what is wrong with the run itself, its plan or its outputs.
+        As `execute`, if the run itself, its plan or its outputs are wrong.
     """
     outputs = OutputPaths.of(run)
     check_together(run)
-    if outputs.directory is None:  # what stands in a run directory may be used again
+    if outputs.directory is None:  # outputs in a run directory may be reused
         outputs.check(overwrite=run.run.overwrite, model=run.update.model is None)
     if run.apply is None and run.update.model is None and outputs.need_model:
         yield from plan_of(run).lines()
@@ -257,9 +250,10 @@ def foresee(run: RunFile) -> Iterator[tuple[str, str]]:
 
 
 def plan_of(run: RunFile, **others: Any) -> Any:
-    """Plan a run's fit, whose model goes somewhere; `others` are options of `plan`, such as the shape of other data."""
-    how = run.how(output=run.output.model or run.output.directory or "model.zarr")
-    options: dict[str, Any] = {**columns_of(run), **opening_of(run.collection), **others, "run": how}
+    """Plan a run's fit; `others` are options of `plan`, such as the shape of data that do not exist yet."""
+    # Plans of commands count on an output, to which components larger than memory can be written.
+    written = run.how(output=run.output.model or run.output.directory or "model.zarr")
+    options: dict[str, Any] = {**columns_of(run), **opening_of(run.collection), **others, "run": written}
     source = None if "shape" in others else run.collection.source
     return streampca.plan(source, run.model, preparation=preparation_of(run), **options)
 
@@ -270,7 +264,7 @@ def plan_of_graph(run: RunFile) -> Any:
     return streampca.plan_neighbors(run.collection.source, preparation=preparation_of(run), **options)
 
 
-def _followed(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
+def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
     """Keep a model up to date while its source is being written."""
     others = {
         "apply": run.apply, "model.kind": run.model.kind != "pca", "update.model": run.update.model,
@@ -279,14 +273,15 @@ def _followed(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         **{f"output.{name}": getattr(outputs, name)
            for name in ("scores", "images", "report", "collection", "graph", "directory")},
     }  # fmt: skip
-    given = [name for name, value in others.items() if value]
-    if given or outputs.model is None:
+    unusable = [name for name, value in others.items() if value]
+    if unusable:
         raise RequestError(
-            f"{given[0] if given else 'output.model'}: following a source only writes a model, in this process; "
-            "leave it out, and apply the stored model at any time."
+            f"{unusable[0]}: following a source only writes a model, in this process; leave it out, and apply the "
+            "stored model at any time."
         )
+    assert outputs.model is not None  # noqa: S101 - it is the only output left, and a run without any is refused
     follow = run.follow
-    heard = _Heard(listener)
+    recorder = _PlanRecorder(listener)
     model = streampca.follow(
         run.collection.source,
         run.model,
@@ -294,19 +289,19 @@ def _followed(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         preparation=preparation_of(run),
         output=outputs.model,
         memory=run.run.memory,
-        listener=heard,
+        listener=recorder,
         **opening_of(run.collection),
     )
-    return Result(_without_statistic(model), heard.plan, [outputs.model])
+    return Result(_without_statistic(model), recorder.plan, [outputs.model])
 
 
 def _without_statistic(model: Model) -> Model:
-    """Return a model without the p x p statistic, where it has one, whose memory is given back."""
+    """Return a model without the p x p statistic, if it has one, to free its memory."""
     return model.without_statistic() if isinstance(model, streampca.PCAModel) else model
 
 
-class _Heard:
-    """A listener that keeps the first plan it is told of, and passes everything on."""
+class _PlanRecorder:
+    """A listener that keeps the first plan of a fit, and passes all events on."""
 
     def __init__(self, listener: Listener) -> None:
         self.plan: Any = None
@@ -320,7 +315,7 @@ class _Heard:
 
 @dataclass
 class _Job:
-    """An opened run, and what it writes."""
+    """An opened run, its outputs, and the model that it applies."""
 
     run: RunFile
     outputs: OutputPaths
@@ -331,25 +326,25 @@ class _Job:
 
     @cached_property
     def preparation(self) -> Preparation:
-        """Steps before the model, with the arrays of their files."""
+        """Preparation, whose files are read once."""
         return preparation_of(self.run)
 
     @property
     def is_in_place(self) -> bool:
-        """True where the model that is updated is replaced."""
+        """True if the output is the model that is updated, which is then replaced."""
         updated, path = self.run.update.model, self.outputs.model
         return updated is not None and path is not None and os.path.realpath(updated) == os.path.realpath(path)
 
     @property
     def may_reuse(self) -> bool:
-        """True where an earlier run of the same request may have left its model in the directory."""
+        """True if the directory has a model, which may be that of an earlier run of the same request."""
         run, path = self.run, self.outputs.model
-        is_made_anew = run.apply or run.update.model or run.run.overwrite
-        return not is_made_anew and bool(self.outputs.directory and path and os.path.lexists(path))
+        is_replaced = run.apply or run.update.model or run.run.overwrite
+        return not is_replaced and bool(self.outputs.directory and path and os.path.lexists(path))
 
     @property
     def applied_outputs(self) -> AppliedOutputs:
-        """Outputs that the model is applied for."""
+        """Outputs that apply the model."""
         outputs, output = self.outputs, self.run.output
         return AppliedOutputs(
             outputs.scores,
@@ -367,44 +362,44 @@ class _Job:
 
     @cached_property
     def cluster(self) -> Any:
-        """Executor of all stages, where workers share them: a cluster lasts to the end of the run."""
-        wanted, budget = cluster_of(self.run.how()), parse_bytes(self.run.run.memory)
-        if wanted is None:
+        """Executor of all stages that workers share; its cluster lasts to the end of the run."""
+        cluster, budget = cluster_of(self.run.how()), parse_bytes(self.run.run.memory)
+        if cluster is None:
             return None
-        return self.stack.enter_context(executing(wanted, budget, listener=self.listener))
+        return self.stack.enter_context(executing(cluster, budget, listener=self.listener))
 
-    def how(self, output: str | None, **others: Any) -> Run:
-        """Return how one stage is carried out."""
+    def stage(self, output: str | None, **others: Any) -> Run:
+        """Return the `Run` of the stage that writes an output."""
         shared = {} if self.cluster is None else {**NOTHING_SHARED, "cluster": self.cluster}
         checkpoint = checkpoint_beside(self.run, output)
         return self.run.how(**shared, output=output, checkpoint=checkpoint, listener=self.listener, **others)
 
-    def here(self, path: str, **others: Any) -> Run:
-        """Return how a graph or a report is made: in this process, whoever fits the model."""
-        unused = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
+    def local_stage(self, path: str, **others: Any) -> Run:
+        """Return the `Run` of a graph or a report, which is made in this process, also if workers fit the model."""
+        alone = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
         checkpoint = checkpoint_beside(self.run, path)
-        return self.run.how(**{**unused, "checkpoint": checkpoint, "listener": self.listener, **others})
+        return self.run.how(**{**alone, "checkpoint": checkpoint, "listener": self.listener, **others})
 
     def applying(self, output: str) -> dict[str, Any]:
         """Return the options of a model's methods that write an output."""
-        own = {name: getattr(self.run.output, name) for name in ("whiten", "missing")}
-        return {**own, "run": replace(self.how(output), output=None, **NOT_FITTED)}
+        options = {name: getattr(self.run.output, name) for name in ("whiten", "missing")}
+        return {**options, "run": replace(self.stage(output), output=None, **NOT_FITTED)}
 
 
 def _open(run: RunFile, outputs: OutputPaths, listener: Listener) -> _Job:
-    """Open the model to apply or to update, if there is one, and the collection as it takes it."""
+    """Open the model to apply or update, if there is one, and the collection with the model's options of opening."""
     path = run.apply or run.update.model
     try:
         model = streampca.load_model(path, memory=run.run.memory, components=path == run.apply) if path else None
     except ModelError:
-        open_run(run.collection)  # a problem of the source is said first: it may stand in the model's place
+        open_run(run.collection)  # a source given in the model's place is the likelier mistake: its error comes first
         raise
     raw = open_run(run.collection, listing=outputs.listing(run), like=model, listener=listener)
     return _Job(run, outputs, raw, listener, model if run.apply else None)
 
 
 def _check_feasible(job: _Job) -> None:
-    """Refuse outputs that memory or disk do not allow, before any is replaced."""
+    """Refuse outputs that memory or disk does not allow, before any is replaced."""
     run, outputs = job.run, job.outputs
     if job.applied is not None:
         foresee_applying(job.applied, job.raw, job.applied_outputs)
@@ -416,56 +411,53 @@ def _check_feasible(job: _Job) -> None:
         streampca.plan_neighbors(job.raw, preparation=job.preparation, **search)
 
 
-def _fitted(job: _Job) -> Result:
-    """Fit or update a model, and write it where an output is given."""
+def _fit(job: _Job) -> Result:
+    """Fit or update a model, and write it if there is an output for it."""
     run, path = job.run, job.outputs.model
-    heard = _Heard(job.listener)
+    recorder = _PlanRecorder(job.listener)
     if run.update.model is None:
-        how = replace(job.how(path, reuse=job.may_reuse), listener=heard)
-        model = streampca.fit(job.raw, run.model, **columns_of(run), preparation=job.preparation, run=how)
+        stage = replace(job.stage(path, reuse=job.may_reuse), listener=recorder)
+        model = streampca.fit(job.raw, run.model, **columns_of(run), preparation=job.preparation, run=stage)
     else:
-        asked = {name: getattr(run.model, name) for name in run.given.get("model", ()) if name != "kind"}
+        changes = {name: getattr(run.model, name) for name in run.given.get("model", ()) if name != "kind"}
+        if changes.get("n_components", "") is None:  # all components, which `update` calls "all"
+            changes["n_components"] = "all"
         model = streampca.update(
             run.update.model,
             job.raw,
             approximate=run.update.approximate,
             sample_weight=run.collection.sample_weight,
-            run=replace(job.how(path), listener=heard),
-            **_updated(asked),
+            run=replace(job.stage(path), listener=recorder),
+            **changes,
         )
-    if path is not None:  # outputs name the model by its path; large components, and its statistic, are given back
+    if path is not None:  # outputs name the model by its path, and the memory of a large one is free for them
         del model
         model = streampca.load_model(path, memory=run.run.memory)
-    return Result(_without_statistic(model), heard.plan)
-
-
-def _updated(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return options of `update`, where None is what the model was fitted with."""
-    return {name: "all" if value is None and name == "n_components" else value for name, value in asked.items()}
+    return Result(_without_statistic(model), recorder.plan)
 
 
 def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
     """Write the copy of the run's collection, and scores, images, graph and report of it."""
     run, outputs = job.run, job.outputs
     if outputs.collection:
-        how = replace(job.how(outputs.collection), **NOT_FITTED)
-        streampca.copy(job.raw, preparation=job.preparation, run=how)
+        stage = replace(job.stage(outputs.collection), **NOT_FITTED)
+        streampca.copy(job.raw, preparation=job.preparation, run=stage)
         note(outputs.collection)
     if result.model is not None:
         _apply(job, result, result.model, note)
     if outputs.graph:
-        scores = OutputPaths.of(run).scores  # also where they are used again
+        scores = OutputPaths.of(run).scores  # `outputs` lacks scores that are reused
         source = job.raw if scores is None else scores
         preparation = job.preparation if scores is None else None
-        how = job.here(outputs.graph, output=outputs.graph)
-        result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=how)
+        stage = job.local_stage(outputs.graph, output=outputs.graph)
+        result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=stage)
         note(outputs.graph)
 
 
 def _apply(job: _Job, result: Result, model: Model, note: Callable[[str], None]) -> None:
     """Write scores, images and the report of the run's collection."""
     outputs, output = job.outputs, job.run.output
-    if job.applied is None:  # the number of components is known only now
+    if job.applied is None:  # `_check_feasible` knew only the fewest components that a rule may count
         foresee_applying(model, job.raw, job.applied_outputs)
     if outputs.scores:
         model.write_scores(job.raw, outputs.scores, **job.applying(outputs.scores))
@@ -486,5 +478,5 @@ def _apply(job: _Job, result: Result, model: Model, note: Callable[[str], None])
             outputs.report,
             collection=job.raw,
             pictures=outputs.pictures,
-            run=job.here(outputs.report, overwrite=True),
+            run=job.local_stage(outputs.report, overwrite=True),
         )

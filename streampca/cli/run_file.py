@@ -1,4 +1,4 @@
-"""`RunFile`, the contents of a run file with checked values: every command builds one, too."""
+"""`RunFile`, the contents of a run file with checked values, which every command builds as well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .sections import (
 )
 from .variables import Place, escaped, put_back
 
-COMMAND = "the command"  # the subject of runs that are made of a command's options
+COMMAND = "the command"  # subject of messages about a run made from a command's options
 ORDER = ("collection", "apply", "prepare", "model", "update", "follow", "neighbors", "run", "output")
 
 
@@ -38,15 +38,15 @@ class RunFile:
     Attributes
     ----------
     collection, prepare, model, run, output, update, follow, neighbors
-        The sections.
+        Sections of the run file.
     apply : str or None
-        A fitted model to apply; None to fit one.
+        Path of a fitted model to apply; None to fit one.
     hsic : HsicDescription
-        Options of a command that no run file stands for.
+        Options of the command ``hsic``, which a run file cannot have.
     given : mapping
-        The names of the keys that were given, by section.
+        Names of the keys that were given, by section.
     as_written : mapping
-        Texts of the run file that held variables, by their place.
+        Texts of the run file with environment variables, by their place.
     """
 
     collection: CollectionSection
@@ -75,14 +75,14 @@ class RunFile:
         return name in self.given.get(section, ())
 
     def how(self, **others: Any) -> Run:
-        """Return the run that the section `run` describes, with other fields of it: an output, a checkpoint ..."""
-        own = {item.name: getattr(self.run, item.name) for item in fields(Run) if item.name not in NOT_WRITTEN}
-        return Run(**{**own, "checkpoint": None, **others})
+        """Return the `Run` of the section `run`, with other values of some fields: an output, a checkpoint ..."""
+        values = {field.name: getattr(self.run, field.name) for field in fields(Run) if field.name not in NOT_WRITTEN}
+        return Run(**{**values, "checkpoint": None, **others})
 
     def to_yaml(self, *, complete: bool = False) -> str:
-        """Return the text of the run file, without what no run file may hold.
+        """Return the text of the run file, without keys that only a command line can give.
 
-        Keys at their defaults are left out, or if `complete` given where they apply. Environment variables stay as they
+        Keys at their defaults are left out, unless the text is to be `complete`. Environment variables stay as they
         were written.
         """
         import yaml
@@ -91,19 +91,20 @@ class RunFile:
 
         data = escaped(self._data(complete=complete))
         put_back(data, self.as_written)
-        data["collection"].pop("allow_remote", None)  # only a command line may give it
+        data["collection"].pop("allow_remote", None)
         run = data.get("run", {})
         for name in COMMAND_OPTIONS:
             (run.get("cluster_options") or {}).pop(name, None)
         if "://" in (self.run.cluster or ""):
             run["cluster"] = CONFIGURED
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-        breaks = any(mark in text for mark in "\x85\u2028\u2029")  # ends of lines to YAML, which PyYAML leaves bare
-        return yaml.safe_dump(data, sort_keys=False) if breaks else text
+        # YAML takes these characters for ends of lines, and PyYAML escapes them only where it escapes all of Unicode.
+        has_breaks = any(mark in text for mark in "\x85\u2028\u2029")
+        return yaml.safe_dump(data, sort_keys=False) if has_breaks else text
 
     def _data(self, *, complete: bool) -> dict[str, Any]:
-        """Return the keys that are not at their defaults; if `complete`, also those that are, where they apply."""
-        idle = {
+        """Return the keys with other values than their defaults; if `complete`, all keys of sections that apply."""
+        is_idle = {
             "model": self.apply is not None or self.update.model is not None,
             "prepare": self.apply is not None or self.update.model is not None,
             "update": self.update.model is None,
@@ -111,45 +112,45 @@ class RunFile:
             "neighbors": self.output.graph is None,
         }
         data: dict[str, Any] = {}
-        kept = self.given.get("model", frozenset()) if self.update.model is not None else frozenset()
+        # An update changes the keys of the model that were given, also those given at their defaults.
+        changed = self.given.get("model", frozenset()) if self.update.model is not None else frozenset()
         for name in ORDER:
             section = getattr(self, name)
             if name == "apply":
                 data |= {} if section is None else {name: section}
                 continue
             listed = {
-                key: value
-                for key, value in _values(section).items()
-                if (complete and not idle.get(name))
-                or (name == "model" and key in kept)
-                or value != default_of(fields_of(type(section))[key])
+                key: getattr(section, key)
+                for key, field in fields_of(type(section)).items()
+                if key not in NOT_WRITTEN
+                and (
+                    (complete and not is_idle.get(name))
+                    or (name == "model" and key in changed)
+                    or getattr(section, key) != default_of(field)
+                )
             }
-            if name == "model" and (section.kind != "pca" or (complete and not idle["model"])):
+            if name == "model" and (section.kind != "pca" or (complete and not is_idle["model"])):
                 listed = {"kind": section.kind, **listed}
             if listed or name == "collection":
                 data[name] = listed
         return data
 
 
-def _values(section: Any) -> dict[str, Any]:
-    return {name: getattr(section, name) for name in fields_of(type(section)) if name not in NOT_WRITTEN}
-
-
 def make_run(data: Mapping[str, Any], subject: str = "the run") -> RunFile:
-    """Return a run file of plain data.
+    """Return the run file of plain data, such as YAML or the options of a command.
 
     Raises
     ------
     ConfigError
-        Of the first key that is unknown or has a value that it does not take, by its dotted name; what a command was
-        given is named by the command's option instead.
+        If a key is unknown or has a wrong value. The first is named by its dotted key, or by its option if the data
+        come from a command.
     """
-    known, classes = [*SECTIONS, "model", "apply"], {**SECTIONS, "model": _kind_asked(data.get("model"), subject)}
+    names, classes = [*SECTIONS, "model", "apply"], {**SECTIONS, "model": _kind_class(data.get("model"), subject)}
     if subject == COMMAND:
-        known, classes = [*known, "hsic"], {**classes, "hsic": HsicDescription}
+        names, classes = [*names, "hsic"], {**classes, "hsic": HsicDescription}
     for name in data:
-        if name not in known:
-            hint = nearest(str(name), known) or _elsewhere(name) or f" Known here: {', '.join(known)}."
+        if name not in names:
+            hint = nearest(str(name), names) or _elsewhere(name) or f" Known here: {', '.join(names)}."
             raise ConfigError(f"{subject}: key {name!r} is not known.{hint}")
     sections: dict[str, Any] = {}
     given: dict[str, frozenset[str]] = {}
@@ -167,8 +168,8 @@ def make_run(data: Mapping[str, Any], subject: str = "the run") -> RunFile:
     return RunFile(**sections, apply=apply, given=given)
 
 
-def _kind_asked(model: Any, subject: str) -> type[Description]:
-    """Return the class of the kind that the section of the model names, or the default."""
+def _kind_class(model: Any, subject: str) -> type[Description]:
+    """Return the class of the kind that the section of the model names, or of the default."""
     kind = model.get("kind", "pca") if isinstance(model, Mapping) else "pca"
     if not isinstance(kind, str) or kind not in KINDS:
         hint = nearest(str(kind), [*KINDS])
@@ -177,22 +178,22 @@ def _kind_asked(model: Any, subject: str) -> type[Description]:
 
 
 def _mapping(values: Any, section: str, cls: type, subject: str) -> dict[Any, Any]:
-    """Return the keys of a section, none of which is unknown."""
-    known = [name for name in fields_of(cls) if name not in NOT_WRITTEN]
-    known = (["kind"] if section == "model" else []) + known
+    """Return the values of a section by key; refuse unknown keys."""
+    keys = [name for name in fields_of(cls) if name not in NOT_WRITTEN]
+    keys = (["kind"] if section == "model" else []) + keys
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        remedy = f"give keys under it ({', '.join(known)}), or leave it out"
+        remedy = f"give keys under it ({', '.join(keys)}), or leave it out"
         raise ConfigError(f"{subject}: {section} = {reprlib.repr(values)} is not a section; {remedy}.")
     for name in values:
-        if name not in known:
-            raise ConfigError(f"{subject}: {_unknown(str(name), section, cls, known)}")
+        if name not in keys:
+            raise ConfigError(f"{subject}: {_unknown_key(str(name), section, cls, keys)}")
     return dict(values)
 
 
-def _unknown(name: str, section: str, cls: type, known: list[str]) -> str:
-    """Say that a key is unknown, and where it, or one like it, belongs."""
+def _unknown_key(name: str, section: str, cls: type, keys: list[str]) -> str:
+    """Return the message that a key is unknown, with the place where it, or a similar one, belongs."""
     if section == "model":
         kind = cls.kind  # type: ignore[attr-defined]
         if kinds := kinds_with(name):
@@ -203,25 +204,26 @@ def _unknown(name: str, section: str, cls: type, known: list[str]) -> str:
         what = f"model.{name} is not a parameter of {kind}."
     else:
         what = f"{section}.{name} is not a key of run files."
-    if close := nearest(name, known):
-        return what + close.replace("'", f"{section}.", 1).replace("'", "")
-    return what + (_elsewhere(name) or f" Known here: {', '.join(known)}.")
+    if hint := nearest(name, keys):
+        return what + hint.replace("'", f"{section}.", 1).replace("'", "")
+    return what + (_elsewhere(name) or f" Known here: {', '.join(keys)}.")
 
 
 def _elsewhere(name: Any) -> str:
-    """Say in which sections a key is known, if it is in any."""
-    sections = [each for each, cls in SECTIONS.items() if name in fields_of(cls) and name not in NOT_WRITTEN]
+    """Return a hint at the sections that have a key, if there are any."""
+    sections = [section for section, cls in SECTIONS.items() if name in fields_of(cls) and name not in NOT_WRITTEN]
     sections += ["model"] if kinds_with(name) else []
     return f" Did you mean {' or '.join(f'{section}.{name}' for section in sections)}?" if sections else ""
 
 
 def _section(cls: type, section: str, values: Mapping[str, Any], subject: str) -> Any:
+    """Return a section, with checked values; messages name the option of a command."""
     hints = hints_of(cls)
 
     def about(name: str, value: Any) -> str:
         if subject != COMMAND:
             return f"{section}.{name} = {reprlib.repr(value)}"
-        from .options import names_of
+        from .options import names_of  # which imports this module
 
         return f"{names_of(f'{section}.{name}')[-1]} {value}"
 
@@ -233,10 +235,10 @@ def _section(cls: type, section: str, values: Mapping[str, Any], subject: str) -
 
 
 def _typed(annotation: Any, value: Any) -> Any:
-    """Return a value as it is meant where its field takes no text: PyYAML leaves 1e-4 one, and variables are texts."""
+    """Return a value in the type of its field: PyYAML reads 1e-4 as text, and variables are texts."""
     if isinstance(value, str):
         return value_of_text(annotation, value)
-    if isinstance(value, date):  # which YAML reads from 1990-05-17
+    if isinstance(value, date):  # YAML reads 1990-05-17 as one, and fields hold dates as text
         return value.isoformat()
     for member in members(annotation):
         base = get_args(member)[0] if get_origin(member) is Annotated else member
@@ -251,7 +253,7 @@ def _typed(annotation: Any, value: Any) -> Any:
 
 
 def _check_cluster(run: RunSection, subject: str) -> None:
-    """Refuse kinds of cluster that do not exist, and options of jobs that are unknown or not plain values."""
+    """Refuse an unknown kind of cluster, and options of its jobs that are unknown or not plain values."""
     if run.cluster is None and run.cluster_options is None:
         return
     from ..execution.cluster_options import checked_options, kind_of

@@ -1,4 +1,4 @@
-"""Record of a run in its directory: its run file (``config.yaml``), its log, and its provenance (``run.json``)."""
+"""Record of a run in its directory: run file (``config.yaml``), log, and provenance (``run.json``)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .run_file import RunFile
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
 RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
 REPORT, PICTURES = "report.html", "pictures"
-OUTPUTS = "outputs"  # key of the summary: the outputs that depend on the model
+OUTPUTS = "outputs"  # key of run.json for the outputs that depend on the model
 
 
 def check_directory(folder: str) -> None:
-    """Refuse a directory that cannot be written to, or that holds files of our names that no run wrote.
+    """Refuse a directory that cannot be written, or holds files with the names of a record that no run wrote.
 
     Raises
     ------
@@ -44,12 +44,13 @@ def check_directory(folder: str) -> None:
         raise OutputError(
             f"{pictures} is a link, and runs write pictures into it; remove it, or choose another directory."
         )
-    found = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
-    missing = f"there is no {LOG}" if not os.path.lexists(log) else ""
-    if not missing and CONFIG in found and not is_run_file(os.path.join(folder, CONFIG)):
-        found, missing = [CONFIG], "it is not a run file"
-    if found and missing:
-        raise OutputError(f"{folder} holds a {found[0]} that no run wrote ({missing}); choose another directory.")
+    # A run starts its log before anything else: without a log, no run wrote the other files.
+    foreign = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
+    reason = f"there is no {LOG}" if not os.path.lexists(log) else ""
+    if not reason and CONFIG in foreign and not is_run_file(os.path.join(folder, CONFIG)):
+        foreign, reason = [CONFIG], "it is not a run file"
+    if foreign and reason:
+        raise OutputError(f"{folder} holds a {foreign[0]} that no run wrote ({reason}); choose another directory.")
 
 
 class Record:
@@ -58,11 +59,11 @@ class Record:
     Parameters
     ----------
     folder : str or None
-        The directory.
+        Path of the directory.
     run : RunFile
-        The run.
+        Run to record.
     outputs : mapping of str to str
-        Paths of the outputs that a later run may use again, by name.
+        Paths of the outputs that a later run can reuse, by name.
     """
 
     def __init__(self, folder: str | None, run: RunFile, outputs: Mapping[str, str]) -> None:
@@ -74,15 +75,16 @@ class Record:
         self._started = False
 
     def reusable(self, provenance: Mapping[str, Any]) -> set[str]:
-        """Return the paths of complete outputs that the same run wrote with the model of this provenance."""
+        """Return the paths of complete outputs that the same run wrote with the model of a provenance."""
         try:
             with open_regular(os.path.join(self._folder or "", SUMMARY), "r", encoding="utf-8") as file:
                 text = file.read()
-            noted = json.loads(text).pop(OUTPUTS)
-            if noted["asked"] != self._options or noted["model"] != _identity(provenance):
+            record = json.loads(text).pop(OUTPUTS)
+            if record["options"] != self._options or record["model"] != _identity(provenance):
                 return set()
-            states = noted["made"]
+            states = record["states"]
             self._states = {name: states[name] for name in self._outputs if self._is_unchanged(name, states)}
+        # The file may be anything: a record that cannot be read means that nothing is reused.
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return set()
         return {self._outputs[name] for name in self._states}
@@ -92,7 +94,7 @@ class Record:
         return name in states and os.path.exists(path) and states[name] == _state(path)
 
     def start(self) -> None:
-        """Write the run file, unless that is done."""
+        """Write the run file, once."""
         if self._folder and not self._started:
             _write(self._folder, CONFIG, self._run.to_yaml(complete=True))
             self._started = True
@@ -103,12 +105,12 @@ class Record:
         if not self._folder or provenance is None:
             return None
         self._states |= {name: _state(place) for name, place in self._outputs.items() if place == path}
-        noted = {"model": _identity(provenance), "asked": self._options, "made": self._states}
-        return _write(self._folder, SUMMARY, json.dumps({**provenance, OUTPUTS: noted}, indent=1) + "\n")
+        record = {"model": _identity(provenance), "options": self._options, "states": self._states}
+        return _write(self._folder, SUMMARY, json.dumps({**provenance, OUTPUTS: record}, indent=1) + "\n")
 
 
 def _identity(provenance: Mapping[str, Any]) -> str:
-    """Return a digest of a provenance, which no two fits share."""
+    """Return a digest of a provenance, which holds the time of the fit and so belongs to one fit only."""
     return digest(json.dumps(dict(provenance), sort_keys=True))
 
 
@@ -119,7 +121,7 @@ def _state(path: str) -> list[int]:
 
 @contextmanager
 def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
-    """Append events to the log of a directory; yields the listener that does so and passes them on to `listener`."""
+    """Yield a listener that appends events to the log of a directory and passes them on to `listener`."""
     path = os.path.join(folder, LOG)
     with writing(path):
         os.makedirs(folder, exist_ok=True)
@@ -147,6 +149,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
 
 
 def _write(folder: str, name: str, text: str) -> str:
+    """Write a text file of a directory in one step, and return its path."""
     path = os.path.join(folder, name)
     with staged(path) as partial:
         Path(partial).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""JSON schema of run files, made of the annotations of kinds of model and of sections."""
+"""JSON schema of run files, made from the annotations of kinds of model and of sections."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .sections import NOT_WRITTEN, SECTIONS
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _BOUNDS = {"least": "minimum", "most": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
-COMMAND_LINE = ("allow_remote",)  # keys that only a command line may give
+COMMAND_LINE = ("allow_remote",)  # keys that only a command line can give
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of run files; the model is a union by its kind."""
+    """Return the JSON schema of run files, in which the model is a union over all kinds."""
     sections = {name: _section(cls) for name, cls in SECTIONS.items()}
     sections["collection"]["required"] = ["source"]
     model = {"anyOf": [_kind(kind) for kind in KINDS]}
@@ -31,19 +31,21 @@ def json_schema() -> dict[str, Any]:
 
 
 def _kind(kind: str) -> dict[str, Any]:
+    """Return the schema of the section `model` for one kind."""
     schema = _section(kind_class(kind))
-    named: dict[str, Any] = {"const": kind, "description": "Kind of model."}
-    required = {} if kind == "pca" else {"required": ["kind"]}  # which is the default
-    return {**schema, "title": kind, "properties": {"kind": named, **schema["properties"]}, **required}
+    key: dict[str, Any] = {"const": kind, "description": "Kind of model."}
+    required = {} if kind == "pca" else {"required": ["kind"]}  # PCA is the default
+    return {**schema, "title": kind, "properties": {"kind": key, **schema["properties"]}, **required}
 
 
 def _section(cls: type) -> dict[str, Any]:
+    """Return the schema of a section: a property for each field, described as in help."""
     entries, hints = entries_of(cls), hints_of(cls)
     properties = {}
-    for name, declared in fields_of(cls).items():
+    for name, field in fields_of(cls).items():
         if name in NOT_WRITTEN or name in COMMAND_LINE:
             continue
-        properties[name] = _schema(written(hints[name])) | {"default": default_of(declared)}
+        properties[name] = _schema(written(hints[name])) | {"default": default_of(field)}
         if name in entries:
             properties[name]["description"] = entries[name].first_sentence
     return _object(properties)
@@ -54,8 +56,8 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
-    found = [_member(member) for member in members(annotation)]
-    return found[0] if len(found) == 1 else {"anyOf": found}
+    schemas = [_member(member) for member in members(annotation)]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _member(member: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Sections of a run file beside the kind of model: plain dataclasses, as the kinds are.
+"""Sections of a run file other than the kind of model: plain dataclasses, as the kinds are.
 
-A field here is a key of run files and of their JSON schema, and an option of the commands that use it; its meaning is
-its entry in the docstring, whose first sentence is the help. The parameters of `streampca.Preparation` and others are
-written out where they are used; ``tests/test_options.py`` proves names and defaults equal.
+A field is a key of run files and of their JSON schema, and an option of the commands that use it; the first sentence of
+its entry in the docstring is the help. Names and defaults repeat those of `streampca.Preparation` and other functions;
+``tests/test_options.py`` checks that they are equal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _seconds(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CollectionSection(Opening):
-    """The samples, how they are opened, and numbers that belong to them.
+    """Samples and how they are opened, with a weight and target for each; see `streampca.open_collection`.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class CollectionSection(Opening):
     target: str | None = None
 
 
-COLUMNS = ("sample_weight", "target")  # of the section of the collection: no options of opening it
+COLUMNS = ("sample_weight", "target")  # keys of the collection that are not options of opening it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -111,7 +111,7 @@ class RunSection(Run):
     checkpoint: bool = True
 
 
-# Fields of `Run` and `Opening` that a run file says elsewhere, or cannot hold.
+# Fields of `Run` and `Opening` that no section of a run file has.
 NOT_WRITTEN = ("output", "listener", "reuse", "listing")
 
 
@@ -215,7 +215,7 @@ SECTIONS: dict[str, type] = {
     "follow": FollowSection,
     "neighbors": NeighborsDescription,
 }
-# Keys that hold a path, and how help calls it. Of texts, only these may hold environment variables.
+# Keys that hold a path, and its name in help. No other texts can hold environment variables.
 PATHS = {
     "collection.source": "SOURCE", "collection.labels": "COLUMN", "collection.sample_weight": "COLUMN",
     "collection.target": "COLUMN", "prepare.mask": "FILE", "prepare.scale": "FACTOR", "model.graph": "GRAPH",

@@ -1,7 +1,8 @@
-"""Environment variables in run files, ``${NAME}``: where they are replaced by their values, and kept as written.
+"""Environment variables in run files, ``${NAME}``: replaced by their values, and written back as they were.
 
-A run file may be somebody else's. Paths of this machine and numbers stay on it, so variables are replaced in these;
-elsewhere, and in texts that hold an address, only those are that the user allows by name.
+A run file may come from somebody else, and a variable may hold a secret. Local paths and numbers do not leave this
+machine, so any variable is replaced there. Elsewhere, and in texts with an address, only variables are replaced that
+the user allows by name.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 from ..errors import ConfigError
 
-VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")  # $${ stands for a ${ that is no variable
-_ADDRESS = re.compile(r"://" if os.name == "posix" else r"://|^[\\/]{2}")  # Windows asks the host of //HOST/NAME
+VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")  # $${ stands for ${ itself
+_ADDRESS = re.compile(r"://" if os.name == "posix" else r"://|^[\\/]{2}")  # Windows connects to the host of //HOST/NAME
 
-Place = tuple[str | int, ...]  # the keys, and numbers of entries of lists, that lead to a text
+Place = tuple[str | int, ...]  # keys, and indices of lists, that lead to a text
 
 
 def replaced(
@@ -27,37 +28,37 @@ def replaced(
     Parameters
     ----------
     data : dict
-        Plain data, as YAML gives them.
+        Plain data of a run file.
     subject : str
         Name of the run file, for messages.
     takes_variables : callable
-        Returns True of the place of a path or a number.
+        Returns True for the place of a path or a number.
     allowed : collection of str
-        Names of the variables that are replaced wherever they stand.
+        Names of the variables that are replaced everywhere.
 
     Returns
     -------
     data : dict
-        With the values of the variables.
+        Data with the values of the variables.
     written : dict
-        The texts that held variables, as they were written, by their place.
+        Texts that held variables, as they were written, by their place.
 
     Raises
     ------
     ConfigError
-        If a variable is not set, or is not replaced where it stands.
+        If a variable is not set, or not allowed at its place.
     """
     written: dict[Place, str] = {}
 
     def walked(value: Any, place: Place) -> Any:
         if isinstance(value, dict):
-            return {key: walked(each, (*place, key)) for key, each in value.items()}
+            return {key: walked(item, (*place, key)) for key, item in value.items()}
         if isinstance(value, list):
-            return [walked(each, (*place, number)) for number, each in enumerate(value)]
+            return [walked(item, (*place, index)) for index, item in enumerate(value)]
         if not isinstance(value, str):
             return value
         text = _text(value, f"{subject}: {'.'.join(map(str, place))}", allowed, anywhere=takes_variables(place))
-        if any(found["name"] for found in VARIABLE.finditer(value)):
+        if any(match["name"] for match in VARIABLE.finditer(value)):
             written[place] = value
         return text
 
@@ -65,15 +66,15 @@ def replaced(
 
 
 def _text(value: str, key: str, allowed: Collection[str], *, anywhere: bool) -> str:
-    """Return a text with the values of its variables: of those allowed, or of all if it then holds no address."""
-    names = [found["name"] for found in VARIABLE.finditer(value) if found["name"]]
-    text = VARIABLE.sub(lambda found: os.environ.get(found["name"], "") if found["name"] else "${", value)
-    open_to_all = anywhere and not _ADDRESS.search(value) and not _ADDRESS.search(text)
+    """Return a text with its variables replaced; `anywhere` allows all of them, unless the text holds an address."""
+    names = [match["name"] for match in VARIABLE.finditer(value) if match["name"]]
+    text = VARIABLE.sub(lambda match: os.environ.get(match["name"], "") if match["name"] else "${", value)
+    allows_all = anywhere and not _ADDRESS.search(value) and not _ADDRESS.search(text)
     for name in names:
-        if not open_to_all and name not in allowed:
+        if not allows_all and name not in allowed:
             raise ConfigError(
                 f"{key} = {value!r} names the environment variable {name}, which is replaced in local paths and "
-                f"numbers only; if what is run may tell its value to others, give --allow-env {name}, or write "
+                f"numbers only; if its value may leave this machine, give --allow-env {name}, or write "
                 f"$${{{name}}} for the text itself."
             )
         if name not in os.environ:
@@ -85,7 +86,7 @@ def _text(value: str, key: str, allowed: Collection[str], *, anywhere: bool) -> 
 
 
 def escaped(data: Any) -> Any:
-    """Return plain data, of dictionaries and lists, whose texts hold no variables as a run file is read."""
+    """Return plain data with ``${`` escaped in all texts, so that reading a run file gives the same texts."""
     if isinstance(data, dict):
         return {key: escaped(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -94,9 +95,9 @@ def escaped(data: Any) -> Any:
 
 
 def put_back(data: Any, written: Mapping[Place, str]) -> None:
-    """Put the texts that held variables where they were, as they were written."""
+    """Put the texts with variables back in their places, as they were written."""
     for place, text in written.items():
-        at = data
+        parent = data
         for part in place[:-1]:
-            at = at.setdefault(part, {}) if isinstance(at, dict) else at[part]
-        at[place[-1]] = text
+            parent = parent.setdefault(part, {}) if isinstance(parent, dict) else parent[part]
+        parent[place[-1]] = text
