@@ -229,7 +229,7 @@ def test_conditions_are_exact_and_of_truth():
         (PI, "label=cat", r"compares with 'cat', and the labels are numbers: 1, 3, 4, 5, 9\."),
         (PI, "digit=3", "is not a condition"),
         (PI, "label=", "is not a condition"),
-        (PI, 3, "where 3 is not a condition; give such as 'label=3'"),
+        (PI, 3, r"where = 3: give a text or None \(samples to select by label"),
         (PI, "label>3 and label<4", "takes no sample of numpy array"),
         (None, "label=3", "needs labels"),
         (list("abcdef") * 2 + list("ghijklmn"), "label=x", r"labels are a, b, c, d, e, f, g, h, i, j and 4 more\."),

@@ -75,15 +75,15 @@ class PrepareSection:
     mask : path or "valid", optional
         Image or .npy of the pixels to keep, or valid.
     anomaly : {"month", "dayofyear", "label"}, optional
-        Take off the mean of each month, day of the year or label. It is added again by reconstruct.
+        Subtract the mean of each month, day of the year or label. Reconstruct adds it again.
     detrend : bool, default=False
-        Take off each pixel's line along the dates.
+        Subtract each pixel's linear trend along the dates.
     standardize : bool, default=False
-        Divide each pixel by its deviation: PCA of correlations.
+        Divide each pixel by its standard deviation.
     scale : float, path or "area", optional
-        Multiply pixels: a number, .npy, or area (latitude). It is undone by reconstruct.
+        Multiply pixels by a number, .npy, or area (by latitude). Reconstruct undoes it.
     normalize : {"mean", "norm", "ratio"}, optional
-        Of each image, subtract its mean, or divide by norm or mean.
+        Subtract an image's mean, or divide by its norm or mean.
     """
 
     crop: list[tuple[Pixel, Pixel]] | None = None
@@ -132,22 +132,22 @@ class OutputSection:
     collection : path, optional
         Copy of the prepared collection: .zarr.
     graph : path, optional
-        Graph of nearest neighbours: .zarr. Of the scores written, or else of the collection.
+        Graph of nearest neighbours: .zarr. It is made from the scores, or else from the collection.
     transform : bool, default=False
         Write DIRECTORY/scores.zarr.
     report : bool, default=False
         Write DIRECTORY/report.html and DIRECTORY/pictures.
     whiten : bool, default=False
-        Divide scores by the deviation along each component.
+        Divide scores by the standard deviation along each component.
     n_components : int, optional
         Number of components used in reconstruction; by default all.
     missing : {"error", "drop-features", "drop-samples", "em"}, optional
         Treatment of NaN in samples a model is applied to; by default as fitted. An error, scores of NaN
-        (drop-samples), or least squares over the others (em).
+        (drop-samples), or least squares over the other pixels (em).
     residual : bool, default=False
-        Write what reconstructions leave of images.
+        Write images less their reconstructions.
     whole : bool, default=False
-        Put pictures together from their patches. With means where these overlap.
+        Join patches to whole pictures. Overlapping patches are averaged.
     """
 
     directory: str | None = None
@@ -172,7 +172,7 @@ class UpdateSection:
     Parameters
     ----------
     model : path, optional
-        Model to add the samples to. Only the new ones, where its own source has grown.
+        Model to add the samples to. Of a source that has grown, only the new samples are added.
     approximate : bool, default=False
         Let components stand for a statistic that a model lacks.
     """

@@ -16,11 +16,11 @@ class NeighborsDescription:
     Parameters
     ----------
     n_neighbors : int, default=15
-        Number of neighbours of each sample, itself not counted.
+        Number of neighbours of each sample, itself not included.
     method : {"auto", "exact", "hnsw"}, default="auto"
         Method of the search.
     ef_search : int, default=64
-        Method hnsw: candidates kept during a search. More are slower, and find more neighbours.
+        Method hnsw: candidates kept during a search. More are slower and find more true neighbours.
     random_state : int, default=0
         Seed of the samples by which the recall of hnsw is estimated.
     """

@@ -35,30 +35,30 @@ class Opening:
         samples, side by side along a last axis ``variable``. The default for an `xarray.Dataset` is all variables that
         can hold images.
     sample_axes : sequence of int or str, optional
-        Axes of one image, such as 1,2 or y,x. By default those that by attributes and names do not count samples. They
-        may stand at any position; the others are flattened into samples in order. By default samples are counted by
-        axes that have dates, or that attributes or names assign to time, members or the like, else by the first axis
+        Axes of one image, such as 1,2 or y,x. By default all axes that, by attributes or name, do not count samples.
+        They may stand at any position; the others are flattened into samples in order. By default samples are counted
+        by axes that have dates, or that attributes or names assign to time, members or the like, else by the first axis
         that is not along x, y or colours; without names, by the first axis.
     select : mapping of axis to int or slice, optional
-        Entry or [start, stop] to take of other axes. An integer drops the axis, a slice narrows it.
+        Entry, or [start, stop], of other axes to select. An integer drops the axis, a slice narrows it.
     sel : mapping of str to value or slice, optional
-        Value or [first, last] to take of other axes: numbers, texts or dates. They are values of the axis's coordinate,
-        as in xarray: a number or text drops the axis, ``{"level": 500, "c": "GFP"}``; a slice selects all values
-        between its ends, both included, ``{"lat": slice(30, 60)}``. Dates can leave out their last parts,
+        Value, or [first, last], of other axes to select: numbers, texts or dates. They are values of the axis's
+        coordinate, as in xarray: a number or text drops the axis, ``{"level": 500, "c": "GFP"}``; a slice selects all
+        values between its ends, both included, ``{"lat": slice(30, 60)}``. Dates can leave out their last parts,
         ``{"time": slice("1990", "2000-06")}``. Files without a value in the range are left out when files are joined.
     patches : int, sequence of int or mapping, optional
-        Windows of the image as samples. Their side, their sides ``(16, 16)``, or also the step between them,
-        ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. The array can be a single image.
+        Windows of each image, which become the samples. Their side, their sides ``(16, 16)``, or also the step between
+        them, ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. The array can be a single image.
     samples : slice, (start, stop[, step]) or sequence of int, optional
-        Samples to take: [start, stop] or [start, stop, step]. In Python also a slice, numbers or a mask.
+        Samples to select: [start, stop] or [start, stop, step]. In Python also a slice, numbers or a mask.
     labels : array, path or "folder", optional
-        Label of each sample: .npy, IDX, table.csv:column or folder. Used by where, anomaly (a model's, too) and
-        reports. Anything `open_column` takes; the collection keeps them as `labels`.
+        Label of each sample: .npy, IDX, table.csv:column or folder. For where, anomaly (also that of a model) and
+        reports. Anything that `open_column` accepts; the collection keeps them as `labels`.
     where : str, optional
-        Samples to take by label: label=3, label!=0,1 ... Several conditions: 'label>=1 and label<3'.
+        Samples to select by label, such as label=3 or label!=0,1. Several conditions: 'label>=1 and label<3'.
     fill_value : int, float or str, optional
-        Stored number that stands for no value, or none. Needed where the file does not say so; none where every number
-        is a value. The number is read as NaN. In NetCDF files without ``_FillValue``, the default of the format is
+        Stored number that marks missing values, or none. Give it if the file does not name it; none if every number is
+        a value. The number is read as NaN. In NetCDF files without ``_FillValue``, the default of the format is
         missing among floats, and refused if it is read among whole numbers; with "none" it is a value like any other.
     on_bad_file : {"error", "skip"}, default="error"
         Stop at a file that cannot be read, or leave it out. See `Collection.skipped`. Images of another shape than most
@@ -71,13 +71,13 @@ class Opening:
         later those of the collection with a model's. Samples that have the same coordinates in another order are put in
         order, samples on another grid are refused. With "ignore", pixels correspond by position.
     duplicates : {"error", "first", "all"}, default="error"
-        Stop at a file or date that comes twice, take the first, or all. A file is a duplicate if another path, or a
+        Stop at files or dates that come twice, use the first, or all. A file is a duplicate if another path, or a
         link, leads to the same file; a sample, if another file has its date, unless the files belong to several series
         (by a coordinate ``member``, ``realization``, ``step`` ..., or by CMIP's attributes). Dates repeated within a
         file all count, which the log reports.
     allow_remote : bool, default=False
-        Fetch URLs that lists, tables and models name. A URL given as the source itself, or in a list, is always
-        fetched.
+        Read from URLs that lists, tables and models name. A URL given as the source itself, or in a list, is always
+        read.
     listing : path, optional
         Path of a table in which the files of a folder are stored for the next time; by default none.
     """
