@@ -554,7 +554,8 @@ def test_stopped_run_goes_on(tmp_path, run_file, undrawn, moment):
     succeeded("run", run_file, "-q", *WITH_PICTURES)
     assert set(os.listdir(tmp_path / "out" / "pictures")) == PICTURES
     again = log.read_text().rpartition("started by streampca")[2]
-    assert ("resumed: " in again) == (moment == "BlockDone")
+    assert "resumed: " in again
+    assert ("drawing 1 of 10" in again) == (moment == "BlockDone"), "figures drawn before are not drawn again"
 
 
 @pytest.mark.slow
