@@ -302,7 +302,8 @@ OF_COMMANDS = {"pydantic", "rich", "click"}
 A_PICTURE = """
 import numpy as np
 from types import SimpleNamespace
-facts = {"total_variance": 1.0, "eigenvalues": None, "n_samples": 9, "total_weight": None, "n_features": 9}
+facts = {"total_variance": 1.0, "eigenvalues": None, "n_samples": 9, "total_weight": None}
+facts |= {"n_components": 1, "n_features": 9}
 model = SimpleNamespace(explained_variance=np.ones(1), explained_variance_ratio=np.ones(1), **facts)
 streampca.plot.save(streampca.plot.scree(model), "scree.png")
 """
