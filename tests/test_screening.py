@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import streampca
 from streampca import PCA, Preparation, SupervisedPrincipalComponents
 from streampca.cli.commands import cli
-from streampca.errors import BudgetError, RequestError, StreampcaError
+from streampca.errors import BudgetError, StreampcaError
 from streampca.planning import by_samples
 from streampca.planning.screening import STEP
 
