@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
-from ..execution.checkpoint import Checkpointing, clear_finished
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished
 from ..execution.executor import as_of
 from ..execution.session import Session, run_session, session
 from ..execution.threads import one_blas_thread
@@ -23,9 +23,11 @@ from ..kinds.run import Run
 from ..machine import PeakMeter, hand_back
 from ..models.model import Model
 from ..models.store import ModelWriter, check_model_output
+from ..planning import Plan
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.run_options import FitOptions
 from ..readers import check_apart, column_paths, open_collection, paths_of
+from ..readers.collection import State
 from ..readers.source import is_batches
 from ..readers.stored.axis_roles import grid_mapping
 from ..readers.target import check_target, digest_of
@@ -221,28 +223,11 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
         from .embed import EmbeddingRun  # loads the manifolds, which other kinds do without
 
         return EmbeddingRun(opened, current).carried_out()
-    collection, request, weights, target = opened.collection, opened.request, opened.weights, opened.target
-    states, executor, listener = collection.states(), current.executor, current.listener
-    checkpoint = None
-    if current.checkpointing is not None:
-        identity = identity_of(collection, request, weights_digest(weights), part, states, digest_of(target))
-        checkpoint = current.checkpoint(identity, scratch_folder=request.scratch)
-    with as_of(executor):
-        plan = replace(opened, request=with_executor_limits(request, executor, checkpoint)).plan(part=part)
-    executor.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, listener)
-    scratch = scratch_name(request, current.output)
-    listener(Planned(plan, plan.assumed))
-    if checkpoint is None or not checkpoint.record:  # a run that is resumed has already written some of it
-        folder = None if checkpoint is None else checkpoint.folder
-        warn_of_disk(plan, current.output, folder, listener, part=part)
-    if checkpoint is not None:
-        copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None
-        checkpoint.begin(decisive_fields(plan), scratch=copy, memory=plan.memory, workers=plan.workers)
-        scratch = checkpoint.scratch
-    meter = PeakMeter()
-    stage = None if checkpoint is None else checkpoint.stage
-    inputs: dict[str, Any] = {"weights": weights, "listener": listener, "scratch": scratch, "target": target}
-    job = Job(collection, plan, executor, stage=stage, states=states, **inputs)
+    collection, weights, target, states = opened.collection, opened.weights, opened.target, opened.collection.states()
+    plan, checkpoint, scratch = _planned(current, opened, part, states)
+    meter, stage = PeakMeter(), None if checkpoint is None else checkpoint.stage
+    inputs: dict[str, Any] = {"weights": weights, "listener": current.listener, "scratch": scratch, "target": target}
+    job = Job(collection, plan, current.executor, stage=stage, states=states, **inputs)
 
     def about(decomposition: Decomposition) -> dict[str, Any]:
         data = data_of(collection, states, weights, part, target)
@@ -254,9 +239,9 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
     with one_blas_thread() if is_small else nullcontext(), running:
         if plan.stored and current.output is not None:
             return _written(collection, job, current, about)
-        decomposition = METHODS[plan.method](job).of_kind(request.kind)
+        decomposition = METHODS[plan.method](job).of_kind(opened.request.kind)
         # Method "kernel-matrix", which makes the map itself, knows the residuals already.
-        if request.model.maps_samples and decomposition.mapped is None:
+        if opened.request.model.maps_samples and decomposition.mapped is None:
             decomposition = with_residuals(job, decomposition)
         model = model_of(collection, decomposition, about(decomposition), decomposition.components)
         model = with_rounding(model, collection, weights)
@@ -264,6 +249,30 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
             hand_back()  # the C library kept 27 MiB of the 80 that the passes freed, beside the buffers of writing
             model.save(current.output, overwrite=current.overwrite)
     return model
+
+
+def _planned(
+    current: Session, opened: Opened, part: Part | None, states: Sequence[State]
+) -> tuple[Plan, CheckpointFolder | None, str | None]:
+    """Return the plan of a fit, its checkpoint, and the name of a scratch copy; check workers and free space."""
+    collection, request, executor, checkpoint = opened.collection, opened.request, current.executor, None
+    if current.checkpointing is not None:
+        of_weights, of_target = weights_digest(opened.weights), digest_of(opened.target)
+        identity = identity_of(collection, request, of_weights, part, states, of_target)
+        checkpoint = current.checkpoint(identity, scratch_folder=request.scratch)
+    with as_of(executor):
+        plan = replace(opened, request=with_executor_limits(request, executor, checkpoint)).plan(part=part)
+    executor.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, current.listener)
+    scratch = scratch_name(request, current.output)
+    current.listener(Planned(plan, plan.assumed))
+    if checkpoint is None or not checkpoint.record:  # a run that is resumed has already written some of it
+        folder = None if checkpoint is None else checkpoint.folder
+        warn_of_disk(plan, current.output, folder, current.listener, part=part)
+    if checkpoint is not None:
+        copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None
+        checkpoint.begin(decisive_fields(plan), scratch=copy, memory=plan.memory, workers=plan.workers)
+        scratch = checkpoint.scratch
+    return plan, checkpoint, scratch
 
 
 def _written(
