@@ -220,7 +220,7 @@ def test_plan(source):
     expected = f"{streampca.plan(str(source), n_components=3, memory='64MiB')}\n"
     seconds = re.compile(r"about [\d.]+ s")  # the command measures rates, the function takes those of a table
     assert seconds.sub("", said) == seconds.sub("", expected)
-    assert "not taken   dual: no gain" in said
+    assert "not taken   dual: not considered, as another exact method" in said
 
 
 def test_plan_of_data_that_are_not_here(tmp_path):

@@ -217,8 +217,9 @@ def test_it_goes_on_after_a_fit_a_pickle_and_a_stored_model(tmp_path):
 
 
 def test_models_without_a_statistic_are_refused_with_a_remedy(tmp_path):
+    wide = np.tile(IMAGES, (1, 4, 4))
     with pytest.raises(ModelError, match=r"method 'dual', which leaves nothing .*; fit it with method='covariance'"):
-        PCA(3).fit(IMAGES[:10]).partial_fit(IMAGES)
+        PCA(3).fit(wide[:10]).partial_fit(wide)
     whole().model_.save(tmp_path / "model.zarr")
     with pytest.raises(ModelError, match="load it with statistic=True"):
         PCA.from_model(streampca.load_model(tmp_path / "model.zarr")).partial_fit(IMAGES)

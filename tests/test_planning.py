@@ -278,6 +278,16 @@ def test_a_plan_says_what_a_little_more_memory_would_do():
     assert "faster" not in plan.to_json()
 
 
+def test_no_other_method_is_priced_beside_an_exact_one_of_a_moment():
+    """Not even one that would be faster: pricing it takes longer; a method that is asked for is taken all the same."""
+    few = problem(60, (8, 8))
+    plan, other = (make_plan(few, by_options.request(5, method)) for method in ("auto", "dual"))
+    assert (plan.method, other.method) == ("covariance", "dual")
+    assert {name for name, _ in plan.rejected} == {"dual", "randomized"}
+    assert "less than a millisecond" in dict(plan.rejected)["dual"]
+    assert make_plan(problem(60, (80, 80)), by_options.request(5)).method == "dual"
+
+
 def test_precision_follows_the_dtype():
     for dtype, expected in {
         "b1": "single", "u1": "single", "i2": "single", "f2": "single", "f4": "single", "i4": "double", "f8": "double"

@@ -43,7 +43,7 @@ def test_weights_count_samples_as_often_as_they_say():
 
 def test_plans_compare_it():
     """It stands among the methods of every plan, and is refused where it does not fit."""
-    assert "svd: would take about" in str(streampca.plan(IMAGES, n_components=3))
+    assert "svd: would take about" in str(streampca.plan(None, n_components=3, shape="5000x28x28"))
     assert streampca.plan(IMAGES, SVD).passes == 1
     with pytest.raises(streampca.errors.BudgetError, match=r"method 'svd' needs .* Set memory to at least"):
         streampca.plan(None, SVD, shape="1000000x64x64", memory="1 GiB")

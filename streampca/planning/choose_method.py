@@ -6,6 +6,7 @@ it is so much faster.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -24,7 +25,8 @@ from .registry import METHODS, OF_KERNEL, OF_PAIRS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
-QUICK = 1.0  # predicted seconds of an exact method beside which no approximate one is priced, which takes 20 ms
+QUICK = 1.0  # predicted seconds of an exact method beside which no approximate one is priced, which takes 20 ms ...
+INSTANT = 1e-3  # ... and no other at all, as pricing one takes longer
 FILLS_IN = "em"  # the method for missing values, and the rule that asks for it
 LONG = 10.0  # predicted seconds from which a plan says that a little more memory would make it much faster ...
 MUCH_FASTER, LITTLE_MORE = 10, 2  # ... so many times, with at most so many times the budget
@@ -69,11 +71,11 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     BudgetError
         If nothing fits the budget; the message says which memory would do.
     """
-    _check_method(request)
+    if request.method != "auto":
+        _check_method(request)
     _check_components(problem, request)
     plan = _best(problem, request)
-    faster = _faster(problem, request, plan)
-    return plan if faster is None else replace(plan, faster=faster)
+    return plan if plan.seconds < LONG else replace(plan, faster=_faster(problem, request, plan))
 
 
 def _best(problem: Problem, request: Request) -> Plan:
@@ -82,7 +84,7 @@ def _best(problem: Problem, request: Request) -> Plan:
     plans = [candidate.plan for candidate in candidates if candidate.plan is not None]
     if not plans or problem.learning_bytes > problem.machine.budget(request.memory)[0]:
         raise _refusal(problem, request)
-    best = _cheapest(plans)
+    best = plans[0] if len(plans) == 1 else _cheapest(plans)
     others = tuple(_described(candidate, best) for candidate in candidates if candidate.plan is not best)
     estimate = best.memory_estimate.plus_preparation(problem)
     work = best.work + products(problem.n_samples * problem.following_flops, "double")
@@ -93,7 +95,7 @@ def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] 
     """Return the least of some larger budgets with which a long plan would take a tenth of its time, and its work."""
     budget = problem.machine.memory // 2 if request.memory is None else request.memory
     most = min(LITTLE_MORE * budget, problem.machine.memory or LITTLE_MORE * budget)
-    if plan.seconds < LONG or most <= budget:
+    if most <= budget:
         return None
     faster = None
     low, high = budget, -(-most // MIB) * MIB  # the first is not enough
@@ -142,8 +144,8 @@ def least_memory(problem: Problem, request: Request) -> int:
 
 def _check_method(request: Request) -> None:
     """Refuse a method that makes models of another kind than the one asked for, or of other data."""
-    kinds, makers = ("",) if request.method == "auto" else _method(request.method).KINDS, _makers(request)
-    if request.method == "auto" or request.method in makers:
+    kinds, makers = _method(request.method).KINDS, _makers(request)
+    if request.method in makers:
         return
     if request.kind in kinds:
         accepted = "a matrix of pairs of samples" if request.method == OF_PAIRS else "samples of features"
@@ -217,19 +219,22 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
 
 
 def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
-    """Yield the candidates of every method, exact ones first; approximate ones are priced where they may be taken."""
+    """Yield the candidates of every method, exact ones first; others are priced where they may be worth taking."""
     names = sorted(_methods(problem, request), key=lambda name: _method(name).APPROXIMATE)
     # A preparation holds what it has learned throughout, and what follows the fit comes beside its passes.
     memory = max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes - problem.bytes_after)
-    is_quick = False
+    seconds = math.inf  # of the fastest plan so far
     for name in names:
-        if is_quick and _method(name).APPROXIMATE:
+        if seconds < QUICK and _method(name).APPROXIMATE:
             yield Candidate(name, None, "approximate, and an exact method takes less than a second")
-            continue
-        for schedule in _method(name).schedules(problem, request):
-            candidate = _candidate(schedule, memory)
-            is_quick |= candidate.plan is not None and candidate.plan.seconds < QUICK
-            yield candidate
+        elif seconds < INSTANT:
+            yield Candidate(name, None, "not considered, as another exact method takes less than a millisecond")
+        else:
+            for schedule in _method(name).schedules(problem, request):
+                candidate = _candidate(schedule, memory)
+                if candidate.plan is not None:
+                    seconds = min(seconds, candidate.plan.seconds)
+                yield candidate
 
 
 def _candidate(schedule: Schedule, memory: int) -> Candidate:
