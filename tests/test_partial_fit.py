@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from dataclasses import replace
 from functools import cache
 
 import dask.array as da
@@ -349,7 +350,7 @@ def no_room(monkeypatch):
 
 def too_large(problem, request, real=incremental.scatter_candidates):
     """Of covariance: as if there were eight times as many features."""
-    return real(Problem(**{**vars(problem), "n_features": 8 * problem.n_features}), request)
+    return real(replace(problem, n_features=8 * problem.n_features), request)
 
 
 @pytest.mark.usefixtures("no_room")

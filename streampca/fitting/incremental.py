@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -169,9 +169,7 @@ class IncrementalFit:
         if "part" in about:
             part = "{}/{}".format(*about["part"])
             raise ModelError(f"{model.name} is part {part} of a collection; merge the parts, and go on from the whole.")
-        names = {field.name for field in fields(Problem)}
-        problem = Problem(**{name: value for name, value in plan["problem"].items() if name in names})
-        problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
+        problem = Problem.from_json(plan["problem"], this_machine())
         # The random directions that check products were drawn with the seed of the first batch.
         seed = statistic.seed if isinstance(statistic, Scatter) else request.seed
         none, no_rows = np.empty(0), np.empty((0, *model.sample_shape))

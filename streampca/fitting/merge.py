@@ -400,8 +400,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     """Return the provenance of the merged data, the problem, and the request."""
     first = pieces[0]
     plan = first.about["plan"]
-    problem = Problem(**{**plan["problem"], "sample_shape": tuple(plan["problem"]["sample_shape"])})
-    problem, request = replace(problem, machine=this_machine()), Request.from_given(plan["request"])
+    problem, request = Problem.from_json(plan["problem"], this_machine()), Request.from_given(plan["request"])
     skipped = first.about.get("skipped") or []
     axes = {name: first.about[name] for name in ("axes",) if name in first.about}
     known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]

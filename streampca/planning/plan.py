@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from ..notebook import facts, numbers, view
@@ -97,6 +97,12 @@ class Plan:
         What was taken for a sample, where that had to be guessed.
     faster : tuple of (int, Work) or None
         A budget in bytes, not much larger, with which the plan would take a tenth of the time, and its work then.
+    memory, budget_source : int, str
+        Budget in bytes of each process, and where it comes from. These and the following are computed from the above.
+    cores, workers : int
+        Cores used of each process; processes that share the spans.
+    seconds : float
+        Predicted time.
     """
 
     problem: Problem
@@ -129,30 +135,18 @@ class Plan:
     assumed: str = field(default="", compare=False, repr=False)
     faster: tuple[int, Work] | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def memory(self) -> int:
-        """Budget in bytes, of each process."""
-        return self.problem.machine.budget(self.request.memory)[0]
+    memory: int = field(init=False, compare=False, repr=False)
+    budget_source: str = field(init=False, compare=False, repr=False)
+    cores: int = field(init=False, compare=False, repr=False)
+    workers: int = field(init=False, compare=False, repr=False)
+    seconds: float = field(init=False, compare=False, repr=False)
 
-    @property
-    def budget_source(self) -> str:
-        """Origin of the budget, in words."""
-        return self.problem.machine.budget(self.request.memory)[1]
-
-    @property
-    def cores(self) -> int:
-        """Cores used, of each process."""
-        return self.problem.machine.cores
-
-    @property
-    def workers(self) -> int:
-        """Processes that share the spans."""
-        return self.request.workers
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time."""
-        return self.work.seconds(self.cores, self.workers, self.rates)
+    def __post_init__(self) -> None:
+        machine, (memory, source) = self.problem.machine, self.problem.machine.budget(self.request.memory)
+        seconds = self.work.seconds(machine.cores, self.request.workers, self.rates)
+        names = ("memory", "budget_source", "cores", "workers", "seconds")
+        for name, value in zip(names, (memory, source, machine.cores, self.request.workers, seconds), strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def rejected(self) -> tuple[tuple[str, str], ...]:
@@ -166,12 +160,10 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
-        data = asdict(replace(self, others=(), faster=None))
-        for name in ("others", "rates", "memory_estimate", "faster", *(() if self.assumed else ("assumed",))):
-            del data[name]
-        del data["problem"]["machine"]
-        data["request"] = self.request.given
-        data["problem"]["sample_shape"] = list(self.problem.sample_shape)
+        left_out = {"others", "rates", "memory_estimate", "faster", *(() if self.assumed else ("assumed",))}
+        data = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name not in left_out}
+        data["problem"], data["request"] = self.problem.to_json(), self.request.given
+        data["work"] = asdict(self.work)
         data["rejected"] = [list(pair) for pair in self.rejected]
         for name in ("memory", "budget_source", "cores", "workers", "seconds"):
             data[name] = getattr(self, name)

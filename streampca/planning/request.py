@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Self
 
 from ..errors import RequestError, nearest
@@ -18,6 +19,22 @@ ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies d
 RUN_FIELDS = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
 UNKNOWN_COUNT = 0.5  # any fraction: how many components come out is open
+# Options that some kinds have, with the defaults by which the others are fitted.
+OF_SOME_KINDS: dict[str, Any] = {
+    "method": "auto",
+    "precision": "auto",
+    "missing": "error",
+    "metric": "euclidean",  # input: samples; "precomputed" and "kernel": a matrix of distances or inner products
+    "tol": PCADescription.tol,
+    "max_passes": None,
+    "half_life": None,
+    "landmarks": None,
+}
+
+
+def _derived() -> Any:
+    """Declare a field that is computed from the others once: planning reads some for every candidate."""
+    return field(init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -108,6 +125,20 @@ class Problem:
         Bytes of landmarks that are read again for every block of samples, as they are not in memory.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
+    weighted : bool
+        Whether samples have weights. This and what follows is computed from the above.
+    bytes_after : int
+        Most bytes that what follows the fit holds, beside what the fit's passes do.
+    sample_bytes : int
+        Bytes of one sample of a block, as read and as prepared.
+    is_prepared : bool
+        Whether samples are prepared after reading, and so are read whole.
+    is_narrow : bool
+        Whether float32 holds the values: integers of up to 16 bits, and float32 itself.
+    suits_single : bool
+        Whether float32 holds the values less their mean, which is taken off before they are rounded.
+    most_components : int
+        Largest number of components: min(n - 1, p), at most the rank of a target that bounds it; or a kernel's.
     """
 
     n_samples: int
@@ -138,46 +169,35 @@ class Problem:
     landmark_bytes: int = 0
     machine: Machine = field(default=Machine(), compare=False)
 
+    weighted: bool = _derived()
+    bytes_after: int = _derived()
+    sample_bytes: int = _derived()
+    is_prepared: bool = _derived()
+    is_narrow: bool = _derived()
+    suits_single: bool = _derived()
+    most_components: int = _derived()
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "chunk_features", min(self.chunk_features or self.n_features, self.n_features))
-
-    @property
-    def weighted(self) -> bool:
-        """True where samples have weights."""
-        return self.total_weight is not None
-
-    @property
-    def bytes_after(self) -> int:
-        """Most bytes that what follows the fit holds, beside what the fit's passes do."""
-        return max(self.following_bytes, self.measuring_bytes)
-
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of one sample of a block, as read and as prepared."""
-        return self.row_bytes + self.prepared_bytes
-
-    @property
-    def is_prepared(self) -> bool:
-        """True where samples are prepared after reading, and so are read whole."""
-        return bool(self.prepared_bytes or self.scratch_bytes)
-
-    @property
-    def is_narrow(self) -> bool:
-        """True where float32 holds the values: integers of up to 16 bits, and float32 itself."""
-        return self.itemsize <= (4 if self.kind == "f" else 2)
-
-    @property
-    def suits_single(self) -> bool:
-        """True where float32 holds the values less their mean, which is taken off before they are rounded."""
-        return self.is_narrow or self.narrow
-
-    @property
-    def most_components(self) -> int:
-        """Largest number of components: min(n - 1, p), at most the rank of a target that bounds it; or a kernel's."""
-        if self.kernel_rank:
-            return self.kernel_rank
+        set_ = partial(object.__setattr__, self)
+        set_("chunk_features", min(self.chunk_features or self.n_features, self.n_features))
+        set_("weighted", self.total_weight is not None)
+        set_("bytes_after", max(self.following_bytes, self.measuring_bytes))
+        set_("sample_bytes", self.row_bytes + self.prepared_bytes)
+        set_("is_prepared", bool(self.prepared_bytes or self.scratch_bytes))
+        set_("is_narrow", self.itemsize <= (4 if self.kind == "f" else 2))
+        set_("suits_single", self.is_narrow or self.narrow)
         most = min(self.n_samples - 1, self.n_features)
-        return min(most, self.target_rank) if self.target_rank else most
+        set_("most_components", self.kernel_rank or (min(most, self.target_rank) if self.target_rank else most))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sizes as plain data, without the machine and what is computed from others; see `from_json`."""
+        given = (each.name for each in fields(self) if each.init and each.name != "machine")
+        return {**{name: getattr(self, name) for name in given}, "sample_shape": list(self.sample_shape)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], machine: Machine) -> Self:
+        """Return the problem whose `to_json` this is, on a machine."""
+        return cls(**{**data, "sample_shape": tuple(data["sample_shape"])}, machine=machine)
 
 
 @dataclass(frozen=True)
@@ -198,6 +218,19 @@ class Request:
         Whether there is an output: components larger than memory are written to it as they are made, and a copy may
         lie beside it.
 
+    Attributes
+    ----------
+    kind : str
+        Name of the kind of model.
+    n_components : int, float, str or None
+        Number of components or axes, a share of the variance, a rule, or None for all.
+    method, precision, missing, metric, seed, tol, max_passes, half_life, landmarks, shrinkage
+        Options of the kind; kinds that lack one are fitted as those that leave it at its default.
+    options : Description
+        The description, for the methods and stages of one kind, which know its class.
+    is_open : bool
+        Whether the number of components depends on the data.
+
     Raises
     ------
     RequestError
@@ -210,7 +243,31 @@ class Request:
     scratch: str | None = None
     output: bool = False
 
+    kind: str = _derived()
+    n_components: int | float | str | None = _derived()
+    method: str = _derived()
+    precision: str = _derived()
+    missing: str = _derived()
+    metric: str = _derived()
+    seed: int = _derived()
+    tol: float = _derived()
+    max_passes: int | None = _derived()
+    half_life: float | None = _derived()
+    landmarks: int | str | None = _derived()
+    shrinkage: float = _derived()
+    options: Any = _derived()  # noqa: RUF009 - returns a field
+    is_open: bool = _derived()
+
     def __post_init__(self) -> None:
+        set_, model = partial(object.__setattr__, self), self.model
+        for name, default in OF_SOME_KINDS.items():
+            set_(name, getattr(model, name, default))
+        set_("seed", getattr(model, "random_state", 0))
+        set_("shrinkage", getattr(model, "shrinkage", None) or 0.0)
+        set_("options", model)
+        set_("kind", model.kind)
+        set_("n_components", self.options.axes if model.uses_graph else self.options.n_components)
+        set_("is_open", isinstance(self.counted_on(ELBOW_SHOWN), float))
         known = ("auto", *METHODS)
         if self.method not in known:
             raise RequestError(
@@ -224,77 +281,9 @@ class Request:
         return hash((self.kind, self.memory, self.workers))
 
     @property
-    def options(self) -> Any:
-        """The description, for the methods and stages of one kind, which know its class."""
-        return self.model
-
-    @property
-    def kind(self) -> str:
-        """Name of the kind of model."""
-        return self.model.kind
-
-    @property
-    def n_components(self) -> int | float | str | None:
-        """Number of components or axes, a share of the variance, a rule, or None for all."""
-        count: int | float | str | None = self.options.axes if self.model.uses_graph else self.options.n_components
-        return count
-
-    @property
-    def seed(self) -> int:
-        """Seed of the random numbers."""
-        return getattr(self.model, "random_state", 0)
-
-    # Kinds that lack one of these options are fitted as those that leave it at its default.
-
-    @property
-    def method(self) -> str:
-        """Name of the method, or "auto"."""
-        return getattr(self.model, "method", "auto")
-
-    @property
-    def precision(self) -> str:
-        """Precision of products, or "auto"."""
-        return getattr(self.model, "precision", "auto")
-
-    @property
-    def missing(self) -> str:
-        """Treatment of missing values."""
-        return getattr(self.model, "missing", "error")
-
-    @property
-    def metric(self) -> str:
-        """Input: "euclidean" for samples, "precomputed" and "kernel" for a matrix of distances or inner products."""
-        return getattr(self.model, "metric", "euclidean")
-
-    @property
     def input_option(self) -> str:
         """Option of the kind that says whether the input is samples or a matrix of pairs of them."""
         return "kernel='precomputed'" if self.metric == INNER_PRODUCTS else f"metric={self.metric!r}"
-
-    @property
-    def tol(self) -> float:
-        """Relative residual at which iterative methods stop."""
-        return getattr(self.model, "tol", PCADescription.tol)
-
-    @property
-    def max_passes(self) -> int | None:
-        """Most passes of iterative methods, if limited."""
-        return getattr(self.model, "max_passes", None)
-
-    @property
-    def half_life(self) -> float | None:
-        """Samples after which a sample counts half as much, if they fade."""
-        return getattr(self.model, "half_life", None)
-
-    @property
-    def landmarks(self) -> int | str | None:
-        """Number of landmarks, "all", or None for the default."""
-        return getattr(self.model, "landmarks", None)
-
-    @property
-    def shrinkage(self) -> float:
-        """Share by which covariances move towards multiples of the identity."""
-        return getattr(self.model, "shrinkage", None) or 0.0
 
     def asking(self, **changes: Any) -> Self:
         """Return the request with other options of its kind."""
@@ -318,8 +307,3 @@ class Request:
         options = {name: value for name, value in data.items() if name not in RUN_FIELDS and name != "kind"}
         model = kind_class(data["kind"])().replaced(**options)
         return cls(model, **{name: data[name] for name in RUN_FIELDS if name in data})
-
-    @property
-    def is_open(self) -> bool:
-        """True where the number of components depends on the data."""
-        return isinstance(self.counted_on(ELBOW_SHOWN), float)
