@@ -301,8 +301,9 @@ def test_models_keep_states_of_few_bytes(copied, tmp_path):
     kept = streampca.load_model(tmp_path / "model.zarr").provenance["states"]
     assert kept == model.provenance["states"]
     assert len(kept) < 32 * MOST_STATES
-    assert first_change(kept, streampca.open_collection(source).states()) is not None  # of no preparation
-    assert first_change(kept, prepare(streampca.open_collection(source), None).states()) is None
+    raw = streampca.open_collection(source)
+    assert first_change(kept, prepare(raw).states()) is None
+    assert first_change(kept, prepare(raw, streampca.Preparation(scale=2.0)).states()) is not None
 
 
 def test_a_choice_is_changed_by_its_own_samples_only(copied):

@@ -32,7 +32,7 @@ def prepared_coordinates(
     preparation: Preparation, coordinates: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Mapping[str, Coordinate]:
     """Return coordinates of prepared samples by name; text and dates are left out along axes with merged pixels."""
-    if preparation.maps:
+    if preparation.maps or not coordinates:
         return {}
     dims, prepared = axes[: len(preparation.of_images.shape_of(raw_shape))], {}
     for name in (*(dim for dim in dims if dim in coordinates), *(name for name in coordinates if name not in axes)):

@@ -77,6 +77,23 @@ class Preparation:
         Precision of rows, which a fit sets to its own. "double": float64, whatever the steps. "single": float32 only
         where no offset makes that coarse: departures from what was learned, and whole numbers of 8 bits.
 
+    Attributes
+    ----------
+    makes_images : bool
+        Whether a step computes other images.
+    learns : bool
+        Whether a step takes off or divides by what is learned of the samples fitted.
+    maps : bool
+        Whether the last step maps rows of features to others.
+    rounds : bool
+        Whether a step computes values, and does not only choose some.
+    is_identity : bool
+        Whether samples are left as they are.
+    is_mapped : bool
+        Whether the feature map is made, or none is asked for.
+    is_resolved : bool
+        Whether nothing is left to be found in the data; see `resolved` and ``fitting/learning.py``.
+
     Raises
     ------
     RequestError
@@ -98,6 +115,13 @@ class Preparation:
     mapped: FeatureMap | None = field(default=None, repr=False)
     grids: Mapping[str, Grid] = field(default_factory=dict, repr=False)
     precision: str = field(default="single", repr=False)
+    makes_images: bool = field(init=False, repr=False)
+    learns: bool = field(init=False, repr=False)
+    maps: bool = field(init=False, repr=False)
+    rounds: bool = field(init=False, repr=False)
+    is_identity: bool = field(init=False, repr=False)
+    is_mapped: bool = field(init=False, repr=False)
+    is_resolved: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -134,39 +158,16 @@ class Preparation:
             if value is not None and value not in choices:
                 known = list(choices)
                 raise RequestError(f"{name} {value!r} is not one of {', '.join(known)}.{nearest(str(value), known)}")
-
-    @property
-    def is_identity(self) -> bool:
-        """True where samples are left as they are."""
-        keeps_images = self.crop is None and not self.grey and self.resize is None and self.bin == 1
-        keeps_rows = self.mask is None and not self.learns and self.scale is None and self.normalize is None
-        return keeps_images and keeps_rows and not self.maps
-
-    @property
-    def rounds(self) -> bool:
-        """True where a step computes values, and does not only choose some."""
-        return self.makes_images or self.scale is not None or self.learns or self.normalize is not None or self.maps
-
-    @property
-    def makes_images(self) -> bool:
-        """True where a step computes other images."""
-        return self.grey or self.resize is not None or self.bin > 1
-
-    @property
-    def maps(self) -> bool:
-        """True where the last step maps rows of features to others."""
-        return self.feature_map is not None
-
-    @property
-    def learns(self) -> bool:
-        """True where a step takes off or divides by what is learned of the samples fitted."""
-        return self.anomaly is not None or self.detrend or self.standardize
-
-    @property
-    def is_resolved(self) -> bool:
-        """True where nothing is left to be found in the data; see `resolved` and ``fitting/learning.py``."""
+        set_(self, "makes_images", self.grey or self.resize is not None or self.bin > 1)
+        set_(self, "learns", self.anomaly is not None or self.detrend or self.standardize)
+        set_(self, "maps", self.feature_map is not None)
+        weighs = self.scale is not None or self.normalize is not None
+        set_(self, "rounds", self.makes_images or self.learns or self.maps or weighs)
+        set_(self, "is_identity", not self.rounds and self.crop is None and self.mask is None)
+        set_(self, "is_mapped", self.mapped is not None or not self.maps)
         found = (self.learned is not None or not self.learns) and self.is_mapped
-        return found and not isinstance(self.mask, str) and not isinstance(self.scale, str) and not self.grids
+        by_name = isinstance(self.mask, str) or isinstance(self.scale, str)
+        set_(self, "is_resolved", found and not by_name and not self.grids)
 
     @property
     def reads_samples(self) -> bool:
@@ -174,14 +175,9 @@ class Preparation:
         return isinstance(self.mask, str) or (self.learns and self.learned is None) or not self.is_mapped
 
     @property
-    def is_mapped(self) -> bool:
-        """True where the feature map is made, or none is asked for."""
-        return self.mapped is not None or not self.maps
-
-    @property
     def of_images(self) -> Preparation:
         """The steps that make images of images, without mask and what comes after it."""
-        return replace(self.unlearned, mask=None, grids={}, precision=self.precision)
+        return self if self.is_identity else replace(self.unlearned, mask=None, grids={}, precision=self.precision)
 
     @property
     def unlearned(self) -> Preparation:
@@ -295,9 +291,9 @@ class Preparation:
         RequestError
             If a step does not fit samples of `raw_shape`.
         """
-        shape = raw_shape
-        if self.crop is not None:
-            shape = self.cropped_shape(raw_shape)
+        if self.is_identity:
+            return raw_shape
+        shape = raw_shape if self.crop is None else self.cropped_shape(raw_shape)
         if coloured and self.weighs(shape):
             shape = shape[:-1]
         if self.resize is not None:

@@ -304,6 +304,8 @@ class Prepared(View):
 
     def _with_preparation(self, states: list[State], n: int) -> list[State]:
         """Return states of the first n samples as read that are those of the samples as prepared."""
+        if self.preparation.is_identity:
+            return states
         scale = self.preparation.scale
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
         learned = self.preparation.learned
