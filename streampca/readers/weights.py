@@ -26,9 +26,10 @@ def weights_of(column: Any, collection: Collection, half_life: float | None = No
     half_life : float, optional
         Number of samples after which a sample counts half as much.
     """
-    weights = faded(weights_of_batch(column, collection), collection.n_samples, half_life)
-    if weights is None:
+    if column is None and half_life is None:
         return None
+    weights = faded(weights_of_batch(column, collection), collection.n_samples, half_life)
+    assert weights is not None  # noqa: S101 - samples that fade have weights
     if not weights.any():
         raise DataError(f"the sample weights of {collection.source} are all zero; give some sample a weight above 0.")
     if weights.sum() <= 1:

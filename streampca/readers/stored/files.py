@@ -55,13 +55,12 @@ class FileStates:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
-        self._states = self._current()
+        self._states = self.states(now=True)
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the files, see `Collection.states`."""
-        return self._current() if now else self._states
-
-    def _current(self) -> list[State]:
+        if not now:
+            return self._states
         size = group_size(len(self.paths))
         groups = (self.paths[start : start + size] for start in range(0, len(self.paths), size))
         return [State(0, span_of(group[0], group[-1]), digest(*map(state_of, group))) for group in groups]

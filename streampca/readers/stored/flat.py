@@ -90,15 +90,12 @@ class FlatArray(StoredArray):
         self.encoded = isinstance(source, StreamFile)
         self._source, self._offset, self._fortran, self._stride = source, offset, fortran, stride
         self.files = source.files
-        self.chunk_shape = self._runs()
-
-    def _runs(self) -> tuple[int, ...]:
-        """Return the box that one access reads: a whole sample of a stream, else a page of consecutive values."""
-        if self._fortran:
-            return (min(self.shape[0], max(1, self._source.page // self.dtype.itemsize)), *(1 for _ in self.shape[1:]))
-        if isinstance(self._source, StreamFile):
-            return (1, *self.shape[1:])
-        return page_shape(self.shape, self._source.page // self.dtype.itemsize)
+        # One access reads a whole sample of a stream, else a page of consecutive values.
+        values = source.page // dtype.itemsize
+        if fortran:
+            self.chunk_shape = (min(shape[0], max(1, values)), *(1 for _ in shape[1:]))
+        else:
+            self.chunk_shape = (1, *shape[1:]) if self.encoded else page_shape(shape, values)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read each contiguous run of the box at once, straight into `out` where its layout allows.

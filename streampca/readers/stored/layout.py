@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import index as as_index
 from typing import TypedDict
 
@@ -39,33 +39,32 @@ class Layout:
         sample's own order.
     by_position : bool
         Whether the axes of one sample were chosen by position alone.
+    outer_shape, inner_shape : tuple of int
+        Lengths of the axes flattened into samples; shape of one sample.
+    order : tuple of int
+        All axes of the array: first those of samples, then those of features, then the dropped ones.
     """
 
     index: tuple[int | slice, ...]
     outer: tuple[int, ...]
     inner: tuple[int, ...]
     by_position: bool = False
+    outer_shape: tuple[int, ...] = field(init=False)
+    inner_shape: tuple[int, ...] = field(init=False)
+    order: tuple[int, ...] = field(init=False)
 
-    @property
-    def outer_shape(self) -> tuple[int, ...]:
-        """Lengths of the axes flattened into samples."""
-        return tuple(self.taken(axis).stop - self.taken(axis).start for axis in self.outer)
-
-    @property
-    def inner_shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
-        return tuple(self.taken(axis).stop - self.taken(axis).start for axis in self.inner)
+    def __post_init__(self) -> None:
+        kept = (*self.outer, *self.inner)
+        dropped = (axis for axis in range(len(self.index)) if axis not in kept)
+        ranges = {axis: item for axis, item in enumerate(self.index) if isinstance(item, slice)}
+        for name, axes in (("outer_shape", self.outer), ("inner_shape", self.inner)):
+            object.__setattr__(self, name, tuple(ranges[axis].stop - ranges[axis].start for axis in axes))
+        object.__setattr__(self, "order", (*kept, *dropped))
 
     @property
     def kept(self) -> list[int]:
         """Axes of the array that are not dropped, in the array's order."""
         return sorted((*self.outer, *self.inner))
-
-    @property
-    def order(self) -> tuple[int, ...]:
-        """All axes of the array: first those of samples, then those of features, then the dropped ones."""
-        kept = (*self.outer, *self.inner)
-        return (*kept, *(axis for axis in range(len(self.index)) if axis not in kept))
 
     def key(self, box: Box) -> Box:
         """Return the array's box for a box over (outer, inner) axes; it has length 1 along dropped axes."""
