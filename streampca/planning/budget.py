@@ -32,8 +32,12 @@ def block_limit(machine: Machine, memory: int | None) -> int:
 def search(groups: Groups[S], memory: int) -> S | None:
     """Return the best sizes of the first group of which any fit in so many bytes; None where none do."""
     for group in groups:
-        if fitting := [sizes for family in group for sizes in family.within(memory)]:
-            return fitting[0].preferred(fitting).grown(memory)
+        fitting: list[S] = []
+        for family in group:
+            fitting.extend(family.within(memory))
+        if fitting:
+            best = fitting[0] if len(fitting) == 1 else fitting[0].preferred(fitting)
+            return best.grown(memory)
     return None
 
 

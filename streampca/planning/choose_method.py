@@ -85,10 +85,14 @@ def _best(problem: Problem, request: Request) -> Plan:
     if not plans or problem.learning_bytes > problem.machine.budget(request.memory)[0]:
         raise _refusal(problem, request)
     best = plans[0] if len(plans) == 1 else _cheapest(plans)
-    others = tuple(_described(candidate, best) for candidate in candidates if candidate.plan is not best)
+    others = tuple(
+        candidate if candidate.plan is None else _described(candidate.name, candidate.plan, best)
+        for candidate in candidates
+        if candidate.plan is not best
+    )
+    following = products(problem.n_samples * problem.following_flops, "double")
     estimate = best.memory_estimate.plus_preparation(problem)
-    work = best.work + products(problem.n_samples * problem.following_flops, "double")
-    return replace(best, memory_estimate=estimate, work=work, others=others)
+    return replace(best, memory_estimate=estimate, work=best.work + following, others=others)
 
 
 def _faster(problem: Problem, request: Request, plan: Plan) -> tuple[int, Work] | None:
@@ -128,13 +132,12 @@ def _approximates(plan: Plan) -> bool:
     return _method(plan.method).APPROXIMATE
 
 
-def _described(candidate: Candidate, chosen: Plan) -> Candidate:
-    """Return what was not taken; instead of a plan that only approximates what the chosen one finds, the reason."""
-    plan = candidate.plan
-    if plan is None or _approximates(chosen) or not _approximates(plan):
-        return candidate
+def _described(name: str, plan: Plan, chosen: Plan) -> Candidate:
+    """Return a plan that was not taken; instead of one that only approximates what the chosen one finds, the reason."""
+    if _approximates(chosen) or not _approximates(plan):
+        return Candidate(name, plan)
     passes, exact = counted_passes(plan.passes), counted_passes(chosen.passes)
-    return Candidate(candidate.name, None, f"approximate, in {passes}; {chosen.method} is exact, in {exact}")
+    return Candidate(name, None, f"approximate, in {passes}; {chosen.method} is exact, in {exact}")
 
 
 def least_memory(problem: Problem, request: Request) -> int:
@@ -231,19 +234,14 @@ def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
             yield Candidate(name, None, "not considered, as another exact method takes less than a millisecond")
         else:
             for schedule in _method(name).schedules(problem, request):
-                candidate = _candidate(schedule, memory)
-                if candidate.plan is not None:
-                    seconds = min(seconds, candidate.plan.seconds)
-                yield candidate
-
-
-def _candidate(schedule: Schedule, memory: int) -> Candidate:
-    """Return the best plan of a schedule that fits, or why there is none."""
-    reason, plan = schedule.reason_against, None
-    if not reason:
-        sizes = search(schedule.groups, memory)
-        plan, reason = (sizes.plan(), "") if sizes else (None, str(smallest_sizes(schedule.groups).memory_estimate))
-    return Candidate(schedule.name, plan, reason)
+                sizes = None if schedule.reason_against else search(schedule.groups, memory)
+                if sizes is None:
+                    estimate = schedule.reason_against or smallest_sizes(schedule.groups).memory_estimate
+                    yield Candidate(schedule.name, None, str(estimate))
+                else:
+                    plan = sizes.plan()
+                    seconds = min(seconds, plan.seconds)
+                    yield Candidate(schedule.name, plan)
 
 
 # -- refusals

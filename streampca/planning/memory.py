@@ -59,6 +59,8 @@ class MemoryEstimate:
 
     def plus_preparation(self, problem: Problem) -> MemoryEstimate:
         """Return the estimate with what a preparation has learned in every phase, and with the pass that learns it."""
+        if not (problem.held_bytes or problem.learning_bytes or problem.bytes_after):
+            return self
         phases = [phase.plus_item(HELD, problem.held_bytes) for phase in self.phases]
         if problem.learning_bytes:
             phases.append(Phase("pass before the fit", (("blocks, and what is made of them", problem.learning_bytes),)))
@@ -114,9 +116,8 @@ def block_items(problem: Problem, rows: int, threads: int, ahead: int) -> dict[s
 
 def decoding_items(problem: Problem, rows: int, threads: int = 1) -> dict[str, int]:
     """Bytes by name that are held while blocks are read, a block in each of so many threads."""
-    if not (problem.decode_bytes or problem.scratch_bytes):
-        return {}
-    return {"storage being decoded": threads * decoding_bytes(problem, rows)}
+    size = threads * decoding_bytes(problem, rows)
+    return {"storage being decoded": size} if size else {}
 
 
 def decoding_bytes(problem: Problem, rows: int) -> int:
