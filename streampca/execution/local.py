@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
+from functools import partial
 
 from ..errors import Stopped
 from ..events import Listener
@@ -56,52 +57,74 @@ class LocalExecutor:
         """See `Executor.fold`; in a task of a cluster whose blocks are made of futures, others get its thread."""
         leave_thread_if_waiting(task)
         at_work: dict[int, Partial[A]] = {}
-        over, merged = threading.Event(), Merged(merge, checkpoint)
         waiting: deque[tuple[Partial[A], Future[A]]] = deque()
-
-        def go_on() -> None:
-            if over.is_set():
-                raise _EndedError
-
-        def folded(partial: Partial[A]) -> A:
-            at_work[partial.first] = partial
-            with _setting(over):
-                done = fold_partial(
-                    task, partial, spans, ahead=ahead, listener=tell, checkpoint=checkpoint, go_on=go_on
-                )
-            del at_work[partial.first]
-            return done
-
-        def add_next() -> None:
-            partial, future = waiting[0]
-            done = future.result()
-            waiting.popleft()  # one that ended before its time stays
-            merged.add(partial, done)
-
-        with stalls_told(listener, lambda: _doing(list(at_work.values()), spans), self._stalled) as tell:
+        merged = Merged(merge, checkpoint)
+        with (
+            stalls_told(listener, lambda: _doing(list(at_work.values()), spans), self._stalled) as tell,
+            nullcontext() if checkpoint is None else stops_delayed(),
+            share_blas_threads(threads),
+        ):
             partials = partials_of(task, spans, checkpoint, tell)
+            fold = partial(fold_partial, task, spans=spans, ahead=ahead, listener=tell, checkpoint=checkpoint)
             try:
-                with nullcontext() if checkpoint is None else stops_delayed(), share_blas_threads(threads):
-                    if min(threads, len(spans)) < 2:
-                        with keeping():  # from span to span
-                            for partial in partials:
-                                merged.add(partial, folded(partial))
-                    else:
-                        with ThreadPoolExecutor(threads) as pool, _setting(over):
-                            for partial in partials:
-                                waiting.append((partial, pool.submit(copy_context().run, folded, partial)))
-                                if len(waiting) == threads:
-                                    add_next()
-                            while waiting:
-                                add_next()
-            except BaseException as error:
-                first = _first_error(error, [future for _, future in waiting])
-                if isinstance(first, Stopped):
-                    merged.save_stopped(partial for partial, _ in waiting)
-                if first is error:
-                    raise
-                raise first from None
+                if min(threads, len(spans)) > 1:
+                    _fold_in_threads(fold, partials, merged, threads, at_work, waiting)
+                else:
+                    with keeping():  # from span to span
+                        for each in partials:
+                            at_work[each.first] = each
+                            merged.add(each, fold(each))
+                            del at_work[each.first]
+            except Stopped:
+                merged.save_stopped(each for each, _ in waiting)
+                raise
         return task.start() if merged.value is None else merged.value
+
+
+def _fold_in_threads(
+    fold: Callable[..., A],
+    partials: Iterable[Partial[A]],
+    merged: Merged[A],
+    threads: int,
+    at_work: dict[int, Partial[A]],
+    waiting: deque[tuple[Partial[A], Future[A]]],
+) -> None:
+    """Fold partials, some at a time, and merge them in order; where one fails the others end at their next block.
+
+    Those `at_work`, and those `waiting` to be merged, are left there where one fails.
+    """
+    over = threading.Event()
+
+    def go_on() -> None:
+        if over.is_set():
+            raise _EndedError
+
+    def folded(each: Partial[A]) -> A:
+        at_work[each.first] = each
+        with _setting(over):
+            done = fold(each, go_on=go_on)
+        del at_work[each.first]
+        return done
+
+    def add_next() -> None:
+        each, future = waiting[0]
+        done = future.result()
+        waiting.popleft()  # one that ended before its time stays
+        merged.add(each, done)
+
+    try:
+        with ThreadPoolExecutor(threads) as pool, _setting(over):
+            for each in partials:
+                waiting.append((each, pool.submit(copy_context().run, folded, each)))
+                if len(waiting) == threads:
+                    add_next()
+            while waiting:
+                add_next()
+    except BaseException as error:
+        first = _first_error(error, [future for _, future in waiting])
+        if first is error:
+            raise
+        raise first from None
 
 
 def _doing(partials: Sequence[Partial[A]], spans: Sequence[Span]) -> str:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from itertools import chain, islice, repeat
 from typing import Any
 
 from ..planning.blocks import Span
@@ -15,21 +16,18 @@ from .task import A, Task
 
 def prefetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, Any]]:
     """Yield the blocks of a span with what was read for them, up to `ahead` further ones being read meanwhile."""
-    if not ahead:
-        for block in task.blocks(span):
+    blocks = iter(task.blocks(span))
+    first = list(islice(blocks, 2))
+    if not ahead or len(first) < 2:  # a block alone needs no thread
+        for block in chain(first, blocks):
             yield block, task.fetch(block)
         return
     with ThreadPoolExecutor(1, initializer=keep_in_thread) as reader:
         waiting: deque[tuple[Span, Future[Any]]] = deque()
-        for block in task.blocks(span):
-            # In the caller's context, by which dask knows on whose behalf it computes.
-            waiting.append((block, reader.submit(copy_context().run, task.fetch, block)))
-            if len(waiting) > ahead:
-                yield _taken(waiting)
-        while waiting:
-            yield _taken(waiting)
-
-
-def _taken(waiting: deque[tuple[Span, Future[Any]]]) -> tuple[Span, Any]:
-    block, future = waiting.popleft()
-    return block, future.result()
+        for next_block in chain(first, blocks, repeat(None, ahead)):
+            if next_block is not None:
+                # In the caller's context, by which dask knows on whose behalf it computes.
+                waiting.append((next_block, reader.submit(copy_context().run, task.fetch, next_block)))
+            if waiting and (next_block is None or len(waiting) > ahead):
+                block, future = waiting.popleft()
+                yield block, future.result()

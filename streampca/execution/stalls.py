@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..events import BlockDone, Event, Listener, Warned, one_at_a_time
+from ..events import BlockDone, Event, Listener, Warned
 from ..units import format_seconds
 
 STALLED = 60.0  # seconds without a finished block
@@ -26,11 +26,12 @@ def stalls_told(listener: Listener, waits_for: Callable[[], str], after: float) 
     after : float
         Seconds without a `BlockDone` event.
     """
-    tell, over, last = one_at_a_time(listener), threading.Event(), time.monotonic()
+    lock, over, last = threading.RLock(), threading.Event(), time.monotonic()
 
     def told(event: Event) -> None:
         nonlocal last
-        tell(event)
+        with lock:
+            listener(event)
         if isinstance(event, BlockDone):
             last = time.monotonic()
 
@@ -46,7 +47,7 @@ def stalls_told(listener: Listener, waits_for: Callable[[], str], after: float) 
                 except Exception:  # of a cluster that is lost, which the fold says itself
                     return
                 if not over.is_set() and since == last:
-                    tell(Warned(message))
+                    told(Warned(message))
 
     watching = threading.Thread(target=watch, name="streampca-stalls", daemon=True)
     watching.start()
