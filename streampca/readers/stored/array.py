@@ -11,7 +11,7 @@ import abc
 import copy
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self, Unpack
 
@@ -392,46 +392,46 @@ class ArrayCollection(Collection):
         shape = (rows.stop - rows.start, features.stop - features.start)
         if 0 in shape:
             return np.empty(shape, self.dtype)
-        boxes, width, cut = self._boxes(rows, features)
+        inner, cut = covering_box(features.start, features.stop, self.sample_shape)
+        boxes, width = list(self._boxes(rows, inner)), math.prod(lengths(inner))
         if len(boxes) == 1 and type(self.array) is ObjectArray:  # one slice can be a view
-            piece = self.array.read(self.layout.key(boxes[0])).transpose(self.layout.order)
+            piece = self.array.read(boxes[0][0]).transpose(self.layout.order)
             return np.ascontiguousarray(piece.reshape(shape[0], width)[:, cut])
         out = np.empty((shape[0], width), self.dtype)
-        self._fill(boxes, out)
+        for box, part, box_shape in boxes:
+            self.array.read_into(box, out[part].reshape(box_shape).transpose(self.layout.places))
         read = np.ascontiguousarray(out[:, cut])
-        self._settle(rows.start, read)
+        if self.array.unwritten is not None:
+            self._settle(rows.start, read, self.array.unwritten)
         return read
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill whole lines of samples directly; see `Collection.read_into`."""
-        boxes, width, _ = self._boxes(rows, features or slice(0, self.n_features))
-        if not self.storage.fills or width != out.shape[1] or out.size == 0:
+        start, stop = (0, self.n_features) if features is None else (features.start, features.stop)
+        inner, _ = covering_box(start, stop, self.sample_shape)
+        if not self.storage.fills or math.prod(lengths(inner)) != out.shape[1] or out.size == 0:
             super().read_into(rows, features, out)
-        else:
-            self._fill(boxes, out)
-            self._settle(rows.start, out)
+            return
+        for box, part, box_shape in self._boxes(rows, inner):
+            self.array.read_into(box, out[part].reshape(box_shape).transpose(self.layout.places))
+        if self.array.unwritten is not None:
+            self._settle(rows.start, out, self.array.unwritten)
 
-    def _boxes(self, rows: slice, features: slice) -> tuple[list[Box], int, slice]:
-        """Return boxes over (outer, inner) axes that cover the rows, their width in features, and the range in it."""
-        inner, cut = covering_box(features.start, features.stop, self.sample_shape)
-        outer = boxes_of(rows.start, rows.stop, self.layout.outer_shape)
-        return [(*box, *inner) for box in outer], math.prod(lengths(inner)), cut
+    def _boxes(self, rows: slice, inner: Box) -> Iterator[tuple[Box, slice, tuple[int, ...]]]:
+        """Yield boxes of the array that hold samples cut to a box, each with its rows among these, and its shape there.
 
-    def _fill(self, boxes: Sequence[Box], out: Array) -> None:
-        """Read boxes that follow one another in the order of samples, each into its rows of `out`."""
-        done, layout = 0, self.layout
-        for box in boxes:
-            count = math.prod(lengths(box[: len(layout.outer)]))
-            dropped = (1,) * (len(layout.index) - len(box))
-            target = out[done : done + count].reshape(*lengths(box), *dropped)
-            self.array.read_into(layout.key(box), target.transpose(np.argsort(layout.order)))
+        The shape has the array's axes in the order of the layout.
+        """
+        done, n_axes = 0, len(self.layout.index)
+        for outer in boxes_of(rows.start, rows.stop, self.layout.outer_shape):
+            shape = lengths((*outer, *inner))
+            count = math.prod(shape[: len(outer)])
+            shape = (*shape, *(1,) * (n_axes - len(shape)))  # of dropped axes
+            yield self.layout.key((*outer, *inner)), slice(done, done + count), shape
             done += count
 
-    def _settle(self, first: int, rows: Array) -> None:
+    def _settle(self, first: int, rows: Array, number: Any) -> None:
         """Replace unwritten numbers in rows just read, (samples, features), by NaN, or refuse the sample."""
-        number = self.array.unwritten
-        if number is None:
-            return
         # Bits are compared, as numpy compares numbers in another byte order ten times slower.
         bits = np.dtype(f"u{self.dtype.itemsize}")
         unwritten = np.array([number], self.dtype).view(bits)[0]

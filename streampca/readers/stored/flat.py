@@ -85,6 +85,7 @@ class FlatArray(StoredArray):
         stride: int | None = None,
     ) -> None:
         self.shape, self.dtype = shape, dtype
+        self._as_stored = shape[::-1] if fortran else shape
         self._readers = min(MOST_READERS, machine.cores()) if isinstance(source, PlainFile) and not fortran else 1
         self.decode_bytes = reading_bytes(self._readers) + source.held_bytes
         self.encoded = isinstance(source, StreamFile)
@@ -103,6 +104,8 @@ class FlatArray(StoredArray):
         Large boxes of plain files are read in parts by several threads: copying from the system's cache, one alone
         reached half the rate of two.
         """
+        if self._fortran:
+            box, out = box[::-1], out.T
         parts = self._readers
         if parts == 1 or out.nbytes < _WORTH_PARTS or len(out) < parts:
             self._fill(box, out)
@@ -116,22 +119,19 @@ class FlatArray(StoredArray):
         for_each(part, parts, out.nbytes // parts)
 
     def _fill(self, box: Box, out: Array) -> None:
-        """Fill a target of any strides; one that is not contiguous is filled in pieces through scratch."""
-        shape = self.shape
-        if self._fortran:
-            shape, box, out = shape[::-1], box[::-1], out.T
-        if out.flags.c_contiguous:
-            self._fill_contiguous(shape, box, out)
-            return
-        for piece, inside in pieces_of(box, (1,) * len(box), _SCRATCH // self.dtype.itemsize):
-            direct = out[inside].flags.c_contiguous
-            target = out[inside] if direct else np.empty(lengths(piece), self.dtype)
-            self._fill_contiguous(shape, piece, target)
-            if not direct:
-                out[inside] = target
+        """Fill a target of any strides, by axes as stored; one that is not contiguous in pieces through scratch.
 
-    def _fill_contiguous(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
-        """Read run by run; runs of less than a page that are close together are read with their gaps, then cut."""
+        It is read run by run; runs of less than a page that are close together are read with their gaps, then cut.
+        """
+        if not out.flags.c_contiguous:
+            for piece, inside in pieces_of(box, (1,) * len(box), _SCRATCH // self.dtype.itemsize):
+                direct = out[inside].flags.c_contiguous
+                target = out[inside] if direct else np.empty(lengths(piece), self.dtype)
+                self._fill(piece, target)
+                if not direct:
+                    out[inside] = target
+            return
+        shape = self._as_stored
         strides = [math.prod(shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(shape))]
         strides[0] = self._stride or strides[0]
         axis = len(shape) - 1

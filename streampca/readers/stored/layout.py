@@ -43,6 +43,8 @@ class Layout:
         Lengths of the axes flattened into samples; shape of one sample.
     order : tuple of int
         All axes of the array: first those of samples, then those of features, then the dropped ones.
+    places : tuple of int
+        Place of each axis of the array in that order.
     """
 
     index: tuple[int | slice, ...]
@@ -52,6 +54,7 @@ class Layout:
     outer_shape: tuple[int, ...] = field(init=False)
     inner_shape: tuple[int, ...] = field(init=False)
     order: tuple[int, ...] = field(init=False)
+    places: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         kept = (*self.outer, *self.inner)
@@ -60,6 +63,7 @@ class Layout:
         for name, axes in (("outer_shape", self.outer), ("inner_shape", self.inner)):
             object.__setattr__(self, name, tuple(ranges[axis].stop - ranges[axis].start for axis in axes))
         object.__setattr__(self, "order", (*kept, *dropped))
+        object.__setattr__(self, "places", tuple(self.order.index(axis) for axis in range(len(self.index))))
 
     @property
     def kept(self) -> list[int]:
