@@ -166,7 +166,14 @@ class CovarianceSizes(SizesByBudget, SizesBySamples):
         yield self._solve_phase(self.solver, self.k)
         if self.dense_room and self.solver != "dense":
             yield self._solve_phase("dense", min(self.k, self.dense_room))
-        yield self._save_phase()
+        p = self.problem.n_features
+        matrix = 8 * p * p
+        saved = {  # the statistic a file at a time (`streampca.storage.stored_arrays`)
+            f"scatter matrix, {format_shape((p, p))} float64": matrix,
+            "files of it being written": min(2 * MIB + 6 * matrix // 5, 6 * MIB + 2 * matrix // 5, MOST_WRITING_BYTES),
+            f"{self.k} components": 8 * p * self.k,
+        }
+        yield Phase.of("saving", saved, runtime())
 
     def pass_phase(self) -> Phase:
         """Memory while samples are absorbed in blocks."""
@@ -184,17 +191,6 @@ class CovarianceSizes(SizesByBudget, SizesBySamples):
         """Memory while the p x p problem is solved; for a fraction of the variance, up to a quarter of p components."""
         p, count = self.problem.n_features, self.request.counted_on(self.problem.most_components)
         return solve_memory("scatter matrix", p, count, solver, min(k, p // 4) if self.request.is_open else k)
-
-    def _save_phase(self) -> Phase:
-        """Memory while the model is written, its statistic a file at a time (`streampca.storage.stored_arrays`)."""
-        p = self.problem.n_features
-        matrix = 8 * p * p
-        items = {
-            f"scatter matrix, {format_shape((p, p))} float64": matrix,
-            "files of it being written": min(2 * MIB + 6 * matrix // 5, 6 * MIB + 2 * matrix // 5, MOST_WRITING_BYTES),
-            f"{self.k} components": 8 * p * self.k,
-        }
-        return Phase.of("saving", items, runtime())
 
     # -- work
 

@@ -82,7 +82,7 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """Bytes of the largest phase."""
-        return self.largest.total
+        return max(phase.total for phase in self.phases)
 
     @property
     def largest_share(self) -> str:

@@ -174,8 +174,10 @@ class Opener:
                 f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, a table, "
                 "or an array with shape, dtype and slicing."
             )
-        names = variables_in(self.key)
-        if self.key is None and is_dataset(source):
+        names: list[str] = []
+        if self.key is not None:
+            names = variables_in(self.key)
+        elif is_dataset(source):
             names = variables_of(source)
         if len(names) > 1 and row.name != "joined":  # every joined file holds the variables itself
             parts = [replace(self, given=replace(self.given, key=name)).open(source) for name in names]

@@ -27,9 +27,9 @@ from .view import View
 VARIABLE = "variable"
 
 
-def variables_in(key: str | None) -> list[str]:
+def variables_in(key: str) -> list[str]:
     """Return the names that a key lists, as in ``"u,v"``."""
-    return [] if key is None else [name.strip() for name in key.split(",") if name.strip()]
+    return [name.strip() for name in key.split(",") if name.strip()]
 
 
 def variables_of(dataset: Any) -> list[str]:
