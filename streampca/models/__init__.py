@@ -1,5 +1,5 @@
-"""Models, which a fit returns: they project, reconstruct, save, load, describe and show themselves.
+"""Models, the results of fits: projection, reconstruction, saving, loading, describing and showing.
 
-`pca` is the class that users hold, `store` its format in Zarr, `accuracy` how far its numbers can be trusted, and
-`transform` how it is applied to collections of any size.
+`pca` has the class that `fit` returns by default, `store` the format in Zarr, `accuracy` the trust in the numbers, and
+`transform` the application to collections of any size.
 """

@@ -1,6 +1,6 @@
-"""Accuracy of a model's numbers, as values and in words: digits, directions, sampling, and what was left outside.
+"""Accuracy of a model's numbers, as values and in words: digits, directions, sampling, and variance left outside.
 
-Everything follows from what a model stores. What it does not know is not said.
+Everything is computed from the arrays that a model stores. Unknown figures are left out of the sentences.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Float64 = npt.NDArray[np.float64]
 
 LISTED = 4  # groups of components named in a sentence
-_DEGREES = 0.001  # of an angle; less is not worth a figure
+_DEGREES = 0.001  # smallest angle that is shown
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Trust:
     Attributes
     ----------
     digits : tuple of int or None
-        Digits of each variance that can be trusted; None where its error is not known.
+        Digits of each variance that can be trusted; None if its error is unknown.
     together : tuple of Cluster
-        Groups of components that are only defined together.
+        Groups of components of which only the common subspace is defined.
     mixed : tuple of int
         Components, from 0, that sampling does not separate from a neighbour, by North's rule of thumb.
     outside : float or None
-        Largest variance that may have been left outside, where that is known to be less than the first component's or
-        was measured.
+        Largest variance that may have been left outside, if it was measured or is known to be less than the first
+        component's.
     leading : int
-        How many of the first components are sure to be the leading ones, as nothing larger was left outside.
+        Number of first components that are certain to be the leading ones, as nothing larger was left outside.
     """
 
     digits: tuple[int | None, ...]
@@ -65,17 +65,21 @@ class Trust:
 
 
 def trust_of(model: ComponentsModel) -> Trust:
-    """Say how far the numbers of a model can be trusted."""
+    """Return the accuracy of a model's components."""
     values, residual = model.explained_variance, _residuals(model)
     if not len(values):
         return Trust((), (), (), None, 0)
-    known = bool(np.all(np.isfinite(residual)))
-    together = clusters(values, residual, _at_most_next(model, residual)) if known else []
-    mixed = np.zeros(len(values), bool) if model.about_axes else unseparated(values, _copies(model), _next(model))
+    is_bounded = bool(np.all(np.isfinite(residual)))
+    together = clusters(values, residual, _bound_on_variance_after(model, residual)) if is_bounded else []
+    mixed = (
+        np.zeros(len(values), bool)
+        if model.about_axes
+        else unseparated(values, _sample_count(model), _variance_after(model))
+    )
     outside = largest_outside(model)
-    leading = int(np.count_nonzero(values - residual >= outside)) if known else 0
+    leading = int(np.count_nonzero(values - residual >= outside)) if is_bounded else 0
     if model.outside is None and leading == 0:
-        outside = np.nan  # that it is less than all that is left says nothing
+        outside = np.nan  # the bound is the whole remaining variance, which tells nothing
     return Trust(
         digits=tuple(digits_of(bound) for bound in sharpest_bounds(model)),
         together=tuple(together),
@@ -86,21 +90,21 @@ def trust_of(model: ComponentsModel) -> Trust:
 
 
 def sharpest_bounds(model: ComponentsModel) -> Float64:
-    """Bound on the relative error of each variance, shape (k,); NaN where it is not known."""
+    """Return a bound on the relative error of each variance, shape (k,); NaN where it is unknown."""
     return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
 
 
 def null_directions(model: ComponentsModel) -> npt.NDArray[np.bool_]:
-    """Return which components have a variance that is no more than rounding, shape (k,).
+    """Return which components have a variance within rounding, shape (k,).
 
-    A component is null where its variance lies below the rounding of float64, or below the bound on its own error,
-    where that is known: single-precision products round far above the former.
+    A component is null if its variance lies below the rounding of float64, or below the bound on its own error where
+    that is known: single-precision products round far above float64.
     """
     return np.asarray((model.explained_variance <= null_variance(model)) | (sharpest_bounds(model) >= 1))
 
 
 def null_variance(model: ComponentsModel) -> float:
-    """Return the largest variance that may be rounding of float64: eps max(n, p) times the first one."""
+    """Return the largest variance that can be rounding of float64: eps max(n, p) times the first one."""
     eps = np.finfo(np.float64).eps
     return float(eps * max(model.n_samples, model.n_features) * model.explained_variance[:1].sum())
 
@@ -121,49 +125,50 @@ def rounding_unit(model: ComponentsModel) -> float:
 
 
 def digits_of(bound: float) -> int | None:
-    """Digits that a bound on a relative error vouches for, 0 to 15; None where it is not known."""
+    """Return the number of correct digits for a bound on a relative error, 0 to 15; None if it is unknown."""
     return int(np.clip(np.floor(-np.log10(max(bound, 1e-15))), 0, 15)) if np.isfinite(bound) else None
 
 
-def _copies(model: ComponentsModel) -> float:
-    """Number of samples, each counted as many times as its weight says."""
+def _sample_count(model: ComponentsModel) -> float:
+    """Return the number of samples, each counted by its weight."""
     return model.total_weight or model.n_samples
 
 
-def _next(model: ComponentsModel) -> float | None:
-    """Variance k + 1, where it is known; minus infinity where there is none."""
+def _variance_after(model: ComponentsModel) -> float | None:
+    """Return variance k + 1: None if it is unknown, minus infinity if the k components are all."""
     if model.eigenvalues is None:
         return None
     after = model.eigenvalues[len(model.explained_variance) :]
     return float(after[0]) if len(after) else -np.inf
 
 
-def _at_most_next(model: ComponentsModel, residual: Float64) -> float | None:
-    """Return an upper bound on variance k + 1; where it is not stored, by the gap behind the last angle."""
-    known, angle = _next(model), model.angle_bound[-1]
-    if known is not None or not np.isfinite(angle):
-        return known
+def _bound_on_variance_after(model: ComponentsModel, residual: Float64) -> float | None:
+    """Return an upper bound on variance k + 1, from the angle bound where it is not stored; None if unknown."""
+    after, angle = _variance_after(model), model.angle_bound[-1]
+    if after is not None or not np.isfinite(angle):
+        return after
+    # The angle bound is the residual over the gap to variance k + 1, so it gives that gap.
     gap = residual[-1] / angle if angle > 0 else 0.0
     return float(model.explained_variance[-1] - residual[-1] - gap)
 
 
 def _residuals(model: ComponentsModel) -> Float64:
-    """Bound on |C v - lambda v| of each pair, shape (k,); NaN of all where that of one is not known.
+    """Return a bound on |C v - lambda v| of each pair, shape (k,); all NaN if that of one is unknown.
 
-    Components of variance 0 complete the others (`with_n_components`): relative to theirs a residual has no bound.
+    Components of variance 0, added by `with_n_components`, have no relative bound; their residual counts as 0.
     """
     values, bounds = model.explained_variance, model.error_bound
-    found: Float64 = np.multiply(values, bounds, out=np.zeros(len(values)), where=values > 0)
-    return found if np.all(np.isfinite(found)) else np.full(len(values), np.nan)
+    residuals: Float64 = np.multiply(values, bounds, out=np.zeros(len(values)), where=values > 0)
+    return residuals if np.all(np.isfinite(residuals)) else np.full(len(values), np.nan)
 
 
 def largest_outside(model: ComponentsModel) -> float:
-    """Return the largest variance that the components may have left outside: no more than all that is left."""
-    residual = _residuals(model)
-    after, left = _next(model), model.variance_left + residual.sum()
+    """Return an upper bound on the largest variance outside the components: at most the whole remaining variance."""
+    after = _variance_after(model)
     if after is not None:
         return max(0.0, after)
-    return float(np.fmin(left, np.nan if model.outside is None else model.outside))
+    remaining = model.variance_left + _residuals(model).sum()
+    return float(np.fmin(remaining, np.nan if model.outside is None else model.outside))
 
 
 # -- in words
@@ -173,9 +178,9 @@ COLUMNS = ("component", "variance %", "cumulative %", "error bound", "angle boun
 
 
 def bound_text(bound: float) -> str:
-    """Write a bound on a relative error, rounded up: ``"1e-13"``, ``"0.04"``; empty where it is not known.
+    """Write a bound on a relative error, rounded up: ``"1e-13"``, ``"0.04"``; empty if it is unknown.
 
-    Below a thousandth to a power of ten: a digit more would be that of the machine.
+    Bounds below a thousandth are rounded to a power of ten: further digits differ between machines.
     """
     if not np.isfinite(bound):
         return ""
@@ -186,65 +191,51 @@ def bound_text(bound: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in per cent to three digits; 100 % only for all but rounding."""
+    """Return a share in per cent to three digits; 100 % only if the rest is rounding."""
     text = f"{100 * share:.3g}"
     return "more than 99.9 %" if text == "100" and share < 1 - 1e-9 else f"{text} %"
 
 
 def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
-    """Return rows for a table of the first components, as headed by `COLUMNS`; decimals are the same in a column."""
+    """Return rows for a table of the first components with the heads `COLUMNS`; a column has the same decimals."""
     ratios = np.asarray(model.explained_variance_ratio)
     columns = [column[:count] for column in (ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound)]
-    places = _places(columns[0])
-    return [
-        (
-            str(number),
-            f"{100 * ratio:.{places}f}",
-            _cumulative(total, places),
-            bound_text(bound) or "not measured",
-            _direction(angle, bound),
-        )
-        for number, (ratio, total, bound, angle) in enumerate(zip(*columns, strict=True), start=1)
-    ]
-
-
-def _places(ratios: Float64) -> int:
-    """Return the decimals, 2 to 6, at which the smallest of some shares in per cent has two digits."""
-    least = min((100 * ratio for ratio in ratios.tolist() if ratio > 0), default=1.0)
-    return int(np.clip(1 - np.floor(np.log10(least)), 2, 6))
-
-
-def _cumulative(share: float, places: int) -> str:
-    """Return a sum of shares in per cent; as 100 only where all but rounding is reached."""
-    text = f"{100 * share:.{places}f}"
-    return f"99.{'9' * places}" if text.startswith("100") and share < 1 - 1e-9 else text
-
-
-def _direction(angle: float, bound: float) -> str:
-    """Return the bound on a component's angle as text, given the bound on its residual."""
-    if np.isfinite(angle):
-        return f"{max(np.degrees(angle), _DEGREES):.1g}°"
-    return "unresolved" if np.isfinite(bound) else "not measured"
+    # As many decimals as give the smallest share two digits.
+    least = min((100 * ratio for ratio in columns[0].tolist() if ratio > 0), default=1.0)
+    places = int(np.clip(1 - np.floor(np.log10(least)), 2, 6))
+    rows = []
+    for number, (ratio, total, bound, angle) in enumerate(zip(*columns, strict=True), start=1):
+        cumulative = f"{100 * total:.{places}f}"
+        if cumulative.startswith("100") and total < 1 - 1e-9:  # 100 only if the rest is rounding
+            cumulative = f"99.{'9' * places}"
+        direction = f"{max(np.degrees(angle), _DEGREES):.1g}°"
+        if not np.isfinite(angle):
+            direction = "unresolved" if np.isfinite(bound) else "not measured"
+        bound_cell = bound_text(bound) or "not measured"
+        rows.append((str(number), f"{100 * ratio:.{places}f}", cumulative, bound_cell, direction))
+    return rows
 
 
 def sentences(model: Model) -> list[str]:
-    """Say in a few lines how far to trust a model; nothing is said of what is not known."""
+    """Describe the accuracy of a model in a few sentences; unknown figures are left out."""
     basis = model.basis
     if basis.about_axes:
         return [basis.about_axes, *model.notes]
     trust = trust_of(basis)
-    said = [
-        _of_missing(basis),
-        _of_integer_units(basis),
-        _of_clusters(trust),
-        _of_sampling(trust, _copies(basis)),
+    on_integer_units = basis.provenance.get("samples_on_integer_units")
+    lines = [
+        _missing_sentence(basis),
+        f"{on_integer_units} samples were multiplied exactly, on integer units" if on_integer_units else "",
+        _cluster_sentence(trust),
+        _sampling_sentence(trust, _sample_count(basis)),
+        _rank_sentence(basis, trust),
+        _outside_sentence(basis, trust),
     ]
-    said += [_of_rank(basis, trust), _of_outside(basis, trust), *model.notes]
-    return [sentence for sentence in said if sentence]
+    return [line for line in (*lines, *model.notes) if line]
 
 
 def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the runs of consecutive numbers, ascending, each as its first and its last."""
+    """Return the runs of consecutive numbers, ascending, each as its first and last number."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -254,18 +245,18 @@ def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _of_clusters(trust: Trust) -> str:
+def _cluster_sentence(trust: Trust) -> str:
     if not trust.together:
         return ""
-    within = [
+    angles = [
         f" (within {max(np.degrees(group.angle), _DEGREES):.1g}°)" if np.isfinite(group.angle) else ""
         for group in trust.together
     ]
-    named = [f"{group.first + 1}-{group.last + 1}{angle}" for group, angle in zip(trust.together, within, strict=True)]
-    return f"components {_listed(named)} are only defined together: their variances are too close to tell them apart"
+    ranges = [f"{group.first + 1}-{group.last + 1}{angle}" for group, angle in zip(trust.together, angles, strict=True)]
+    return f"components {_listed(ranges)} are only defined together: their variances are too close to tell them apart"
 
 
-def _of_sampling(trust: Trust, n_samples: float) -> str:
+def _sampling_sentence(trust: Trust, n_samples: float) -> str:
     rule = f"by North's rule of thumb (sampling error of {n_samples:.15g} independent samples)"
     count = len(trust.digits)
     if count == 0:
@@ -275,14 +266,17 @@ def _of_sampling(trust: Trust, n_samples: float) -> str:
     runs = runs_of(trust.mixed)
     if runs == [(0, count - 1)]:
         return f"{rule}, no component is separated from its neighbours"
-    named = [_run(first, last, count) for first, last in runs]
-    one = len(trust.mixed) == 1
-    verb, whose = ("is", "its") if one else ("are", "their")
-    return f"{rule}, component{'' if one else 's'} {_listed(named)} {verb} not separated from {whose} neighbours"
+    names = []
+    for first, last in runs:
+        until_end = "" if first == last else " on" if last == count - 1 else f"-{last + 1}"
+        names.append(f"{first + 1}{until_end}")
+    single = len(trust.mixed) == 1
+    verb, whose = ("is", "its") if single else ("are", "their")
+    return f"{rule}, component{'' if single else 's'} {_listed(names)} {verb} not separated from {whose} neighbours"
 
 
-def _of_rank(model: ComponentsModel, trust: Trust) -> str:
-    """Say which bounds are to some true variance, where larger ones may have been missed."""
+def _rank_sentence(model: ComponentsModel, trust: Trust) -> str:
+    """Say which variances are near some true one of unknown rank, as larger ones may have been missed."""
     count = len(trust.digits)
     if model.outside is None or trust.leading == count:
         return ""
@@ -291,37 +285,30 @@ def _of_rank(model: ComponentsModel, trust: Trust) -> str:
             f"component {count} is right within its error bound, but one with a larger variance may have been missed "
             "before it"
         )
-    which = f"components {trust.leading + 1} to {count}" if trust.leading else "the components"
-    return (
-        f"{which} are right within their error bounds, but some with larger variances may have been missed between them"
-    )
+    subject = f"components {trust.leading + 1} to {count}" if trust.leading else "the components"
+    missed = "but some with larger variances may have been missed between them"
+    return f"{subject} are right within their error bounds, {missed}"
 
 
-def _of_missing(model: ComponentsModel) -> str:
-    """Say what the components are, and what is known of their error, where values were missing."""
-    found = model.provenance.get("missing")
-    if not found:
+def _missing_sentence(model: ComponentsModel) -> str:
+    """Say that components are estimates of EM, and how well held-out values were predicted."""
+    missing = model.provenance.get("missing")
+    if not missing:
         return ""
     text = (
-        f"{percent(found['share'])} of the values were missing: these are components of the most likely model of the "
+        f"{percent(missing['share'])} of the values were missing: these are components of the most likely model of the "
         "others (probabilistic PCA by EM), and no bound on their error is known"
     )
-    held = found["held_out"]
-    if not held["values"]:
+    held_out = missing["held_out"]
+    if not held_out["values"]:
         return text
     return (
-        f"{text}; {held['values']} values held out were predicted to {held['rmse']:.3g} (RMS), and by the mean to "
-        f"{held['rmse_of_mean']:.3g}"
+        f"{text}; {held_out['values']} values held out were predicted to {held_out['rmse']:.3g} (RMS), and by the mean "
+        f"to {held_out['rmse_of_mean']:.3g}"
     )
 
 
-def _of_integer_units(model: ComponentsModel) -> str:
-    """Say how many samples were multiplied on integer units, if any."""
-    count = model.provenance.get("samples_on_integer_units")
-    return f"{count} samples were multiplied exactly, on integer units" if count else ""
-
-
-def _of_outside(model: ComponentsModel, trust: Trust) -> str:
+def _outside_sentence(model: ComponentsModel, trust: Trust) -> str:
     count = len(trust.digits)
     if trust.outside is None or trust.outside == 0:
         return ""
@@ -334,15 +321,8 @@ def _of_outside(model: ComponentsModel, trust: Trust) -> str:
     return f"{share}, so {sure} certain to be the leading {'one' if trust.leading == 1 else 'ones'}"
 
 
-def _run(first: int, last: int, count: int) -> str:
-    """A run of components, counted from 1, in words."""
-    if first == last:
-        return str(first + 1)
-    return f"{first + 1} on" if last == count - 1 else f"{first + 1}-{last + 1}"
-
-
 def _listed(names: list[str]) -> str:
-    """Names with commas and an "and"; of many the first few."""
+    """Join names with commas and "and"; only the first few of many."""
     if len(names) > LISTED:
         names = [*names[: LISTED - 1], f"{len(names) - LISTED + 1} more groups"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-ALIKE = 0.01  # of the first variance, by which those of scores in float32, or whitened at rounding, may differ
+VARIANCE_TOLERANCE = 0.01  # relative to the first variance: scores in float32 differ by less, whitened ones by more
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class BootstrapModel(ScoreMapModel):
-    """Variances and components of samples drawn anew from those that a model was fitted on, with replacement.
+    """Variances and components of bootstrap samples: drawn with replacement from those that a model was fitted on.
 
-    `pca` is that model, with whose components they are compared, and along which samples have their scores.
+    `pca` is that model: its components are the reference for those of the draws, and samples have scores along them.
 
     Attributes
     ----------
     variances : ndarray of shape (replicates, k)
-        Of each draw, descending.
+        Variances of each draw, descending.
     turns : ndarray of shape (replicates, k, k)
-        Components of each draw, as columns, by the model's; the share of the model's own is positive.
+        Components of each draw, as columns, in the basis of the model's components; the diagonal is positive.
     level : float
         Coverage of the intervals, between 0 and 1.
     """
@@ -93,23 +93,19 @@ class BootstrapModel(ScoreMapModel):
     def variance_interval(self) -> Float64:
         """Lower and upper end of an interval for each variance, shape (k, 2).
 
-        Normal intervals of the logarithm, less the bias that draws have against the model, as the model has against the
-        truth: leading variances are found too large.
+        Normal intervals of the logarithm, corrected for bias: draws overestimate the model's leading variances as much
+        as the model overestimates the true ones.
         """
-        logs, known = np.log(self.variances), np.log(self.pca.explained_variance[: self.variances.shape[1]])
-        middle, half = (
-            2 * known - logs.mean(axis=0),
-            NormalDist().inv_cdf((1 + self.level) / 2) * logs.std(axis=0, ddof=1),
-        )
-        found: Float64 = np.exp(np.stack([middle - half, middle + half], axis=1))
-        return found
+        logs, model_logs = np.log(self.variances), np.log(self.pca.explained_variance[: self.variances.shape[1]])
+        middle = 2 * model_logs - logs.mean(axis=0)  # the model's value minus the bias, mean(logs) - model_logs
+        half = NormalDist().inv_cdf((1 + self.level) / 2) * logs.std(axis=0, ddof=1)
+        return np.exp(np.stack([middle - half, middle + half], axis=1))
 
     @property
     def angle(self) -> Float64:
-        """Angle (radians) to the model's component that a share `level` of the draws stays within, shape (k,)."""
-        own = np.clip(np.diagonal(self.turns, axis1=1, axis2=2), 0, 1)
-        found: Float64 = np.quantile(np.arccos(own), self.level, axis=0)
-        return found
+        """Quantile `level` of the angles between the draws' and the model's components, in radians, shape (k,)."""
+        cosines = np.clip(np.diagonal(self.turns, axis1=1, axis2=2), 0, 1)
+        return cast("Float64", np.quantile(np.arccos(cosines), self.level, axis=0))
 
     def component_error(self) -> Array:
         """Standard deviation over the draws of each pixel of each component, (k, *sample_shape); NaN outside the mask.
@@ -117,36 +113,37 @@ class BootstrapModel(ScoreMapModel):
         Cost p k^3 flops; components on disk are read piece by piece.
         """
         count = self.variances.shape[1]
-        apart = self.turns - self.turns.mean(axis=0)
-        moments = np.einsum("bij,bkj->jik", apart, apart, optimize=True) / (len(apart) - 1)
+        # The variance of a pixel of component j is v^T M_j v: v the pixel's loadings, M_j the covariance of the turns.
+        deviations = self.turns - self.turns.mean(axis=0)
+        moments = np.einsum("bij,bkj->jik", deviations, deviations, optimize=True) / (len(deviations) - 1)
         subspace, rows = self.pca.subspace.first(count), np.empty((count, self.pca.n_features))
         for features, piece in subspace.pieces():
-            for some in blocks_of(Span(0, features.size), max(1, PIECE // count)):
-                own = cast("Array", piece.components)[:, slice(*some)].astype(np.float64)
-                part = slice(features.start + some.start, features.start + some.stop)
+            for span in blocks_of(Span(0, features.size), max(1, PIECE // count)):
+                loadings = cast("Array", piece.components)[:, slice(*span)].astype(np.float64)
+                columns = slice(features.start + span.start, features.start + span.stop)
                 for number, moment in enumerate(moments):
-                    rows[number, part] = np.einsum("ij,ij->j", moment @ own, own)
+                    rows[number, columns] = np.einsum("ij,ij->j", moment @ loadings, loadings)
         rows = np.sqrt(np.maximum(rows, 0, out=rows), out=rows)
         return unflatten(rows, self.pca.sample_shape, self.pca.mask)
 
     def intervals(self) -> Dataset:
-        """The model's components and variances with their intervals and errors, as an `xarray.Dataset`."""
+        """Return the model's components and variances with their intervals and errors, as an `xarray.Dataset`."""
         count = self.variances.shape[1]
-        made = dataset_of(self.pca).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
+        dataset = dataset_of(self.pca).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
         lower, upper = self.variance_interval.T
-        known, own = made["explained_variance"], made["components"]
+        variance, components = dataset["explained_variance"], dataset["components"]
         share = f"{100 * self.level:g} %"
-        found = {
-            "variance_lower": known.copy(data=lower).assign_attrs(long_name=f"lower end of the {share} interval"),
-            "variance_upper": known.copy(data=upper).assign_attrs(long_name=f"upper end of the {share} interval"),
-            "component_error": own.copy(data=self.component_error()).assign_attrs(
+        variables = {
+            "variance_lower": variance.copy(data=lower).assign_attrs(long_name=f"lower end of the {share} interval"),
+            "variance_upper": variance.copy(data=upper).assign_attrs(long_name=f"upper end of the {share} interval"),
+            "component_error": components.copy(data=self.component_error()).assign_attrs(
                 long_name="standard deviation of the components of draws", units="1"
             ),
-            "angle": known.copy(data=self.angle).assign_attrs(
+            "angle": variance.copy(data=self.angle).assign_attrs(
                 long_name=f"angle to the components of {share} of the draws", units="radian"
             ),
         }
-        return made.assign(found).assign_attrs(title="bootstrap of principal components", level=self.level)
+        return dataset.assign(variables).assign_attrs(title="bootstrap of principal components", level=self.level)
 
 
 @stopping_on_signals()
@@ -161,30 +158,30 @@ def bootstrap(
     random_state: Any = 0,
     memory: int | str | None = None,
 ) -> BootstrapModel:
-    """Draw samples anew and say how much variances and components vary, by the scores of the samples fitted.
+    """Estimate the sampling variation of variances and components from the scores of the fitted samples.
 
-    Samples drawn with replacement span what all samples span: their components are those of a k x k matrix in the
-    space of scores. What the components left out hold is taken not to mix with those kept; keep some more than are
-    looked at.
+    Samples drawn with replacement lie in the span of all samples, so the components of a draw follow from a k x k
+    matrix in the space of scores. Components that are left out are assumed not to mix with those kept: keep a few more
+    than are of interest.
 
     Parameters
     ----------
     model : PCAModel
         Fitted without sample weights; not changed.
     scores : array of shape (n, k), DataArray, collection or path of one
-        Of all samples the model was fitted on, as `PCAModel.transform` returns or `PCAModel.write_scores` writes them,
-        not whitened.
+        Scores of all samples that the model was fitted on, as `PCAModel.transform` returns or `PCAModel.write_scores`
+        writes them, not whitened.
     n_components : int, optional
-        How many components to take; all by default.
+        Number of first components; all by default.
     n_replicates : int, default=500
-        Draws of n samples, 2 at least.
+        Number of draws of n samples, at least 2.
     level : float, default=0.9
         Coverage of the intervals, between 0 and 1.
     block : int, default=1
-        Neighbouring samples that are drawn together, fewer than n: for series that are alike from one time to the next,
-        as many as they are alike over. Draws of fewer than about ten blocks differ too little for intervals.
+        Number of consecutive samples that are drawn together, below n: for a time series, its correlation time. Draws
+        of fewer than about ten blocks differ too little for intervals.
     random_state : int, RandomState, Generator or None, default=0
-        Of the draws.
+        Seed of the draws.
     memory : int or str, optional
         Most bytes to use; half of what the machine allows by default.
 
@@ -202,8 +199,8 @@ def bootstrap(
 
     Notes
     -----
-    Costs n k^2 flops a draw, and no read of the samples. Where components are mixed by sampling, see
-    ``model.summary()["trust"]``, those of draws are matched by rank, and angles are large.
+    Costs n k^2 flops a draw, and no read of the samples. Components of draws are matched to the model's by rank: where
+    sampling mixes components (see ``model.summary()["trust"]``), their angles are large.
 
     Examples
     --------
@@ -211,8 +208,8 @@ def bootstrap(
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
     >>> model = streampca.fit(digits, n_components=10)
-    >>> found = streampca.bootstrap(model, model.transform(digits), n_components=3, n_replicates=100)
-    >>> found.variance_interval.shape
+    >>> draws = streampca.bootstrap(model, model.transform(digits), n_components=3, n_replicates=100)
+    >>> draws.variance_interval.shape
     (3, 2)
     """
     model = require(model, PCAModel, "draws are made of principal components")
@@ -233,12 +230,13 @@ def bootstrap(
         )
     needed = 8 * (2 * n * count + draws * count * (count + 1)) + RUNTIME_BYTES
     budget, source = this_machine().budget(parse_bytes(memory))
-    what = f"{draws} draws of {n} samples in the space of {count} components"
-    check_budget(what, lambda size: size >= needed, budget, source)
-    rows = _centred(model, scores, count)
+    subject = f"{draws} draws of {n} samples in the space of {count} components"
+    check_budget(subject, lambda size: size >= needed, budget, source)
+    rows = _centred_scores(model, scores, count)
     variances, turns = np.empty((draws, count)), np.empty((draws, count, count))
     for number in range(draws):
         safe_point()
+        # A circular block bootstrap: blocks wrap around at the end, so that every sample is drawn equally often.
         starts = rng.integers(0, n, -(-n // length))
         drawn = ((starts[:, None] + np.arange(length)) % n).ravel()[:n]
         times = np.bincount(drawn, minlength=n).astype(np.float64)
@@ -250,22 +248,22 @@ def bootstrap(
     return BootstrapModel.on(model, variances=variances, turns=turns, level=float(level))
 
 
-def _centred(model: PCAModel, scores: Any, count: int) -> Float64:
-    """Return scores of the samples fitted less their mean, (n, k), float64, or refuse what are others."""
+def _centred_scores(model: PCAModel, scores: Any, count: int) -> Float64:
+    """Return centred scores of the fitted samples, (n, k), float64; refuse scores of other samples."""
     if isinstance(scores, (str, os.PathLike)):
         scores = open_collection(scores)
-    given = NamedSamples.scores(scores).values if is_data_array(scores) else scores
-    shape = tuple(getattr(given, "shape", np.shape(given)))
+    array = NamedSamples.scores(scores).values if is_data_array(scores) else scores
+    shape = tuple(getattr(array, "shape", np.shape(array)))
     if len(shape) != 2 or shape[0] != model.n_samples or shape[1] < count:
         raise RequestError(
             f"scores have shape {format_shape(shape)} and {model.name} was fitted on {model.n_samples} samples; give "
             f"the scores of these along {count} components, as model.transform returns them."
         )
-    rows = np.asarray(given[:, :count], np.float64)
+    rows = np.asarray(array[:, :count], np.float64)
     rows = rows - rows.mean(axis=0)
-    known = model.explained_variance[:count]
-    apart = np.abs(np.einsum("ij,ij->j", rows, rows) / (len(rows) - 1) - known)
-    if not (apart <= ALIKE * known[0]).all():
+    expected = model.explained_variance[:count]
+    difference = np.abs(np.einsum("ij,ij->j", rows, rows) / (len(rows) - 1) - expected)
+    if not (difference <= VARIANCE_TOLERANCE * expected[0]).all():
         raise RequestError(
             f"scores have other variances than the components of {model.name}; give those of the samples it was fitted "
             "on, in its units, not whitened: model.transform(samples)."

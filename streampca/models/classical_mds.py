@@ -26,7 +26,7 @@ from .subspace import Subspace
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-STRESS_BYTES = 16 * 2**20  # size of the rows of distances that are compared at a time
+STRESS_BYTES = 16 * 2**20  # size of a block of rows of distances
 
 
 class DistancePlacement(Subspace):
@@ -39,15 +39,15 @@ class DistancePlacement(Subspace):
         return np.dtype(np.float64)
 
     def _centred(self, rows: Array, out: Array | None = None) -> Array:
-        """Return -1/2 times the squares of rows of distances, less the mean, in float64."""
-        made: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
-        made *= -0.5
-        made -= self.mean
-        return made
+        """Return -1/2 times the squares of rows of distances, minus the mean, in float64."""
+        centred: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
+        centred *= -0.5
+        centred -= self.mean
+        return centred
 
 
 class ScaledModel(ComponentsModel):
-    """Points whose Euclidean distances approximate those of samples, in few dimensions."""
+    """Points in few dimensions whose Euclidean distances approximate those of samples."""
 
     @property
     def mds_eigenvalues(self) -> Float64:
@@ -67,22 +67,22 @@ class PairsModel(ScaledModel):
     """Classical scaling of a matrix of distances, or of inner products, of pairs of samples.
 
     Components are eigenvectors of B, which is -1/2 H D^2 H for distances D and H K H for a kernel K, with one number
-    for each fitted sample, and `transform` takes rows of distances to the fitted samples, or of inner products with
+    for each fitted sample. `transform` requires rows of distances to the fitted samples, or of inner products with
     them, (m, n).
 
     Attributes
     ----------
     from_distances : bool
-        Whether the model was fitted to distances, or to inner products; scores are then those of kernel PCA.
+        True if the model was fitted to distances; False for inner products, when scores are those of kernel PCA.
     negative_share : ndarray of shape (2,)
-        Bounds on the share of negative eigenvalues of B in the sum of absolute values: 0 for Euclidean distances. The
-        two are equal where all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones last).
+        Lower and upper bound on the share of negative eigenvalues of B in the sum of absolute values: 0 for Euclidean
+        distances. They are equal if all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones last).
 
     Notes
     -----
     `explained_variance` holds eigenvalues of B over n - 1: the variances along the axes. `total_variance` is the sum of
-    the absolute values of all of them, or a lower bound on it where they are not all known. For Euclidean distances it
-    is the variance of the points.
+    the absolute values of all of them, or a lower bound if they are not all known. For Euclidean distances it is the
+    variance of the points.
     """
 
     kind: ClassVar[str] = "classical-mds-of-pairs"
@@ -93,9 +93,9 @@ class PairsModel(ScaledModel):
     negative_share: Float64 = field(metadata=over("bound"))
 
     def __repr__(self) -> str:
-        (least, most), about = self.negative_share, self.estimated_negative_share
+        (least, most), estimate = self.negative_share, self.estimated_negative_share
         share = f"{least:.2%}" if most - least < 1e-4 else f"{least:.2%} to {most:.2%}"
-        share += "" if most - least < 1e-4 or about is None else f", about {about:.2%}"
+        share += "" if most - least < 1e-4 or estimate is None else f", about {estimate:.2%}"
         pairs = "distances" if self.from_distances else "kernel"
         return (
             f"{type(self).__name__}({self.n_samples} samples in {self.n_components} dimensions by their {pairs}, "
@@ -105,9 +105,9 @@ class PairsModel(ScaledModel):
 
     @property
     def estimated_negative_share(self) -> float | None:
-        """Estimate of the share that `negative_share` bounds, from random directions; None where it was not made.
+        """Estimate of the share that `negative_share` bounds, from random directions; None if it was not computed.
 
-        No bound on its error is known; with 20 directions it was off by 1 % of itself on distances between 1200 images.
+        No bound on its error is known; with 20 directions its relative error was 1 % on distances of 1200 images.
         """
         estimate: float | None = (self.provenance.get("matrix") or {}).get("estimated_negative_share")
         return estimate
@@ -119,23 +119,23 @@ class PairsModel(ScaledModel):
 
     @property
     def variance_left(self) -> float:
-        """See `ComponentsModel`; infinite where negative eigenvalues may have been missed."""
+        """Bound on the sum of the variances outside; infinite if not all eigenvalues, of both signs, are known."""
         return np.inf if self.eigenvalues is None else super().variance_left
 
     @property
     def fills_in(self) -> bool:
-        """False: rows of a matrix are complete."""
+        """False: the rows of a matrix must be complete."""
         return False
 
     @property
     def subspace(self) -> Subspace:
-        """The map that places rows of the matrix."""
+        """The map from rows of the matrix to coordinates."""
         rows = np.asarray(self.components, np.float64) / np.sqrt(self.mds_eigenvalues)[:, None]
         placement = DistancePlacement if self.from_distances else Subspace
         return placement(self.mean, rows, self.explained_variance, self.rule_for(None))
 
     def stress(self, distances: Any) -> float:
-        """Kruskal's stress-1 of the embedding: sqrt(sum (d - |z_i - z_j|)^2 / sum d^2) over all pairs.
+        """Return Kruskal's stress-1 of the embedding: sqrt(sum (d - |z_i - z_j|)^2 / sum d^2) over all pairs.
 
         Parameters
         ----------
@@ -153,16 +153,16 @@ class PairsModel(ScaledModel):
         """
         from scipy.spatial.distance import cdist
 
-        points, given = self.embedding, self.prepared(distances)
-        if given.n_samples != len(points):
+        points, matrix = self.embedding, self.prepared(distances)
+        if matrix.n_samples != len(points):
             raise ModelError(
-                f"{given.source} has {given.n_samples} rows and {self.name} was fitted to {len(points)} samples; give "
-                "the distances between these."
+                f"{matrix.source} has {matrix.n_samples} rows and {self.name} was fitted to {len(points)} samples; "
+                "give the distances between these."
             )
-        step, apart, whole = max(1, STRESS_BYTES // (8 * len(points))), 0.0, 0.0
+        step, differences, total = max(1, STRESS_BYTES // (8 * len(points))), 0.0, 0.0
         for start in range(0, len(points), step):
-            rows = given.read(slice(start, min(start + step, len(points)))).astype(np.float64)
-            whole += float(np.einsum("ij,ij->", rows, rows))
+            rows = matrix.read(slice(start, min(start + step, len(points)))).astype(np.float64)
+            total += float(np.einsum("ij,ij->", rows, rows))
             rows -= cdist(points[start : start + step], points)
-            apart += float(np.einsum("ij,ij->", rows, rows))
-        return float(np.sqrt(apart / whole))
+            differences += float(np.einsum("ij,ij->", rows, rows))
+        return float(np.sqrt(differences / total))

@@ -24,35 +24,35 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ComponentsModel(Model):
-    """Mean and components of a collection, on which samples are projected; see `Model` for what all kinds have.
+    """Mean and components of a collection, on which samples are projected; `Model` has the attributes of all kinds.
 
     Attributes
     ----------
     components : ndarray or StoredComponents of shape (k, *sample_shape)
-        Orthonormal, by descending variance; NaN outside the mask. In memory, or on disk where they are large (see
+        Orthonormal rows, by descending variance; NaN outside the mask. In memory, or on disk if they are large (see
         `load_model`), and then read when they are sliced.
     mean : ndarray of shape sample_shape
-        Of prepared samples, near 0 where means of groups were taken off them; NaN outside the mask.
+        Mean of prepared samples, near 0 if means of groups were subtracted; NaN outside the mask.
     explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)
         As in scikit-learn: variances divide by n - 1, ratios are of the exact total, singular values are of the
         centred data.
     error_bound : ndarray of shape (k,)
-        |C v - lambda v| / lambda is at most this, for the stored component v and variance lambda, except with a
-        probability of 1e-6 over all components. NaN where unknown. Some true variance is then as near to lambda; it is
-        that of the same rank where nothing larger was left outside: for ``summary()["trust"]["leading"]`` components.
+        Bound on |C v - lambda v| / lambda for the stored component v and variance lambda, which holds for all
+        components but for a probability of 1e-6; NaN where unknown. Some true variance is as near to lambda. For the
+        first ``summary()["trust"]["leading"]`` components, it is the one of the same rank.
     angle_bound : ndarray of shape (k,)
-        The component is within this angle (radians) of the true one; NaN where neighbouring variances lie too close.
+        Bound on the angle (radians) to the true component; NaN where neighbouring variances lie too close.
     variance_bound : ndarray of shape (k,) or None
-        A bound on each variance's relative error that is sharper than `error_bound`, where one is known; of the
-        distance to some true variance, too.
+        Bound on each variance's relative distance to some true variance that is sharper than `error_bound`, if known.
     outside : float or None
-        No direction left outside has a larger variance, except with a probability of 1e-6; None where not measured.
+        Bound on the variance of any direction outside the components, which holds but for a probability of 1e-6; None
+        if not measured.
     eigenvalues : ndarray or None
-        All variances of the collection, descending, where known.
+        All variances of the collection, descending, if known.
     total_variance : float
         Sum of the variances of all features.
     total_weight : float or None
-        Sum of their weights, in place of n_samples wherever that counts; None where no weights were given.
+        Sum of the samples' weights, which then replaces n_samples in all formulas; None without weights.
     """
 
     noun: ClassVar[str] = "component"
@@ -86,7 +86,7 @@ class ComponentsModel(Model):
 
     @property
     def variance_left(self) -> float:
-        """Bound on the sum of the variances that the components leave."""
+        """Bound on the sum of the variances outside the components."""
         return float(self.total_variance - self.explained_variance.sum())
 
     @property
@@ -96,25 +96,25 @@ class ComponentsModel(Model):
 
     @property
     def singular_values(self) -> Float64:
-        """Singular values of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
+        """Singular values of the centred data, sqrt((n - 1) variance); samples count by their weights."""
         return np.sqrt(((self.total_weight or self.n_samples) - 1) * self.explained_variance)
 
     @property
     def about_axes(self) -> str:
-        """A sentence that describes components that are not principal ones; empty for principal ones."""
+        """Sentence that describes axes other than principal components; empty for principal components."""
         return ""
 
     def __repr__(self) -> str:
         ratio = float(self.explained_variance_ratio.sum())
         shape = self.sample_shape
-        of = f"{format_shape(shape)} samples" if len(shape) > 1 else counted(shape[0], "feature")
+        space = f"{format_shape(shape)} samples" if len(shape) > 1 else counted(shape[0], "feature")
         return (
-            f"{type(self).__name__}({counted(self.n_components, 'component')} of {of}, {ratio:.1%} of the variance of "
-            f"{self.n_samples} samples)"
+            f"{type(self).__name__}({counted(self.n_components, 'component')} of {space}, {ratio:.1%} of the variance "
+            f"of {self.n_samples} samples)"
         )
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data, and how far to trust them; None for what is not finite."""
+        """Return the numbers and their accuracy as plain data, None for values that are not finite."""
         names = (*PER_COMPONENT, *(() if self.variance_bound is None else ("variance_bound",)))
         return {
             **super().summary(),
@@ -127,26 +127,27 @@ class ComponentsModel(Model):
     @property
     def subspace(self) -> Subspace:
         """Mean and components as plain rows of features, without names."""
-        own, features = self.components, self.frame.features
-        rows = own.rows if isinstance(own, StoredComponents) else features(own)
-        null = null_directions(self)
-        variance = np.where(null, 0.0, self.explained_variance)
+        components, features = self.components, self.frame.features
+        rows = components.rows if isinstance(components, StoredComponents) else features(components)
+        variance = np.where(null_directions(self), 0.0, self.explained_variance)
         return Subspace(features(self.mean[None])[0], rows, variance, self.rule_for(None))
 
-    def count_of(self, asked: int | None) -> int:
-        """Return a number of components as asked for, all by default; refuses what there is not."""
+    def count_of(self, request: int | None) -> int:
+        """Return a requested number of components, all by default; refuse one outside 1 to k."""
         most = self.n_components
         try:
-            count = most if asked is None else as_index(asked)
+            count = most if request is None else as_index(request)
         except TypeError:
             count = 0
         if not min(1, most) <= count <= most:
-            raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
+            raise RequestError(
+                f"n_components={request!r} is no whole number between 1 and {most}, what {self.name} has."
+            )
         return count
 
-    def _first(self, asked: int | None, missing: str | None = None) -> Subspace:
+    def _first(self, n_components: int | None, missing: str | None = None) -> Subspace:
         subspace = replace(self.subspace, missing=self.rule_for(missing))
-        return subspace if asked is None else subspace.first(self.count_of(asked))
+        return subspace if n_components is None else subspace.first(self.count_of(n_components))
 
     def reconstruction_error(
         self,
@@ -157,10 +158,10 @@ class ComponentsModel(Model):
         missing: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
-        """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
+        """Return the squared distance between each prepared sample and its reconstruction, shape (n,), float64.
 
-        In features as analysed: inside the mask, scaled and normalized.
-        Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
+        The distance is over features as analysed: inside the mask, scaled and normalized. Its mean over the fitted
+        samples is (n - 1)/n times the sum of the variances outside the components.
         """
         subspace = self._first(n_components, missing)
         return self.number_of_each(
@@ -176,11 +177,11 @@ class ComponentsModel(Model):
         missing: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
-        """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
+        """Return Hotelling's T2 of each sample, shape (n,), float64: its squared distance along the components.
 
-        The sum of its squared scores, each over its component's variance; components whose variance is rounding are
-        left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
-        `reconstruction_error`'s.
+        The sum of squared scores, each over its component's variance, without components whose variance is rounding.
+        Its mean over the fitted samples is (n - 1)/n times the number of components. `reconstruction_error` measures
+        the distance from the components.
         """
         subspace = self._first(n_components, missing)
         return self.number_of_each(samples, subspace.t2, "hotelling_t2", missing=subspace.missing, **opening)

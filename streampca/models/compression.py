@@ -1,12 +1,12 @@
-r"""`Compression`: what images take as so many scores and components, and how far what comes back is from them.
+r"""`Compression`: bytes of images stored as scores and components, and the error of their reconstructions.
 
 One pass gives the figures of every number of components. With z the scores of a sample x along orthonormal components
-1 ... K, and b those of what it is compared with, c (x itself, or the same image without noise),
+1 ... K, and b those of the image c that it is compared with (x itself, or the same image without noise),
 
     \|c - x_k\|^2 = \|c - c_K\|^2 + \sum_{i \le k} (z_i - b_i)^2 + \sum_{k < i \le K} b_i^2
 
-where x_k and c_K are the reconstructions from k and from all K components: sums of squares, of which nothing cancels.
-Over the samples fitted, and c = x, it averages to the sum of the variances left out.
+where x_k and c_K are the reconstructions from k and from all K components. All terms are squares, so nothing cancels.
+Over the fitted samples, with c = x, the mean is the sum of the variances left out.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class Compression:
     Attributes
     ----------
     n_components : ndarray of int of shape (L,)
-        Ascending.
+        Numbers of components, ascending.
     stored_bytes : ndarray of int of shape (L,)
-        Of as many scores a sample, components and the mean, before any compression of files.
+        Bytes of that many scores per sample, of the components and of the mean, before any compression of files.
     original_bytes : int
-        Of the samples as they were stored, decoded; of patches, of the images they were cut from.
+        Bytes of the samples as stored, decoded; for patches, of the images they were cut from.
     rmse : ndarray of shape (L,)
         Root of the mean squared error of a feature, in the units of prepared samples (scaled and normalized).
     n_samples : int
-        How many samples there are.
+        Number of samples.
     peak : float or None
-        The range of values there can be, in the same units; None where it is not known.
+        Largest possible range of values, in the same units; None if unknown.
     given_rmse : float or None
-        The same error of the samples themselves, where they were compared with others; None where not.
+        The same error of the samples themselves, if they were compared with others; else None.
     is_measured : bool
-        Whether the error is that of these samples; else it is that of the samples fitted, by their variances.
+        True if the error was measured on these samples; else it follows from the variances of the fitted samples.
     """
 
     n_components: Counts
@@ -75,46 +75,46 @@ class Compression:
 
     @property
     def psnr(self) -> Float64 | None:
-        """Peak signal-to-noise ratio, 20 log10(peak / rmse), in dB, shape (L,); None where no peak is known."""
+        """Peak signal-to-noise ratio, 20 log10(peak / rmse), in dB, shape (L,); None if the peak is unknown."""
         return None if self.peak is None else _decibels(self.peak, self.rmse)
 
     @property
     def given_psnr(self) -> float | None:
-        """Peak signal-to-noise ratio of the samples themselves, where they were compared with others."""
+        """Peak signal-to-noise ratio of the samples themselves, if they were compared with others; else None."""
         if self.peak is None or self.given_rmse is None:
             return None
         return float(_decibels(self.peak, np.array(self.given_rmse)))
 
     @property
     def best(self) -> int:
-        """The number of components with the least error: of noisy samples against clean ones, an intermediate one."""
+        """The number of components with the least error; an intermediate one for noisy samples against clean images."""
         return int(self.n_components[np.argmin(self.rmse)])
 
     def at(self, n_components: int) -> Compression:
-        """Return the figures of one number of components only.
+        """Return the figures of a single number of components.
 
         Raises
         ------
         RequestError
             If there are no figures for it.
         """
-        place = np.flatnonzero(self.n_components == n_components)
-        if not len(place):
+        index = np.flatnonzero(self.n_components == n_components)
+        if not len(index):
             raise RequestError(
                 f"n_components={n_components} is not among the {len(self.n_components)} numbers there are figures for, "
                 f"{self.n_components[0]} to {self.n_components[-1]}; ask for it in ladder."
             )
-        own = {name: getattr(self, name)[place] for name in ("n_components", "stored_bytes", "rmse")}
-        return replace(self, **own)
+        figures = {name: getattr(self, name)[index] for name in ("n_components", "stored_bytes", "rmse")}
+        return replace(self, **figures)
 
     def line(self) -> str:
-        """The figures of the most components in a line."""
-        kept, whole = (format_bytes(int(count)) for count in (self.stored_bytes[-1], self.original_bytes))
+        """Return the figures of the largest number of components as a line of text."""
+        stored, original = (format_bytes(int(count)) for count in (self.stored_bytes[-1], self.original_bytes))
         error = f"RMSE {self.rmse[-1]:.4g}" + ("" if self.psnr is None else f", PSNR {self.psnr[-1]:.2f} dB")
-        whose = "" if self.is_measured else " over the samples fitted"
+        population = "" if self.is_measured else " over the samples fitted"
         return (
-            f"{self.n_components[-1]} components: {kept} of scores and components for {whole} of samples, ratio "
-            f"{self.ratio[-1]:.3g}; {error}{whose}"
+            f"{self.n_components[-1]} components: {stored} of scores and components for {original} of samples, ratio "
+            f"{self.ratio[-1]:.3g}; {error}{population}"
         )
 
     def __str__(self) -> str:
@@ -122,13 +122,13 @@ class Compression:
         lines = [f"{self.n_samples} samples, {format_bytes(self.original_bytes)}", "".join(f"{h:>12}" for h in heads)]
         last = len(self.n_components) - 1
         shown = np.unique(np.linspace(0, last, min(SHOWN, last + 1)).round().astype(int))
-        return "\n".join([*lines, *("".join(f"{cell:>12}" for cell in self._row(at)) for at in shown)])
+        return "\n".join([*lines, *("".join(f"{cell:>12}" for cell in self._row(index)) for index in shown)])
 
-    def _row(self, at: int) -> list[str]:
-        """A line of the table."""
-        psnr = [] if self.psnr is None else [f"{self.psnr[at]:.2f} dB"]
-        stored, ratio = format_bytes(int(self.stored_bytes[at])), f"{self.ratio[at]:.3g}"
-        return [str(self.n_components[at]), stored, ratio, f"{self.rmse[at]:.4g}", *psnr]
+    def _row(self, index: int) -> list[str]:
+        """Return the cells of a line of the table."""
+        psnr = [] if self.psnr is None else [f"{self.psnr[index]:.2f} dB"]
+        stored, ratio = format_bytes(int(self.stored_bytes[index])), f"{self.ratio[index]:.3g}"
+        return [str(self.n_components[index]), stored, ratio, f"{self.rmse[index]:.4g}", *psnr]
 
 
 def _decibels(peak: float, rmse: Float64) -> Float64:
@@ -137,20 +137,20 @@ def _decibels(peak: float, rmse: Float64) -> Float64:
 
 
 def peak_of(preparation: Preparation, dtype: np.dtype[Any] | None) -> float | None:
-    """The range of prepared values of samples of a dtype: 2^bits - 1 of integers, signed or not, times one scale.
+    """Return the range of prepared values of an integer dtype, signed or not: (2^bits - 1) times the scale.
 
-    None of fractions, and where every pixel has a scale of its own, or every sample.
+    None for floats, and where each pixel or each sample has its own scale.
     """
     if dtype is None or dtype.kind not in "biu" or preparation.normalize or isinstance(preparation.scale, np.ndarray):
         return None
     if preparation.standardize:
         return None
-    whole = 1 if dtype.kind == "b" else 2 ** (8 * dtype.itemsize) - 1
-    return whole * float(preparation.scale or 1)
+    range_of_dtype = 1 if dtype.kind == "b" else 2 ** (8 * dtype.itemsize) - 1
+    return range_of_dtype * float(preparation.scale or 1)
 
 
 def check_compared(samples: Any, against: Any, peak: float | None) -> None:
-    """Refuse a range of values that is none, and something to compare with but nothing to be compared."""
+    """Refuse a range of values that is not positive, and `against` without samples."""
     if peak is not None and not peak > 0:
         raise RequestError(f"peak {peak} is not a positive number; give the range of values there can be, such as 255.")
     if samples is None and against is not None:
@@ -158,35 +158,36 @@ def check_compared(samples: Any, against: Any, peak: float | None) -> None:
 
 
 def fitted_compression(model: Any, ladder: Sequence[int] | None, peak: float | None) -> Compression:
-    """Figures of the collection that a `PCAModel` was fitted on, by its variances; nothing is read."""
+    """Return the figures of the collection that a `PCAModel` was fitted on, by its variances; nothing is read."""
     counts = _checked(ladder, model.n_components)
     weight = model.total_weight or model.n_samples
-    left = model.total_variance - np.cumsum(model.explained_variance)[counts - 1]
-    rmse = np.sqrt(np.maximum(left, 0) * (weight - 1) / (weight * model.n_features))
+    left_out = model.total_variance - np.cumsum(model.explained_variance)[counts - 1]
+    rmse = np.sqrt(np.maximum(left_out, 0) * (weight - 1) / (weight * model.n_features))
     dtype = raw_dtype(model)
-    whole = None if "part" in model.provenance else model.provenance.get("nbytes")
-    if whole is None:
-        whole = model.n_samples * math.prod(model.raw_shape) * (dtype or model.components.dtype).itemsize
+    # The bytes recorded with a part are those of the whole collection.
+    original = None if "part" in model.provenance else model.provenance.get("nbytes")
+    if original is None:
+        original = model.n_samples * math.prod(model.raw_shape) * (dtype or model.components.dtype).itemsize
     rows = model.preparation.dtype_of(dtype or model.components.dtype)
     stored = kept_bytes(model, counts, model.n_samples, working_dtype(rows, model.components.dtype))
     if peak is None:
         peak = peak_of(model.preparation, dtype)
-    return Compression(counts, stored, whole, rmse, model.n_samples, peak, is_measured=False)
+    return Compression(counts, stored, original, rmse, model.n_samples, peak, is_measured=False)
 
 
 def written_compression(model: Any, collection: Collection, count: int, squares: float | None) -> Compression:
-    """Figures of `count` components and a collection whose images were written.
+    """Return the figures of `count` components and of a collection whose reconstructions were written.
 
     Parameters
     ----------
     model : PCAModel
-        By which.
+        Model that reconstructed them.
     collection : Prepared or Collection
-        Of prepared samples, or of scores.
+        Prepared samples, or scores.
     count : int
-        Components used.
+        Number of components used.
     squares : float or None
-        Sum of the squared errors of features as analysed; None: the error is that of the samples fitted.
+        Sum of the squared errors of features as analysed; if None, the error is that of the fitted samples.
     """
     fitted, n_samples, counts = fitted_compression(model, [count], None), collection.n_samples, np.array([count])
     if squares is None or not isinstance(collection, Prepared):
@@ -201,21 +202,21 @@ def written_compression(model: Any, collection: Collection, count: int, squares:
 
 
 def original_bytes(raw: Collection) -> int:
-    """Bytes of a collection as stored, decoded; of patches, which may overlap, of the images."""
+    """Return the bytes of a collection as stored, decoded; for patches, which can overlap, of the images."""
     return raw.base.nbytes if isinstance(raw, Patches) else raw.nbytes
 
 
 def raw_dtype(model: Any) -> np.dtype[Any] | None:
-    """The dtype of the samples a `PCAModel` was fitted on, as stored; None where it does not say."""
-    known = model.provenance.get("dtype")
-    return None if known is None else np.dtype(known)
+    """Return the dtype of the samples a `PCAModel` was fitted on, as stored; None if it is not recorded."""
+    name = model.provenance.get("dtype")
+    return None if name is None else np.dtype(name)
 
 
 def kept_bytes(model: Any, counts: Counts, n_samples: int, scores: np.dtype[Any]) -> Counts:
-    """Bytes of scores of a dtype, of components and of the mean, by the number of components."""
+    """Return the bytes of scores of a dtype, of components and of the mean, for each number of components."""
     p = model.n_features
-    each = n_samples * scores.itemsize + p * model.components.dtype.itemsize
-    stored: Counts = counts * each + 8 * p
+    component_bytes = n_samples * scores.itemsize + p * model.components.dtype.itemsize
+    stored: Counts = counts * component_bytes + 8 * p
     return stored
 
 
@@ -228,14 +229,14 @@ def measured_compression(
     peak: float | None,
     memory: int | str | None,
 ) -> Compression:
-    """Figures of samples, in one pass over them (and over those they are compared with); see `PCAModel.compression`."""
+    """Measure the figures in one pass over samples and those they are compared with; see `PCAModel.compression`."""
     counts = _checked(ladder, model.n_components)
     if against is not None and against.n_samples != samples.n_samples:
         raise ModelError(
             f"{samples.source} has {samples.n_samples} samples and {against.source}, to compare them with, has "
             f"{against.n_samples}; give one for each, in the same order."
         )
-    errors, given = _squared_errors(model, samples, against, memory)
+    errors, given_squares = _squared_errors(model, samples, against, memory)
     features = samples.n_samples * model.n_features
     dtype = working_dtype(samples.dtype, model.components.dtype)
     return Compression(
@@ -245,12 +246,12 @@ def measured_compression(
         np.sqrt(errors[counts - 1] / features),
         samples.n_samples,
         peak_of(model.preparation, (against or samples).raw.dtype) if peak is None else peak,
-        None if against is None else math.sqrt(given / features),
+        None if against is None else math.sqrt(given_squares / features),
     )
 
 
 def _checked(ladder: Sequence[int] | None, most: int) -> Counts:
-    """Numbers of components, ascending; all by default."""
+    """Return the numbers of components, ascending; all by default."""
     counts = np.arange(1, most + 1) if ladder is None else np.unique(np.asarray(ladder))
     if not len(counts) or counts.dtype.kind not in "iu" or not 1 <= counts[0] <= counts[-1] <= most:
         raise RequestError(f"ladder {ladder!r} is not of whole numbers between 1 and {most}, what the model has.")
@@ -260,23 +261,25 @@ def _checked(ladder: Sequence[int] | None, most: int) -> Counts:
 def _squared_errors(
     model: Any, samples: Prepared, against: Prepared | None, memory: int | str | None
 ) -> tuple[Float64, float]:
-    """Sums over all samples of the squared errors of 1 ... K components, shape (K,), and of the samples themselves."""
+    """Return the sums of squared errors with 1 ... K components, shape (K,), and of the samples themselves."""
     pair = [samples] if against is None else [samples, against]
-    whole: Subspace = replace(model.subspace, missing="error")  # the error of a few pixels is not a sample's
-    fit = rows_beside(whole, model.frame, pair, memory)
-    subspace = whole.held() if fit.are_held else whole
-    errors, given = np.zeros(len(whole.components)), np.zeros(1)
+    # With "em" the error would be over the observed pixels only, which is not comparable: refuse such samples.
+    stored: Subspace = replace(model.subspace, missing="error")
+    fit = rows_beside(stored, model.frame, pair, memory)
+    subspace = stored.held() if fit.are_held else stored
+    errors, given_squares = np.zeros(len(stored.components)), np.zeros(1)
 
-    def compare(block: Span, read: list[Array]) -> None:
-        # Refused are samples that have no scores.
-        scores = [
-            applied(subspace.project, rows, each.named, block.start) for each, rows in zip(pair, read, strict=True)
+    def compare(block: Span, blocks: list[Array]) -> None:
+        """Add the terms of the formula at the head of this file: z are `scores`, b are `targets`."""
+        projections = [
+            applied(subspace.project, rows, collection.named, block.start)
+            for collection, rows in zip(pair, blocks, strict=True)
         ]
-        own, other = (subspace.along_basis(each.astype(np.float64)) for each in (scores[0], scores[-1]))
-        missed, lost = np.square(own - other).sum(axis=0), np.square(other).sum(axis=0)
-        beside = subspace.squared_error(read[-1], scores[-1]).sum()
-        errors[:] += beside + np.cumsum(missed) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)
-        given[:] += 0.0 if against is None else squared_lengths(*read).sum()
+        scores, targets = (subspace.along_basis(part.astype(np.float64)) for part in (projections[0], projections[-1]))
+        differences, lost = np.square(scores - targets).sum(axis=0), np.square(targets).sum(axis=0)
+        outside = subspace.squared_error(blocks[-1], projections[-1]).sum()
+        errors[:] += outside + np.cumsum(differences) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)
+        given_squares[:] += 0.0 if against is None else squared_lengths(*blocks).sum()
 
     measure(compare, pair, fit.at_once, ahead=fit.ahead)
-    return errors, float(given[0])
+    return errors, float(given_squares[0])

@@ -1,7 +1,7 @@
 """Samples, scores and images with names: `xarray.DataArray` in, `xarray.DataArray` out, and a model as a Dataset.
 
-The axes that are not the sample's are the samples', however many and wherever they are: of a field (time, lat, lon)
-scores are (time, component), one time series a component, and reconstructions (time, lat, lon) again.
+All axes that are not those of one sample number the samples, in any order: the scores of a field (time, lat, lon) are
+(time, component), one time series for each component, and its reconstructions are (time, lat, lon).
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class MapResult:
     Attributes
     ----------
     dims : tuple
-        Names of its axes beside that of the samples.
+        Names of the axes other than that of the samples.
     name : str or None
-        What it is called; None: as the samples, of whose kind it is, with all that is said of them.
+        Name of the result; if None, it has the name and attributes of the samples.
     coordinates : mapping of str to Coordinate
-        Along its axes, where samples with names have none of their own.
+        Coordinates along these axes.
     units : str or None
-        Where they are known and it has a name.
+        Units, if they are known and the result has a name.
     shape : tuple of int
-        Lengths of its axes.
+        Lengths of the axes.
     dtype : dtype or None
-        None: that in which rows are multiplied.
+        Dtype; if None, the one in which rows are multiplied.
     """
 
     dims: tuple[str, ...]
@@ -79,16 +79,16 @@ class MapResult:
 
 @dataclass(frozen=True, eq=False)
 class NamedSamples:
-    """Samples with names, put in the order in which a model takes them.
+    """Samples with names, their axes in the order that a model requires.
 
     Attributes
     ----------
     array : xarray.DataArray
-        Axes of the samples first, then those of one sample.
+        Axes of samples first, then the axes of one sample.
     outer : tuple of str
-        Names of the former.
+        Names of the axes of samples.
     inner : tuple of str
-        What the model calls the latter; colours that it makes grey, the last, it calls nothing.
+        The model's names of the axes of one sample; none for a last axis of colours that it converts to grey.
     """
 
     array: DataArray
@@ -97,22 +97,22 @@ class NamedSamples:
 
     @classmethod
     def samples(cls, array: DataArray, dims: Sequence[str], raw_shape: tuple[int, ...]) -> NamedSamples:
-        """Samples as they are stored.
+        """Return raw samples with the axes of one sample last.
 
         Parameters
         ----------
         array : DataArray
-            With the axes of a raw sample, by the model's names in any order. If it has none of these names, axes are
-            told apart as where a collection is opened; of some of them only, what the others are would be a guess.
+            Samples whose axes have the model's names, in any order. If it has none of these names, axes are assigned by
+            the rules for opening a collection; an array with only some of them is refused.
         dims : sequence of str
             Names of a prepared sample's axes.
         raw_shape : tuple of int
-            Of a raw sample; it has axes more than the prepared one where colours were made grey.
+            Shape of a raw sample; it has one more axis than a prepared one if colours are converted to grey.
 
         Raises
         ------
         ModelError
-            If no axis of samples is left, or only some of the names are there.
+            If no axis of samples remains, or only some of the names occur.
         """
         names = [str(name) for name in array.dims]
         inner = [name for name in dims if name in names]
@@ -137,7 +137,10 @@ class NamedSamples:
 
     @classmethod
     def scores(cls, array: DataArray) -> NamedSamples:
-        """Scores, by their axis ``component``, or the last one; of one component where that is a single coordinate."""
+        """Return scores with their axis ``component``, or else the last axis, last.
+
+        A scalar coordinate ``component``, as of ``scores.sel(component=1)``, becomes an axis of length 1.
+        """
         if COMPONENT not in array.dims and COMPONENT in array.coords and not array.coords[COMPONENT].ndim:
             array = array.expand_dims(COMPONENT)
         names = [str(name) for name in array.dims]
@@ -150,23 +153,23 @@ class NamedSamples:
         return cls(array.transpose(*outer, inner), outer, (COMPONENT,))
 
     def numbered(self, count: int) -> NamedSamples:
-        """Scores in the order of their components' numbers, from 1 on, and 0 along those that are left out.
+        """Return scores in the order of their components' numbers, from 1, with 0 along omitted components.
 
         Parameters
         ----------
         count : int
-            Components there are.
+            Number of the model's components.
 
         Raises
         ------
         RequestError
-            If numbers are not those of components, or one occurs twice.
+            If a number is not that of a component, or occurs twice.
         """
-        given = self.array.coords.get(COMPONENT)
-        if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
+        coordinate = self.array.coords.get(COMPONENT)
+        if coordinate is None or coordinate.dims != (COMPONENT,) or coordinate.dtype.kind not in "iuf":
             return self
-        numbers = given.values.tolist()
-        order = order_of(Coordinate(given.values), component_numbers(len(numbers))[COMPONENT])
+        numbers = coordinate.values.tolist()
+        order = order_of(Coordinate(coordinate.values), component_numbers(len(numbers))[COMPONENT])
         if order is not None:
             return self if is_straight(order) else replace(self, array=self.array.isel({COMPONENT: order}))
         if len(set(numbers)) == len(numbers) and all(1 <= number <= count and number % 1 == 0 for number in numbers):
@@ -180,36 +183,36 @@ class NamedSamples:
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Coordinates of one sample, under the model's names of its axes: first those of axes, then the others."""
-        own = [str(name) for name in self.array.dims[len(self.outer) :]]
-        known, called = named_coordinates(self.array), dict(zip(own, self.inner, strict=False))
-        found = {}
-        for name in (*(dim for dim in own if dim in known), *(name for name in known if name not in own)):
-            each = over_axes(known[name], name, own)
-            if each is not None and set(each.along(name)) <= called.keys():
-                axes = tuple(called[dim] for dim in each.along(name))
-                found[called.get(name, name)] = each._replace(axes=axes)
-        return found
+        """Coordinates of one sample by the model's names of its axes: those named like an axis first."""
+        dims = [str(name) for name in self.array.dims[len(self.outer) :]]
+        coordinates, model_names = named_coordinates(self.array), dict(zip(dims, self.inner, strict=False))
+        renamed = {}
+        for name in (*(dim for dim in dims if dim in coordinates), *(name for name in coordinates if name not in dims)):
+            coordinate = over_axes(coordinates[name], name, dims)
+            if coordinate is not None and set(coordinate.along(name)) <= model_names.keys():
+                axes = tuple(model_names[dim] for dim in coordinate.along(name))
+                renamed[model_names.get(name, name)] = coordinate._replace(axes=axes)
+        return renamed
 
     @property
     def grid(self) -> Grid:
-        """The axes of one sample, by the model's names, and coordinates along them."""
+        """The axes of one sample by the model's names, and coordinates along them."""
         return Grid(self.inner, self.coordinates)
 
     def facts(self, subject: str) -> SampleFacts:
-        """Return what the array knows of its samples: coordinates along any of their axes, repeated over the others."""
+        """Return names, coordinates and axis of the samples; coordinates of one axis are repeated over the others."""
         axis = self.outer[0] if self.outer else None
         return SampleFacts(subject, f"sample {{}} of {subject}".format, self._sample_coordinates, axis)
 
     def _sample_coordinates(self) -> dict[str, Coordinate]:
-        found = {}
-        for name, each in named_coordinates(self.array).items():
-            own = over_axes(each, name, self.outer)
-            if own is not None and own.along(name):
+        flat = {}
+        for name, coordinate in named_coordinates(self.array).items():
+            outer = over_axes(coordinate, name, self.outer)
+            if outer is not None and outer.along(name):
                 sides = zip(self.outer, self.outer_shape, strict=True)
-                values = own.values.reshape([length if dim in own.along(name) else 1 for dim, length in sides])
-                found[name] = Coordinate(np.broadcast_to(values, self.outer_shape).reshape(-1), each.attributes)
-        return found
+                values = outer.values.reshape([length if dim in outer.along(name) else 1 for dim, length in sides])
+                flat[name] = Coordinate(np.broadcast_to(values, self.outer_shape).reshape(-1), coordinate.attributes)
+        return flat
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -217,12 +220,12 @@ class NamedSamples:
         return self.array.shape[len(self.outer) :]
 
     def ordered(self, orders: Mapping[int, Order]) -> NamedSamples:
-        """Put the entries of axes of one sample, by their numbers, in other orders."""
-        places = {
+        """Return the samples with the entries along axes of one sample, by index of the axis, in other orders."""
+        indices = {
             self.array.dims[len(self.outer) + axis]: slice(None, None, -1) if is_straight(order[::-1]) else order
-            for axis, order in orders.items()  # turning an axis round copies nothing
+            for axis, order in orders.items()  # a slice reverses an axis without a copy
         }
-        return replace(self, array=self.array.isel(places)) if places else self
+        return replace(self, array=self.array.isel(indices)) if indices else self
 
     @property
     def outer_shape(self) -> tuple[int, ...]:
@@ -231,9 +234,9 @@ class NamedSamples:
 
     @property
     def values(self) -> Any:
-        """Samples as an array of shape (n, *sample): numpy where it is in memory, else lazy.
+        """Samples as an array of shape (n, *sample): numpy if they are in memory, else a dask array.
 
-        A file that xarray has not read is cut into chunks of the bytes that dask is set to (``array.chunk-size``).
+        A file that xarray has not read gets chunks of dask's configured size (``array.chunk-size``).
         """
         array = self.array
         if not _is_read(array):
@@ -241,55 +244,60 @@ class NamedSamples:
         return array.data.reshape(math.prod(self.outer_shape), *array.shape[len(self.outer) :])
 
     def prepared_coordinates(self, preparation: Preparation) -> Mapping[str, Coordinate]:
-        """The samples' own along the axes of prepared ones, by the model's names."""
+        """Return the samples' coordinates along the axes of prepared ones, by the model's names."""
         return prepared_coordinates(preparation, self.coordinates, self.inner, self.sample_shape)
 
     def named(self, values: Any, result: MapResult) -> DataArray:
-        """Name what was made of the samples, (n, *lengths of its other axes), with all that is known along these.
+        """Return the values of a result, (n, *lengths of its other axes), as a DataArray with names and coordinates.
 
-        Coordinates that the result does not bring come from the samples, where they have the same axes and lengths.
+        The samples' coordinates are kept along axes that the result has with the same length.
         """
         from xarray import DataArray
 
-        whole, shape = (*self.outer, *result.dims), (*self.outer_shape, *values.shape[1:])
-        if len(set(whole)) < len(whole):
+        dims, shape = (*self.outer, *result.dims), (*self.outer_shape, *values.shape[1:])
+        if len(set(dims)) < len(dims):
             raise ModelError(
                 f"an axis of the samples is called like one of the result ({', '.join(result.dims)}); rename it."
             )
-        lengths = dict(zip(whole, shape, strict=True))
-        brought = {name: each for name, each in result.coordinates.items() if set(each.along(name)) <= set(result.dims)}
-        left_out = [
+        lengths = dict(zip(dims, shape, strict=True))
+        new = {
+            name: coordinate
+            for name, coordinate in result.coordinates.items()
+            if set(coordinate.along(name)) <= set(result.dims)
+        }
+        dropped = [
             name
-            for name, own in self.array.coords.items()
-            if name in (*result.dims, *brought) or any(lengths.get(str(dim)) != n for dim, n in own.sizes.items())
+            for name, coordinate in self.array.coords.items()
+            if name in (*result.dims, *new) or any(lengths.get(str(dim)) != n for dim, n in coordinate.sizes.items())
         ]
-        own = self.array.coords.to_dataset().drop_vars(left_out)  # also drops an index of several levels
-        about: Mapping[Any, Any] = {"units": result.units} if result.units else {}
-        about = self.array.attrs if result.name is None else about
-        made = DataArray(values.reshape(shape), own.coords, whole, name=result.name or self.array.name, attrs=about)
-        return with_coordinates(made, brought)
+        # By a Dataset, which drops an index of several levels with them.
+        kept = self.array.coords.to_dataset().drop_vars(dropped).coords
+        attributes: Mapping[Any, Any] = {"units": result.units} if result.units else {}
+        attributes = self.array.attrs if result.name is None else attributes
+        name = result.name or self.array.name
+        return with_coordinates(DataArray(values.reshape(shape), kept, dims, name=name, attrs=attributes), new)
 
 
 def _further_axes(array: DataArray, rest: list[str], dims: Sequence[str], count: int) -> list[str]:
-    """Choose so many axes of one sample for those that a model calls `dims`: by default the last ones of the rest."""
+    """Choose `count` of the axes `rest` for the axes that a model calls `dims`: by their roles, else the last ones."""
     names = [str(name) for name in array.dims]
     roles = roles_of(names, described_coordinates(array))
-    taken = [axis for axis in default_axes(range(len(names)), array.shape, roles).inner if names[axis] in rest]
-    if len(taken) != count:
+    axes = [axis for axis in default_axes(range(len(names)), array.shape, roles).inner if names[axis] in rest]
+    if len(axes) != count:
         return rest[len(rest) - count :]
-    wanted = [role_of(dim, {}) for dim in dims]
-    if len(set(wanted)) == count and {roles[axis] for axis in taken} == set(wanted):  # y for y, x for x
-        taken.sort(key=lambda axis: wanted.index(roles[axis]))
-    return [names[axis] for axis in taken]
+    model_roles = [role_of(dim, {}) for dim in dims]
+    if len(set(model_roles)) == count and {roles[axis] for axis in axes} == set(model_roles):  # y for y, x for x
+        axes.sort(key=lambda axis: model_roles.index(roles[axis]))
+    return [names[axis] for axis in axes]
 
 
 def one_array(dataset: Dataset, names: Sequence[str], dims: Sequence[str], model: str) -> DataArray:
-    """Stack variables of a Dataset along an axis ``variable``; lazily where one is not in memory.
+    """Stack variables of a Dataset along an axis ``variable``; lazily if one is not in memory.
 
     Raises
     ------
     ModelError
-        If a variable is not there, or has other axes than the first.
+        If a variable is missing, or has other axes than the first.
     """
     missing = next((name for name in names if name not in dataset.data_vars), None)
     if missing is not None:
@@ -297,54 +305,54 @@ def one_array(dataset: Dataset, names: Sequence[str], dims: Sequence[str], model
             f"the Dataset has no variable {missing!r}, on which {model} was fitted ({', '.join(names)}); its variables "
             f"are {', '.join(map(str, dataset.data_vars))}."
         )
-    own = dataset[[*names]]
+    variables = dataset[[*names]]
     for name in names:
-        axes, first = (", ".join(map(str, own[each].dims)) for each in (name, names[0]))
-        if set(own[name].dims) != set(own[names[0]].dims):
+        axes, first = (", ".join(map(str, variables[variable].dims)) for variable in (name, names[0]))
+        if set(variables[name].dims) != set(variables[names[0]].dims):
             raise ModelError(
                 f"variable {name!r} of the Dataset has axes {axes}, and {names[0]!r} has {first}; give variables of "
                 "the same axes."
             )
-    if any(not _is_read(own[name]) for name in names):
-        own = own.chunk({dim: -1 if dim in dims else "auto" for dim in own.sizes})
-    return own.to_dataarray(VARIABLE)
+    if any(not _is_read(variables[name]) for name in names):
+        variables = variables.chunk({dim: -1 if dim in dims else "auto" for dim in variables.sizes})
+    return variables.to_dataarray(VARIABLE)
 
 
-def by_variable(made: DataArray, given: Dataset) -> Dataset:
-    """Return images of several variables as a Dataset, with the attributes that the samples have."""
-    found = made.to_dataset(VARIABLE)
-    for name in found.data_vars:
-        found[name].attrs = dict(given[name].attrs)
-    return found.assign_attrs(given.attrs)
+def by_variable(images: DataArray, samples: Dataset) -> Dataset:
+    """Return images of several variables as a Dataset, with the attributes of the samples."""
+    dataset = images.to_dataset(VARIABLE)
+    for name in dataset.data_vars:
+        dataset[name].attrs = dict(samples[name].attrs)
+    return dataset.assign_attrs(samples.attrs)
 
 
 def _is_read(array: DataArray) -> bool:
-    """Return False for an array in a file that xarray has not read, True for one in memory or of dask."""
+    """Return False for an array in a file that xarray has not read, True for one in memory or a dask array."""
     # No public attribute says whether xarray has read a file yet; `data` would read all of it.
     return array.chunks is not None or isinstance(getattr(array.variable, "_data", None), np.ndarray)
 
 
-def with_coordinates(made: Named, coordinates: Mapping[str, Coordinate]) -> Named:
-    """Return an array or Dataset with coordinates assigned; levels marked as such become a MultiIndex again."""
-    found: dict[str, tuple[tuple[str, ...], Array, dict[str, Any]]] = {}
-    for name, each in coordinates.items():
-        about = {key: value for key, value in each.attributes.items() if key != LEVEL}
-        is_level = LEVEL in each.attributes
-        values = decoded_times(each.values, about) if is_level else each.values
-        found[name] = (each.along(name), values, {} if is_level else about)
-    return made.assign_coords(found).set_index(_indexes_of(coordinates))
+def with_coordinates(target: Named, coordinates: Mapping[str, Coordinate]) -> Named:
+    """Return an array or Dataset with coordinates assigned; those marked as levels become a MultiIndex again."""
+    variables: dict[str, tuple[tuple[str, ...], Array, dict[str, Any]]] = {}
+    for name, coordinate in coordinates.items():
+        attributes = {key: value for key, value in coordinate.attributes.items() if key != LEVEL}
+        is_level = LEVEL in coordinate.attributes
+        values = decoded_times(coordinate.values, attributes) if is_level else coordinate.values
+        variables[name] = (coordinate.along(name), values, {} if is_level else attributes)
+    return target.assign_coords(variables).set_index(_indexes_of(coordinates))
 
 
 def _indexes_of(coordinates: Mapping[str, Coordinate]) -> dict[Any, list[Hashable]]:
-    """Return the names of the levels, in order, of each MultiIndex that has all of them, by its axis."""
+    """Return the names of the levels, in order, of each complete MultiIndex, by its axis."""
     levels: dict[str, dict[int, str]] = {}
-    for name, each in coordinates.items():
-        if LEVEL in each.attributes:
-            levels.setdefault(each.along(name)[0], {})[int(each.attributes[LEVEL])] = name
+    for name, coordinate in coordinates.items():
+        if LEVEL in coordinate.attributes:
+            levels.setdefault(coordinate.along(name)[0], {})[int(coordinate.attributes[LEVEL])] = name
     return {
-        dim: [name for _, name in sorted(own.items())]
-        for dim, own in levels.items()
-        if sorted(own) == [*range(1, len(own) + 1)]
+        dim: [name for _, name in sorted(names.items())]
+        for dim, names in levels.items()
+        if sorted(names) == [*range(1, len(names) + 1)]
     }
 
 
@@ -358,10 +366,10 @@ def decoded_times(values: Array, attributes: Mapping[str, Any]) -> Array:
 
 
 def dataset_of(model: Model) -> Dataset:
-    """Return a model as an `xarray.Dataset`; components on disk stay there, in a lazy dask array."""
+    """Return a model as an `xarray.Dataset`; components on disk stay there, as a lazy dask array."""
     from xarray import Dataset
 
-    own = {
+    variables = {
         name: (
             entry.dims,
             lazy_components(entry.values) if isinstance(entry.values, StoredComponents) else np.asarray(entry.values),
@@ -370,22 +378,22 @@ def dataset_of(model: Model) -> Dataset:
         for name, entry in model_arrays(model).items()
         if name not in model.coordinates
     }
-    about = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
+    origin = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
     title = "principal components" if model.kind == "pca" else f"model of kind {model.kind}"
-    made = Dataset(own, attrs={"title": title, **about})
+    dataset = Dataset(variables, attrs={"title": title, **origin})
     for name, attributes in _attributes(model).items():
-        if name in made:
-            made[name].attrs.update(attributes)
-    return with_coordinates(made, model.coordinates)
+        if name in dataset:
+            dataset[name].attrs.update(attributes)
+    return with_coordinates(dataset, model.coordinates)
 
 
 def named_scores(model: Model, scores: Any, samples: Any) -> DataArray:
-    """Return scores with the numbers of their components, and the coordinates and names of samples if these are given.
+    """Return scores as a DataArray with the numbers of components, and coordinates and names of `samples` if passed.
 
     Raises
     ------
     RequestError
-        If scores are of more components than there are, or not as many as samples.
+        If scores have more columns than there are components, or another number of rows than samples.
     """
     from xarray import DataArray
 
@@ -399,26 +407,27 @@ def named_scores(model: Model, scores: Any, samples: Any) -> DataArray:
         raise RequestError(
             f"{raw.source} has {raw.n_samples} samples and there are {len(scores)} scores; give as many."
         )
-    known = {} if raw is None else raw.sample_coordinates()
-    along = {name: item._replace(values=decoded_times(item.values, item.attributes)) for name, item in known.items()}
-    along = {
-        name: item if item.values.dtype.kind != "M" else item._replace(attributes={}) for name, item in along.items()
-    }
+    coordinates = {}
+    for name, item in ({} if raw is None else raw.sample_coordinates()).items():
+        values = decoded_times(item.values, item.attributes)
+        # Units of time describe the numbers, not the decoded dates.
+        attributes = {} if values.dtype.kind == "M" else item.attributes
+        coordinates[name] = item._replace(values=values, attributes=attributes)
     axis = "sample" if raw is None else counting_dim(raw, ())
-    if raw is not None and not along and (names := raw.sample_names()) is not None:
-        along[axis] = Coordinate(np.array([*names]))
+    if raw is not None and not coordinates and (names := raw.sample_names()) is not None:
+        coordinates[axis] = Coordinate(np.array([*names]))
     units = units_of(model, model.preparation)
-    made = DataArray(scores, dims=(axis, COMPONENT), name="scores", attrs={} if units is None else {"units": units})
-    return with_coordinates(made, {**along, **component_numbers(scores.shape[1])})
+    array = DataArray(scores, dims=(axis, COMPONENT), name="scores", attrs={} if units is None else {"units": units})
+    return with_coordinates(array, {**coordinates, **component_numbers(scores.shape[1])})
 
 
 def _attributes(model: Model) -> dict[str, dict[str, str]]:
-    """Return long names of a model's arrays, with units where they follow from those of the samples."""
+    """Return long names of a model's arrays, and their units if those of the samples are known."""
     units = units_of(model, model.preparation)
     squared = None if units is None else f"({units})^2"
     stored = model.provenance.get("units")
     in_kernel = "components, orthonormal in the features of a kernel"
-    known = {
+    descriptions = {
         "component": ("number of the component", None),
         "components": (in_kernel if model.preparation.maps else model.basis.about_components, "1"),
         "mean": ("mean of the samples", units),
@@ -441,16 +450,18 @@ def _attributes(model: Model) -> dict[str, dict[str, str]]:
         "rotated_explained_variance": ("variance along each rotated component", squared),
         "rotated_correlation": ("correlations of scores along rotated components", "1"),
     }
-    return {name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in known.items()}
+    return {
+        name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in descriptions.items()
+    }
 
 
 def units_of(model: Any, preparation: Preparation) -> str | None:
-    """The units of samples prepared by some of a model's steps, and of their scores; None where they are not known."""
+    """Return the units of samples after a preparation, and of their scores; None if unknown."""
     units = model.provenance.get("units")
     changed = preparation.scale is not None or preparation.standardize or preparation.normalize not in (None, "mean")
     return None if changed or units is None else str(units)
 
 
 def component_numbers(count: int) -> dict[str, Coordinate]:
-    """The coordinate of components: from 1."""
+    """Return the coordinate along the axis of components: their numbers from 1."""
     return {COMPONENT: Coordinate(np.arange(1, count + 1), {"long_name": "number of the principal component"})}

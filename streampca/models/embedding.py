@@ -1,4 +1,4 @@
-"""`EmbeddingModel`: samples embedded by their neighbours, after principal components, and the placing of new ones."""
+"""`EmbeddingModel`: coordinates of samples from a graph of neighbours, and the placement of new samples."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .subspace import Subspace, working_dtype
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-LISTED = 5  # short circuits that are listed
-PLACING_BYTES = 48 * 2**20  # held by a thread while samples are placed: distances to the references, and paths
+LISTED = 5  # largest number of short circuits in a sentence
+PLACING_BYTES = 48 * 2**20  # memory of a thread that places samples: distances to the references, and paths
 
 
 @dataclass(frozen=True)
 class PlacedSubspace(Subspace):
-    """What samples are compared by, scores along principal components or all features, and the map to an embedding."""
+    """Principal components or all features, by which samples are compared, and the map from these to an embedding."""
 
     placement: Placement = field(kw_only=True)
 
@@ -41,47 +41,47 @@ class PlacedSubspace(Subspace):
 
     @property
     def works_by_parts(self) -> bool:
-        """False: samples are placed by all their scores."""
+        """False: a placement needs all scores of a sample."""
         return False
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Return coordinates in the embedding: (m, p) to (m, d)."""
-        placed = self.placement(self._compared(rows))
-        return placed.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
+        coordinates = self.placement(self._comparable(rows))
+        return coordinates.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
 
-    def _compared(self, rows: Array) -> Array:
-        """Return what references have of rows: (m, p) to (m, s)."""
+    def _comparable(self, rows: Array) -> Array:
+        """Return the features or scores that are compared with the references: (m, p) to (m, s)."""
         if not len(self.components):
             return rows.astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
         scores = super().project(rows)
         if self.placement.references.shape[1] == scores.shape[1]:
             return scores
-        # The components span the fitted samples; of other samples, the part outside adds to all distances.
+        # The components span the fitted samples; the distance of another sample from that span adds to all distances.
         return np.column_stack((scores, np.sqrt(self.squared_error(rows, scores))))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class EmbeddingModel(ScoreMapModel):
-    """Coordinates of samples on a manifold, found from a graph of their nearest neighbours.
+    """Coordinates of samples on a manifold, computed from a graph of their nearest neighbours.
 
-    `pca` holds the principal components whose scores are compared, or none where all features are; `transform` places
-    samples in the embedding.
+    `pca` holds the principal components whose scores are compared; it has no components if all features are compared.
+    `transform` places samples in the embedding.
 
     Attributes
     ----------
     embedding : ndarray of shape (m, d)
         Coordinates of the fitted samples.
     embedded_samples : ndarray of shape (m,)
-        Their numbers in the collection, ascending: all, but for samples outside the largest part of the graph.
+        Their indices in the collection, ascending; samples outside the largest component of the graph are left out.
     embedding_eigenvalues : ndarray of shape (d,)
         Eigenvalues of the problem that the coordinates solve.
     embedding_residuals : ndarray of shape (d,)
         Norms of A v - value v for the unit eigenvectors v.
     references : ndarray of shape (r, p), (r, k) or (r, k + 1)
-        Fitted samples by which others are placed: all features, or scores. Beside all components that the samples have,
-        the last coordinate is the distance from their span, which is 0.
+        Fitted samples that place others: all features, or scores. If the components span all fitted samples, the last
+        coordinate is the distance from that span: 0 for references.
     reference_samples : ndarray of shape (r,)
-        Rows of `embedding` that they are.
+        Indices of the references as rows of `embedding`.
     n_neighbors : int
         Number of neighbours of a sample.
     """
@@ -103,16 +103,16 @@ class EmbeddingModel(ScoreMapModel):
 
     @property
     def measured(self) -> Mapping[str, Any]:
-        """Measurements of the embedding as plain data: trustworthiness, recall and parts of the graph ..."""
+        """Measurements of the embedding as plain data: trustworthiness, recall, components of the graph ..."""
         measured: Mapping[str, Any] = self.provenance.get("embedding", {}).get("measured", {})
         return measured
 
     def __repr__(self) -> str:
         k, p = self.pca.n_components, self.n_features
-        by = f"{k} components of {p} features" if k else counted(p, "feature")
+        space = f"{k} components of {p} features" if k else counted(p, "feature")
         return (
             f"{type(self).__name__}({len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} "
-            f"neighbours, compared by {by})"
+            f"neighbours, compared by {space})"
         )
 
     @property
@@ -122,7 +122,7 @@ class EmbeddingModel(ScoreMapModel):
 
     @property
     def subspace(self) -> Subspace:
-        """Mean and components as plain rows, and the placing of scores."""
+        """Mean and components as plain rows, and the placement of scores."""
         return PlacedSubspace(**vars(self.pca.subspace), placement=self.placement)
 
     @cached_property
@@ -132,52 +132,53 @@ class EmbeddingModel(ScoreMapModel):
 
     @property
     def _grid_bytes(self) -> int:
-        # The index copies the references where it moves their origin.
+        """Bytes of the coordinates, and of the placement with the buffers of its threads."""
+        # The index makes a copy of the references to move their origin.
         held, cores = self.placement.nbytes + self.references.nbytes, machine.cores()
         chunks = chunk_bytes(self.references.shape[1], cores) + cores * block_bytes(self.references.shape[1])
         return super()._grid_bytes + held + chunks + PLACING_BYTES * cores
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on the embedding, the graph behind it, and how far it can be trusted."""
-        found = self.measured
-        said = [
+        """Sentences on the embedding, its graph, and its accuracy."""
+        measured = self.measured
+        lines = [
             f"{self.kind}: {len(self.embedding)} samples in {self.n_scores} dimensions by {self.n_neighbors} neighbours"
         ]
-        if "facts" in found:
-            said.append(f"the graph is {components_sentence(found['facts'], exact='recall' not in found)}")
-        if "trustworthiness" in found:
-            said.append(
-                f"trustworthiness {found['trustworthiness']:.3f} and continuity {found['continuity']:.3f} of "
-                f"{found['compared_neighbors']} neighbours, on {found['compared_samples']} samples: how far neighbours "
-                "in the embedding are neighbours among the samples, and the other way round"
+        if "facts" in measured:
+            lines.append(f"the graph is {components_sentence(measured['facts'], exact='recall' not in measured)}")
+        if "trustworthiness" in measured:
+            lines.append(
+                f"trustworthiness {measured['trustworthiness']:.3f} and continuity {measured['continuity']:.3f} of "
+                f"{measured['compared_neighbors']} neighbours, on {measured['compared_samples']} samples: how far "
+                "neighbours in the embedding are neighbours among the samples, and the other way round"
             )
-            said.append(_compared(found["neighborhoods"], found["compared_neighbors"]))
-        if "recall" in found:
-            said.append(f"the graph has {found['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
+            lines.append(_comparison_sentence(measured["neighborhoods"], measured["compared_neighbors"]))
+        if "recall" in measured:
+            lines.append(f"the graph has {measured['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
         if len(self.embedding) < self.n_samples:
             left_out = counted(self.n_samples - len(self.embedding), "sample")
-            said.append(f"the embedding leaves out {left_out} outside the largest component of the graph")
+            lines.append(f"the embedding leaves out {left_out} outside the largest component of the graph")
         if np.isfinite(self.embedding_residuals).all() and len(self.embedding_residuals):
-            said.append(
+            lines.append(
                 f"eigenvectors solve their problem with residuals of at most {self.embedding_residuals.max():.1e} "
-                f"({found.get('solver', 'eigensolver')})"
+                f"({measured.get('solver', 'eigensolver')})"
             )
-        return (*said, *self.own_notes)
+        return (*lines, *self.own_notes)
 
     @property
     def own_notes(self) -> tuple[str, ...]:
-        """Sentences of one kind."""
+        """Sentences that only this kind has."""
         return ()
 
 
-def _compared(found: Mapping[str, Any], neighbors: int) -> str:
-    """Say what the principal components have, and how the trustworthiness changes with the neighbours looked at."""
-    at, numbers = found["neighbors"].index(neighbors), found["neighbors"]
-    trust, components = found["trustworthiness"], found["components_trustworthiness"][at]
-    has = "has" if found["components"] == 1 else "have"
-    beside = f"{has} {components:.3f} and {found['components_continuity'][at]:.3f}"
-    line = f"{counted(found['components'], 'principal component')} {beside}"
+def _comparison_sentence(measured: Mapping[str, Any], neighbors: int) -> str:
+    """Compare with the same number of principal components, and with other numbers of neighbours."""
+    numbers = measured["neighbors"]
+    index, trust = numbers.index(neighbors), measured["trustworthiness"]
+    verb = "has" if measured["components"] == 1 else "have"
+    values = (measured[name][index] for name in ("components_trustworthiness", "components_continuity"))
+    line = f"{counted(measured['components'], 'principal component')} {verb} {' and '.join(f'{v:.3f}' for v in values)}"
     if len(numbers) == 1:
         return line
     return f"{line}; trustworthiness of {numbers[0]} to {numbers[-1]} neighbours: {trust[0]:.3f} to {trust[-1]:.3f}"
@@ -185,20 +186,20 @@ def _compared(found: Mapping[str, Any], neighbors: int) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class IsomapModel(EmbeddingModel):
-    """Isomap: points whose distances are the geodesic distances of samples, as nearly as so few axes allow.
+    """Isomap: points in few dimensions whose distances approximate the geodesic distances of samples.
 
     Attributes
     ----------
     geodesics : ndarray of shape (r, l)
         Geodesic distances from references to landmarks.
     landmarks : ndarray of shape (l,)
-        Rows of `embedding` that the landmarks are.
+        Indices of the landmarks as rows of `embedding`.
     scaling_weights, scaling_mean, scaling_centre : ndarray of shape (d, l), (l,) and (d,)
-        See ``streampca.manifold.isomap``.
+        Coefficients of landmark MDS, see ``streampca.manifold.isomap``.
     residual_variance : ndarray of shape (q,)
         Share of the variance of geodesic distances that distances in 1, 2 ... dimensions do not explain.
     negative_share : float
-        Share of negative eigenvalues of the landmarks' matrix: 0 for distances of points in a flat space.
+        Share of negative eigenvalues of the landmarks' matrix: 0 for distances in a Euclidean space.
     """
 
     kind: ClassVar[str] = "isomap"
@@ -231,12 +232,12 @@ class IsomapModel(EmbeddingModel):
     @property
     def own_notes(self) -> tuple[str, ...]:
         """Sentences on distances."""
-        left = ", ".join(f"{value:.3g}" for value in self.residual_variance)
+        unexplained = ", ".join(f"{value:.3g}" for value in self.residual_variance)
         positive = int(np.count_nonzero(self.embedding_eigenvalues))
         beyond = f"coordinates are 0 beyond {counted(positive, 'dimension')}: distances have no more of them"
         return (
             *((beyond,) if positive < self.n_scores else ()),
-            f"share of the variance of geodesic distances that 1, 2 ... dimensions leave: {left}",
+            f"share of the variance of geodesic distances that 1, 2 ... dimensions leave: {unexplained}",
             f"negative eigenvalues have {float(self.negative_share):.1%} of the sum of absolute values, which a flat "
             "manifold has none of",
         )
@@ -244,7 +245,7 @@ class IsomapModel(EmbeddingModel):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class LocallyLinearModel(EmbeddingModel):
-    """Locally linear embedding: points rebuilt by the weights that rebuild samples from their neighbours.
+    """Locally linear embedding: the weights that reconstruct samples from their neighbours reconstruct the points.
 
     Attributes
     ----------
@@ -287,30 +288,32 @@ class MaximumVarianceModel(LocallyLinearModel):
     @property
     def own_notes(self) -> tuple[str, ...]:
         """Sentences on lengths, the optimum and short circuits."""
-        found = self.measured
-        said = [
-            f"squared lengths of edges are kept to {found['median_violation']:.1e} of themselves (median), "
-            f"{found['violation_95']:.1e} (95 %) and {found['largest_violation']:.1e} (largest)",
+        measured = self.measured
+        lines = [
+            f"squared lengths of edges are kept to {measured['median_violation']:.1e} of themselves (median), "
+            f"{measured['violation_95']:.1e} (95 %) and {measured['largest_violation']:.1e} (largest)",
             "no bound on the variance that was missed is known"
-            if found["gap"] is None
-            else f"the variance is within {found['gap']:.1e} of the largest possible",
+            if measured["gap"] is None
+            else f"the variance is within {measured['gap']:.1e} of the largest possible",
         ]
-        if not found["converged"]:
-            said.append("the tolerances were not reached")
-        if found["short_circuits"]:
-            listed = ", ".join(f"{i}-{j}" for i, j in found["short_circuits"][:LISTED])
-            said.append(
-                f"{len(found['short_circuits'])} edges keep the samples from unfolding (short circuits: {listed}); "
+        if not measured["converged"]:
+            lines.append("the tolerances were not reached")
+        if measured["short_circuits"]:
+            listed = ", ".join(f"{i}-{j}" for i, j in measured["short_circuits"][:LISTED])
+            lines.append(
+                f"{len(measured['short_circuits'])} edges keep the samples from unfolding (short circuits: {listed}); "
                 "take fewer neighbours, or leave these samples out"
             )
-        if "n_landmarks" in found:
-            said.append(f"{found['n_landmarks']} landmarks were unfolded; other samples are placed by their weights")
-        return tuple(said)
+        if "n_landmarks" in measured:
+            lines.append(
+                f"{measured['n_landmarks']} landmarks were unfolded; other samples are placed by their weights"
+            )
+        return tuple(lines)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ActionRespectingModel(LocallyLinearModel):
-    """Action respecting embedding: samples in time, between which each action is one rigid motion.
+    """Action respecting embedding of a time series, in which each action is one rigid motion.
 
     Attributes
     ----------
@@ -319,9 +322,9 @@ class ActionRespectingModel(LocallyLinearModel):
     action_shifts : ndarray of shape (a, d)
         Shift b of each action.
     action_errors, action_steps : ndarray of shape (a,)
-        Root mean square distance of moved samples from those that followed, and of samples from those that followed.
+        Root mean square distance from the following sample, of moved samples and of samples themselves.
     action_counts : ndarray of shape (a,)
-        Number of times that each action was taken.
+        Number of occurrences of each action.
     """
 
     kind: ClassVar[str] = "action-respecting-embedding"
@@ -334,7 +337,7 @@ class ActionRespectingModel(LocallyLinearModel):
 
     @property
     def actions(self) -> dict[Hashable, ActionMap]:
-        """Motion of each action, by its label, in their order."""
+        """Motion of each action, by its label."""
         arrays = (
             self.action_rotations,
             self.action_shifts,
@@ -346,14 +349,14 @@ class ActionRespectingModel(LocallyLinearModel):
         return {label: ActionMap(*row) for label, *row in zip(labels, *arrays, strict=True)}
 
     def play(self, start: Any, sequence: Sequence[Hashable]) -> Float64:
-        """Return the positions that a sequence of actions leads through.
+        """Return the positions along a sequence of actions.
 
         Parameters
         ----------
         start : array-like of shape (d,)
-            Position to start from: a row of `embedding`, or what `transform` returns for an image.
+            Starting position: a row of `embedding`, or the result of `transform` for an image.
         sequence : sequence of labels
-            Actions, s of them.
+            Labels of s actions.
 
         Returns
         -------
@@ -369,10 +372,9 @@ class ActionRespectingModel(LocallyLinearModel):
     @property
     def own_notes(self) -> tuple[str, ...]:
         """Sentences on actions."""
-        found = self.measured
-        each = ", ".join(f"{label} {move.error / move.step:.2%}" for label, move in self.actions.items() if move.step)
-        used = f"{found['n_pairs_used']} of {found['n_pairs']} pairs of equal actions were made rigid"
-        return (f"error of each action as a rigid motion, as a share of its step: {each}", used)
+        errors = ", ".join(f"{label} {move.error / move.step:.2%}" for label, move in self.actions.items() if move.step)
+        pairs = f"{self.measured['n_pairs_used']} of {self.measured['n_pairs']} pairs of equal actions were made rigid"
+        return (f"error of each action as a rigid motion, as a share of its step: {errors}", pairs)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -382,9 +384,9 @@ class SpectralEmbeddingModel(EmbeddingModel):
     Attributes
     ----------
     gamma : float
-        Edges of length d have the weight exp(-gamma d^2), or 1 where it is NaN.
+        Weight exp(-gamma d^2) of an edge of length d; NaN for weights of 1.
     laplacian_eigenvalues : ndarray of shape (m,)
-        Smallest eigenvalues of the Laplacian, 0 first; a gap after c of them tells c clusters.
+        Smallest eigenvalues of the Laplacian, ascending from 0; a gap after c of them indicates c clusters.
     """
 
     kind: ClassVar[str] = "spectral-embedding"
@@ -429,13 +431,12 @@ class SpectralClusteringModel(SpectralEmbeddingModel):
     centers: Float64 = field(metadata=over("cluster", "axis"))
 
     def predict(self, samples: Any) -> npt.NDArray[np.int64]:
-        """Return the clusters of samples: those of the nearest centers of their places in the embedding, (n,)."""
+        """Return the cluster of each sample, (n,): that of the center nearest to its coordinates in the embedding."""
         from scipy.spatial.distance import cdist
 
-        found: npt.NDArray[np.int64] = cdist(np.asarray(self.transform(samples), np.float64), self.centers).argmin(
-            axis=1
-        )
-        return found
+        labels: npt.NDArray[np.int64]
+        labels = cdist(np.asarray(self.transform(samples), np.float64), self.centers).argmin(axis=1)
+        return labels
 
     @property
     def own_notes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`export_components`: mean and components as pictures other programs open, page by page in bounded memory."""
+"""`export_components`: mean and components as pictures for other programs, written page by page in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .ome_metadata import component_labels
 
 Array = npt.NDArray[Any]
 
-READ = 64 * MIB  # of components at a time
+READ = 64 * MIB  # bytes of components read at a time
 ENDINGS = (*TIFF, ".npy")
 COLOURS = ("red", "green", "blue", "alpha")
 
@@ -47,19 +47,19 @@ def export_components(
     Parameters
     ----------
     model : Model or path
-        Of a model in a folder, a few components are in memory at a time.
+        If it is a path, a few components are in memory at a time.
     path : path
         ``.tif`` or ``.tiff``: float32 pages for ImageJ and Fiji, labelled with each component's share of the variance,
-        with the pixel sizes and names of channels that the model has as coordinates; NaN outside the mask. Components
-        of plain pictures are channels, each with its own contrast; those of stacks and of colour pictures are frames
-        (T), with slices (Z) and channels (C) inside. Above 4 GiB, or if the name
-        ends in ``.ome.tif``, an OME-TIFF. ``.npy``: one array (images, *sample_shape), as stored.
+        with pixel sizes and channel names from the model's coordinates; NaN outside the mask. Components of plain
+        pictures are channels, each with its own contrast; those of stacks and of colour pictures are frames (T), with
+        slices (Z) and channels (C) inside. Above 4 GiB, or if the name ends in ``.ome.tif``, an OME-TIFF. ``.npy``: one
+        array (images, *sample_shape), as stored.
     n_components : int, optional
-        How many; all by default.
+        Number of first components; all by default.
     mean : bool, default=True
-        Whether the mean comes first.
+        Write the mean as the first image.
     overwrite : bool, default=False
-        Replace a file that is there already.
+        Replace an existing file.
 
     Raises
     ------
@@ -79,20 +79,21 @@ def export_components(
     """
     path = expanded(path)
     with output_lock(path):
-        suffix = _checked(path, overwrite)
+        suffix = _check_path(path, overwrite)
         opened = model if isinstance(model, Model) else load_model(model, components=False)
-        whole = require(opened, ImageModel, "images are made of principal components")
-        count = whole.count_of(n_components)
-        check_apart([path], [whole.name])
-        check_apart([path], fitted_on(whole.provenance), "the model was fitted on")
-        found = _Pictures(whole, count, mean)
+        image_model = require(opened, ImageModel, "images are made of principal components")
+        count = image_model.count_of(n_components)
+        check_apart([path], [image_model.name])
+        check_apart([path], fitted_on(image_model.provenance), "the model was fitted on")
+        pictures = _Pictures(image_model, count, mean)
         if suffix == ".npy":
-            _write_npy(found, path, overwrite)
+            _write_npy(pictures, path, overwrite)
         else:
-            _write_tiff(found, path)
+            _write_tiff(pictures, path)
 
 
-def _checked(path: str, overwrite: bool) -> str:
+def _check_path(path: str, overwrite: bool) -> str:
+    """Return the ending of an output; refuse others, and a file that would be lost."""
     suffix = check_ending(path, ENDINGS)
     if suffix == ".npy":
         check_output(path, "components", overwrite=overwrite)
@@ -101,49 +102,49 @@ def _checked(path: str, overwrite: bool) -> str:
     return suffix
 
 
-def _write_npy(found: _Pictures, path: str, overwrite: bool) -> None:
-    dtype = np.result_type(found.model.components.dtype, *([found.model.mean.dtype] if found.mean else []))
-    table = OutputArray("components", found.shape, ("component", *found.model.sample_dims), dtype)
+def _write_npy(pictures: _Pictures, path: str, overwrite: bool) -> None:
+    dtype = np.result_type(pictures.model.components.dtype, *([pictures.model.mean.dtype] if pictures.mean else []))
+    table = OutputArray("components", pictures.shape, ("component", *pictures.model.sample_dims), dtype)
     with open_writer(path, table, overwrite=overwrite) as sink:
-        for number, image in enumerate(found.images()):
+        for number, image in enumerate(pictures.images()):
             sink.write(number, image[None])
 
 
 # -- TIFF
 
 
-def _write_tiff(found: _Pictures, path: str) -> None:
-    """Write pages; what ImageJ should show is read off the components first, one at a time."""
+def _write_tiff(pictures: _Pictures, path: str) -> None:
+    """Write the pages, after a first read of the components for the contrast in ImageJ's metadata."""
     import tifffile
 
-    large = is_large(found.pages.shape)
+    large = is_large(pictures.pages.shape)
     ome = large or is_named_ome(path)
-    check_free_space(path, 4 * math.prod(found.pages.shape), path)
-    how = scaled(found.pages, found.model.coordinates, ome=ome)
-    how["metadata"] |= found.ome() if ome else found.imagej()
+    check_free_space(path, 4 * math.prod(pictures.pages.shape), path)
+    options = scaled(pictures.pages, pictures.model.coordinates, ome=ome)
+    options["metadata"] |= pictures.ome() if ome else pictures.imagej()
     with staged(path) as partial, tifffile.TiffWriter(partial, imagej=not ome, ome=ome, bigtiff=large) as file:
-        file.write(found.planes(), shape=found.pages.shape, dtype=np.float32, photometric="minisblack", **how)
+        file.write(pictures.planes(), shape=pictures.pages.shape, dtype=np.float32, photometric="minisblack", **options)
 
 
 class _Pictures:
-    """Mean and components of a model, a few read at a time; as pages (y, x) in ImageJ's order of axes, T Z C Y X.
+    """Mean and components of a model, read a few at a time, as pages (y, x) in ImageJ's order of axes, T Z C Y X.
 
     Parameters
     ----------
     model : ImageModel
-        In memory, or in its store.
+        Model in memory, or in its store.
     first : int
-        Number of components.
+        Number of first components.
     mean : bool
-        Whether the mean comes before them.
+        Put the mean before them.
     """
 
     def __init__(self, model: ImageModel, first: int, mean: bool) -> None:
         self.model, self.first, self.mean = model, first, mean
         inside = list(model.sample_shape)
         self.shape = (first + mean, *inside)
-        named = [axis for axis, dim in enumerate(model.sample_dims) if holds_channels(dim)]
-        self._colour = named[-1] if named and len(inside) > 2 else None
+        channels = [axis for axis, dim in enumerate(model.sample_dims) if holds_channels(dim)]
+        self._colour = channels[-1] if channels and len(inside) > 2 else None
         colours = inside.pop(self._colour) if self._colour is not None else 1
         y, x = (1, *inside)[-2:]
         depth = int(np.prod(inside[:-2], dtype=np.int64))
@@ -152,24 +153,24 @@ class _Pictures:
         names = [dim for axis, dim in enumerate(model.sample_dims) if axis != self._colour]
         slices = names[0] if len(names) == 3 else ""
         colour = "" if self._colour is None else model.sample_dims[self._colour]
-        kept = [each for each in ((depth, "Z", slices), (colours, "C", colour)) if each[0] > 1]
-        axes = ("T" if self._frames else "C") + "".join(axis for _, axis, _ in kept) + "YX"
-        dims = ("", *(dim for _, _, dim in kept), *("", *names)[-2:])
-        shape = (self.shape[0], *(length for length, _, _ in kept), y, x)
+        inner = [axis for axis in ((depth, "Z", slices), (colours, "C", colour)) if axis[0] > 1]
+        axes = ("T" if self._frames else "C") + "".join(axis for _, axis, _ in inner) + "YX"
+        dims = ("", *(dim for _, _, dim in inner), *("", *names)[-2:])
+        shape = (self.shape[0], *(length for length, _, _ in inner), y, x)
         self.pages = PageLayout(shape, axes, dict(zip(axes, dims, strict=True)))
 
     def images(self) -> Iterator[Array]:
-        """The pictures, in order, each of the sample's shape."""
+        """Yield the pictures in order, each of the sample's shape."""
         if self.mean:
             yield self.model.mean
-        # Chunks on disk hold several components, which are decoded together.
-        some = max(1, READ // (8 * math.prod(self.shape[1:])))
-        for start in range(0, self.first, some):
+        # Several at a time: a chunk on disk holds several components, which are decoded together.
+        step = max(1, READ // (8 * math.prod(self.shape[1:])))
+        for start in range(0, self.first, step):
             safe_point()
-            yield from self.model.components[start : min(start + some, self.first)]
+            yield from self.model.components[start : min(start + step, self.first)]
 
     def planes(self) -> Iterator[Array]:
-        """The pages, in order, float32."""
+        """Yield the pages in order, float32."""
         depth, colours, y, x = self._stack
         for image in self.images():
             if self._colour is not None:
@@ -196,28 +197,19 @@ class _Pictures:
 
     def imagej(self) -> dict[str, Any]:
         """Return the metadata of a stack for ImageJ: labels, and contrast that shows zero as middle grey."""
-        about: dict[str, Any] = {"mode": "grayscale", "Labels": self._page_labels()}
-        ranges = [_contrast(image) for image in self.images()]
+        metadata: dict[str, Any] = {"mode": "grayscale", "Labels": self._page_labels()}
+        # A component varies about zero, so its range is symmetric; the mean is shown from its least to largest value.
+        largest = [float(np.nanmax(np.abs(image), initial=0)) for image in self.images()]
+        ranges = [(-value, value) for value in largest]
         if self.mean:
-            ranges[0] = _span(self.model.mean)
+            finite = self.model.mean[np.isfinite(self.model.mean)]
+            ranges[0] = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
         if self._frames:
             low, high = max(ranges[self.mean :], key=lambda pair: pair[1])
-            return about | {"min": low, "max": high}
-        return about | {"Ranges": tuple(value for pair in ranges for value in pair)}
+            return metadata | {"min": low, "max": high}
+        return metadata | {"Ranges": tuple(value for pair in ranges for value in pair)}
 
     def ome(self) -> dict[str, Any]:
         """Return the metadata for OME: the labels as a description, one a line, and as names of channels."""
-        about: dict[str, Any] = {"Name": format_shape(self.pages.shape), "Description": "\n".join(self._labels())}
-        return about if self._frames else about | {"Channel": {"Name": self._labels()}}
-
-
-def _contrast(image: Array) -> tuple[float, float]:
-    """Range of grey values around zero, which is what a component varies about."""
-    most = float(np.nanmax(np.abs(image), initial=0))
-    return -most, most
-
-
-def _span(image: Array) -> tuple[float, float]:
-    """Least and greatest value that is a number."""
-    known = image[np.isfinite(image)]
-    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+        metadata: dict[str, Any] = {"Name": format_shape(self.pages.shape), "Description": "\n".join(self._labels())}
+        return metadata if self._frames else metadata | {"Channel": {"Name": self._labels()}}

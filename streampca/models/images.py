@@ -1,4 +1,4 @@
-"""`InvertibleModel` and `ImageModel`: images made of scores, and of samples projected on components."""
+"""`InvertibleModel` and `ImageModel`: images from scores, and from samples projected on components."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .transform import (
 
 
 def array_of_scores(scores: Any, most: int) -> Any:
-    """Return scores along components, of which there are `most`, as an array, (n, j); refuse what is none."""
+    """Return scores along at most `most` components as an array, (n, j); refuse other shapes."""
     array = scores if is_dask_array(scores) else np.asanyarray(as_source(scores))
     if array.ndim != 2 or not min(1, most) <= array.shape[1] <= most:
         raise RequestError(
@@ -49,44 +49,44 @@ def array_of_scores(scores: Any, most: int) -> Any:
 
 
 class InvertibleModel(Model):
-    """Model whose scores are those of images that can be made of them: sums of a mean and patterns."""
+    """Model whose scores can be converted back to images: a mean plus a weighted sum of patterns."""
 
     def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
-        """Images from scores: ``mean + scores @ components``.
+        """Return images from scores: ``mean + scores @ components``.
 
         Parameters
         ----------
         scores : ndarray, dask array or DataArray of shape (n, j)
-            Scores along the first j components, j <= k. A DataArray goes by the numbers along its axis ``component``,
-            in any order, with 0 along those that are left out: ``scores.sel(component=[1, 3])``.
+            Scores along the first j components, j <= k. The numbers along the axis ``component`` of a DataArray
+            say which component a score belongs to; omitted ones count as 0: ``scores.sel(component=[1, 3])``.
         whiten : bool
-            Whether the scores were whitened.
+            True if the scores were whitened.
         coordinates : {"check", "ignore"}
-            Whether to go by the components' numbers where scores have them, or by place.
+            "check" matches scores to components by their numbers, if they have them; "ignore" by position.
 
         Returns
         -------
         ndarray, dask array or DataArray of shape (n, *sample_shape)
             Prepared images, scale and standardize undone; NaN outside the mask. A model that normalizes gives
-            normalized images: what each sample's own mean or norm was, scores do not say. One that takes anomalies, or
-            a trend, off samples gives anomalies: scores do not say of which group or date they are. `reconstruct` and
+            normalized images, as scores do not contain the mean or norm of a sample. One that subtracts means of groups
+            or a trend gives anomalies, as scores do not contain the group or date; `reconstruct` and
             `write_reconstruction` add the means of groups and the trend again.
 
         Raises
         ------
         RequestError
-            If scores are no array of two axes, or are of more components than there are, or numbered otherwise.
+            If scores do not have two axes, have more columns than there are components, or have other numbers.
         DataError
             If a score is NaN or infinite; where the result is lazy, when it is computed.
         """
         if is_data_array(scores):
-            given = NamedSamples.scores(scores)
-            given = given.numbered(self.n_scores) if is_checked(coordinates) else given
-            images = self.inverse_transform(given.values, whiten=whiten)
+            named_scores = NamedSamples.scores(scores)
+            named_scores = named_scores.numbered(self.n_scores) if is_checked(coordinates) else named_scores
+            images = self.inverse_transform(named_scores.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None, standardize=False))
-            return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
+            return named_scores.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
         scores = array_of_scores(scores, self.n_scores)
-        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)  # of samples of unknown dates
+        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
         dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(numbered, source="the scores")
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
@@ -107,14 +107,14 @@ class ImageModel(InvertibleModel, ComponentsModel):
         missing: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
-        """Samples projected on the first components and back: what the model keeps of them.
+        """Return samples projected on the first components, as images.
 
         Parameters
         ----------
         samples, missing
             As for `transform`. Images are NaN where scores are.
         n_components : int, optional
-            How many components to use; all by default.
+            Number of first components; all by default.
         **opening
             As for `transform`.
 
@@ -122,8 +122,7 @@ class ImageModel(InvertibleModel, ComponentsModel):
         -------
         ndarray, dask array or DataArray of shape (n, *sample_shape)
             Prepared images, all steps after the mask undone; NaN outside the mask. A DataArray keeps its coordinates,
-            cut or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has
-            none.
+            cropped or averaged as the pixels are, in the model's order; without any, it gets the model's.
         """
         return self._images(samples, self._first(n_components, missing), opening)
 
@@ -136,15 +135,15 @@ class ImageModel(InvertibleModel, ComponentsModel):
         missing: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
-        """Return each prepared sample less its reconstruction.
+        """Return each prepared sample minus its reconstruction.
 
-        Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
-        as they are inside the mask, before any later step.
+        Parameters, shapes and units are those of `reconstruct`: the two add up to the prepared samples inside the mask,
+        before any later step.
         """
         return self._images(samples, self._first(n_components, missing), opening, residual=True)
 
     def _images(self, samples: Any, subspace: Subspace, opening: OpeningOptions, *, residual: bool = False) -> Any:
-        """Return images made of samples that are not normalized yet."""
+        """Return reconstructions or residuals; samples are normalized inside, to undo it with their own numbers."""
         function = OfNumbered(partial(reconstructions_of, subspace, residual=residual), self.frame)
         images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
         steps = self.preparation.unnormalized
@@ -167,64 +166,64 @@ class ImageModel(InvertibleModel, ComponentsModel):
         The name ends in ``.zarr``, ``.npy``, or ``.tif``: float32 pages for ImageJ and Fiji, an OME-TIFF above 4 GiB,
         for colours, or if the name ends in ``.ome.tif``.
 
-        A collection of k features each, k components, is taken for scores; images are read and projected first.
-        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. With `residual`, what
-        reconstruction leaves of each sample is written in its place: samples are needed for it, not scores. With
-        `whole`, samples that are patches of pictures are put back: a pixel is the mean of all that hold it, as by
-        `from_patches`. The rest is as for scores.
+        A source whose samples have shape (k,), for k components, is read as scores; other sources are projected first.
+        Zarr arrays of scores record whether they are whitened; for other formats `whiten` says so. `residual` writes
+        each sample minus its reconstruction, and requires samples. `whole` assembles pictures from samples that are
+        patches: a pixel is the mean over all patches that contain it, as by `from_patches`. The other parameters are
+        those of `write_scores`.
 
         Returns
         -------
         Compression
-            Of these samples and so many components; the error was added up on the way. Scores do not say it: with
-            them it is that of the samples fitted. Where components do not fit in memory it is what is left of the
-            samples' squares less those of their scores: with float32 components, an rmse of less than about 3e-4 of
-            the samples' standard deviation is rounding.
+            Figures of these samples and components, with the error measured while writing; from scores, the error is
+            that of the fitted samples. If components do not fit in memory, the error is the difference between the
+            squares of samples and of scores: with float32 components, an rmse below about 3e-4 of the samples' standard
+            deviation is rounding.
 
         Raises
         ------
         RequestError
-            As `write_scores`; or if residuals are asked for and scores given, or pictures and samples that are no
-            patches.
+            As `write_scores`; or if `residual` is used with scores, or `whole` with samples that are not patches.
         OutputError
             As `write_scores`.
         BudgetError
-            As `write_scores`; with `whole`, if not all components fit beside one sample and the lines of a picture
-            that are put together: give more memory or fewer `n_components`, or write the patches, and put them
-            together with `from_patches`, which takes and fills arrays on disk.
+            As `write_scores`; with `whole`, if the components do not fit in memory beside one sample and the lines of
+            a picture: give more memory or fewer `n_components`, or write the patches and assemble them with
+            `from_patches`, which reads and fills arrays on disk.
         """
         run, opening = run_and_opening(self.write_reconstruction, options, unused=(*OF_FITS, "output"))
         output, subspace = self._output(path, source), self._first(n_components, missing)
         raw = open_collection(source, like=self, **opening)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
-        given = self._holds_scores(raw)
-        whitened = given and bool(raw.attributes.get("whiten", whiten))
+        from_scores = self._holds_scores(raw)
+        whitened = from_scores and bool(raw.attributes.get("whiten", whiten))
         windows = patches_of(collection, self.frame).windows if whole else None
         frame = self._frame_of(collection)
         squares = write_projection(
-            Projection(subspace, frame, collection, whitened, given, True, residual, windows, self._grid_bytes),
+            Projection(subspace, frame, collection, whitened, from_scores, True, residual, windows, self._grid_bytes),
             output,
             model=self.name,
             dims=self.sample_dims,
-            coordinates={**self.coordinates, **({} if given else collection.coordinates)},
+            coordinates={**self.coordinates, **({} if from_scores else collection.coordinates)},
             run=run,
         )
         return written_compression(self, collection, len(subspace.components), squares)
 
     def _ordered_scores(self, scores: Collection) -> Collection:
-        """Scores in the order of the model's components, by their numbers where they have them."""
+        """Return scores in the order of the model's components, matched by their numbers if they have them."""
         axes = scores.axes or ()
         if not scores.compares_coordinates or axes != (COMPONENT,):
             return scores
-        wanted = Grid(axes, component_numbers(self.n_components))
-        orders = orders_between(Grid(axes, scores.coordinates), wanted, scores.source, self.name, RequestError)
+        numbers = Grid(axes, component_numbers(self.n_components))
+        orders = orders_between(Grid(axes, scores.coordinates), numbers, scores.source, self.name, RequestError)
         return Reordered(scores, orders) if orders else scores
 
     def _holds_scores(self, raw: Collection) -> bool:
+        """Return whether samples have the shape of scores; where raw samples have it too, they are samples."""
         return raw.sample_shape == (self.n_components,) != self.raw_shape
 
     def _frame_of(self, collection: Collection) -> Frame:
-        """Return the frame with groups and dates of a collection's samples, or of scores of such; see `keys_of`."""
+        """Return the frame with the groups and dates of samples, or of those that scores belong to; see `keys_of`."""
         if isinstance(collection, Prepared):
             return replace(self.frame, keys=collection.frame.keys)
         return replace(self.frame, keys=keys_of(self.preparation, SampleFacts.of(collection)))
@@ -232,7 +231,7 @@ class ImageModel(InvertibleModel, ComponentsModel):
     def check_reconstruction(
         self, raw: Collection, *, n_components: int | None = None, residual: bool = False, whole: bool = False
     ) -> Collection:
-        """Return what `write_reconstruction` reads, scores or samples as they are to be projected, or refuse it.
+        """Return the collection that `write_reconstruction` reads: ordered scores, or samples prepared for projection.
 
         Raises
         ------
@@ -262,21 +261,21 @@ class ImageModel(InvertibleModel, ComponentsModel):
         memory: int | str | None = None,
         coordinates: str = CHECK,
     ) -> Compression:
-        """Bytes of scores and components against those of samples, and the error of reconstructions.
+        """Compare the bytes of scores and components with those of samples, and measure the error of reconstructions.
 
         Parameters
         ----------
         samples
-            A raw collection, or what `open_collection` takes; read once, within the budget. By default the samples
-            fitted: their errors follow from the variances, and nothing is read.
+            A raw collection, or anything that `open_collection` opens; read once, within the budget. By default the
+            fitted samples: their errors follow from the variances, and nothing is read.
         ladder : sequence of int, optional
             Numbers of components; all by default, which costs no more.
         against
-            Raw samples to compare the reconstructions with, one for each of `samples`, in their order: the same
-            images without noise. By default the samples themselves.
+            Raw samples to compare the reconstructions with, one for each of `samples`, in their order: for example the
+            same images without noise. By default the samples themselves.
         peak : float, optional
-            The range of values of prepared samples, for the PSNR; above 0. By default 2^bits - 1 of whole numbers,
-            times the scale; of fractions none is known.
+            Range of values of prepared samples, for the PSNR; above 0. By default 2^bits - 1 times the scale for
+            integers, and unknown for floats.
         memory : int or str, optional
             Budget; half of what the machine allows by default.
         coordinates : {"check", "ignore"}
@@ -285,14 +284,14 @@ class ImageModel(InvertibleModel, ComponentsModel):
         Returns
         -------
         Compression
-            ``best`` says with how many components reconstructions come nearest to `against`.
+            ``best`` is the number of components whose reconstructions are nearest to `against`.
 
         Raises
         ------
         RequestError
-            If the ladder asks for components there are not, the peak is not positive, or there is nothing to compare.
+            If the ladder exceeds the number of components, the peak is not positive, or `against` has no samples.
         ModelError
-            If samples are not of the shape or kind the model was fitted on, or not as many.
+            If samples have another shape or kind than the model was fitted on, or another number than `against`.
         BudgetError
             If not even single samples fit the budget.
         """
@@ -300,5 +299,5 @@ class ImageModel(InvertibleModel, ComponentsModel):
         if samples is None:
             return fitted_compression(self, ladder, peak)
         other = None if against is None else self.prepared(against, coordinates=coordinates)
-        given = self.prepared(samples, coordinates=coordinates)
-        return measured_compression(self, given, other, ladder, peak=peak, memory=memory)
+        prepared = self.prepared(samples, coordinates=coordinates)
+        return measured_compression(self, prepared, other, ladder, peak=peak, memory=memory)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,25 +39,25 @@ Float64 = npt.NDArray[np.float64]
 
 RIDGE = 1e-3  # relative to the mean diagonal of the kernel of scores
 REFERENCES = 2000  # most samples that pre-images are learned from: their kernel matrix is solved in memory
-REFERENCE_BYTES = 128 * 2**20  # of these, as float64, where they are read from disk
-FIXED_STEPS, FIXED_TOLERANCE = 100, 1e-6
-WAYS = ("ridge", "fixed-point")
+REFERENCE_BYTES = 128 * 2**20  # most bytes of these samples as float64, where they are read from disk
+FIXED_STEPS, FIXED_TOLERANCE = 100, 1e-6  # most iterations; the largest last step, relative to the landmarks
+PRE_IMAGE_METHODS = ("ridge", "fixed-point")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class KernelPCAModel(DensityModel):
-    """Principal components in the feature space of a kernel; see `ComponentsModel` for those of all models.
+    """Principal components in the feature space of a kernel; see `ComponentsModel` for the other attributes.
 
-    Samples are mapped to q features whose inner products are the kernel's values, or near them. `components` and `mean`
-    are of these features, (k, q) and (q,), and `error_bound` holds for mapped samples. `residual_estimate` and
-    `left_out` say how far the map is from the kernel; they are estimates and not bounds.
+    Samples are mapped to q features whose inner products equal or approximate the kernel's values. `components` and
+    `mean` have these features, (k, q) and (q,), and `error_bound` holds for mapped samples. `residual_estimate` and
+    `left_out` measure the distance of the map from the kernel; they are estimates, not bounds.
 
     Attributes
     ----------
     residual_estimate : ndarray of shape (k,)
         Estimates of |K~ u - l u| / l for the centred kernel matrix K~ of all samples and the unit vector u of their
-        scores along each component, from `checked_rows` rows chosen at random. Some eigenvalue of K~ lies within that
-        share of l.
+        scores along each component, from `checked_rows` rows chosen at random. Some eigenvalue of K~ lies within
+        this share of l.
     left_out : float
         Largest share of the variance of the kernel's own features that landmarks may leave out; NaN with random
         features.
@@ -83,7 +83,7 @@ class KernelPCAModel(DensityModel):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel, with the parameters that were found."""
+        """The kernel, with the parameters that were estimated."""
         return self.mapping.kernel
 
     def __repr__(self) -> str:
@@ -91,21 +91,23 @@ class KernelPCAModel(DensityModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the map, and about what it leaves out."""
-        mapping, asked = self.mapping, self.preparation.feature_map
+        """Sentences about the map, and about the variance that it leaves out."""
+        mapping, request = self.mapping, self.preparation.feature_map
         if not isinstance(mapping, KernelMap):
-            way = f"{mapping.n_features} random features"
-        elif asked is not None and asked.is_exact:
-            way = f"all {len(mapping.landmarks)} samples as landmarks: exact"
+            features = f"{mapping.n_features} random features"
+        elif request is not None and request.is_exact:
+            features = f"all {len(mapping.landmarks)} samples as landmarks: exact"
         else:
-            way = f"{len(mapping.landmarks)} landmarks, which leave out at most {self.left_out:.2%} of the variance"
-        of_map = f"kernel {self.kernel} by {way}"
+            features = (
+                f"{len(mapping.landmarks)} landmarks, which leave out at most {self.left_out:.2%} of the variance"
+            )
+        of_map = f"kernel {self.kernel} by {features}"
         if not self.n_components:
             return (of_map,)
         worst = int(np.argmax(self.residual_estimate))
         if isinstance(mapping, KernelMap) and self.checked_rows >= len(mapping.landmarks) and self.left_out == 0:
-            known = f"residuals in the kernel's own features are at most {self.residual_estimate[worst]:.2g}"
-            return (of_map, f"{known}, by the whole kernel matrix")
+            residuals = f"residuals in the kernel's own features are at most {self.residual_estimate[worst]:.2g}"
+            return (of_map, f"{residuals}, by the whole kernel matrix")
         return (
             of_map,
             f"residuals in the kernel's own features are about {np.median(self.residual_estimate):.2g} (median), at "
@@ -118,15 +120,17 @@ class KernelPCAModel(DensityModel):
         """Return a model of images to draw in place of this one, in the units of prepared images.
 
         Its mean is the pre-image of the mean. Its components, of unit length, are the differences between the
-        pre-images one standard deviation to either side of the mean along each component.
+        pre-images of two points on each component, one standard deviation to either side of the mean.
         """
         steps = np.diag(np.sqrt(self.explained_variance))
         images = np.asarray(self.inverse_transform(np.vstack([np.zeros((1, len(steps))), steps, -steps])))
         k = len(steps)
-        apart = images[1 : k + 1] - images[k + 1 :]
-        lengths = np.sqrt(np.nansum(np.square(apart).reshape(k, -1), axis=1)).reshape(k, *[1] * (apart.ndim - 1))
+        differences = images[1 : k + 1] - images[k + 1 :]
+        lengths = np.sqrt(np.nansum(np.square(differences).reshape(k, -1), axis=1)).reshape(
+            k, *[1] * (differences.ndim - 1)
+        )
         of_images = {
-            "components": np.divide(apart, lengths, out=apart, where=lengths > 0),
+            "components": np.divide(differences, lengths, out=differences, where=lengths > 0),
             "mean": images[0],
             "sample_dims": image_dims(images.shape[1:]),
             "raw_shape": images.shape[1:],
@@ -143,19 +147,20 @@ class KernelPCAModel(DensityModel):
         Raises
         ------
         ModelError
-            If they are not, or have weights and are not in memory; `transform` the samples then.
+            If some are not, or if they have weights and are not in memory; `transform` the samples then.
         """
-        mapping, asked = self.mapping, self.preparation.feature_map
-        if isinstance(mapping, KernelMap) and asked is not None and asked.is_exact:
+        mapping, request = self.mapping, self.preparation.feature_map
+        if isinstance(mapping, KernelMap) and request is not None and request.is_exact:
             if isinstance(mapping.landmarks, np.ndarray):
                 return self.transform_rows(mapping.landmarks)
-            if self.total_weight is None:  # the weights of the map are eigenvectors over roots of eigenvalues
-                found: Float64 = mapping.weights.T * ((self.n_samples - 1) * self.explained_variance)
-                return found
+            # The map's weights are eigenvectors over square roots of eigenvalues, so no landmark has to be read.
+            if self.total_weight is None:
+                scores: Float64 = mapping.weights.T * ((self.n_samples - 1) * self.explained_variance)
+                return scores
         raise ModelError(f"{self.name} does not hold the scores of the samples it was fitted on; transform them.")
 
     def transform_rows(self, rows: Array) -> Float64:
-        """Return scores of samples that are not mapped yet, (m, p) to (m, k)."""
+        """Map rows of features with the kernel's map and return their scores, (m, p) to (m, k)."""
         scores: Float64 = self.subspace.project(self.mapping(rows)).astype(np.float64, copy=False)
         return scores
 
@@ -174,8 +179,8 @@ class KernelPCAModel(DensityModel):
             As for `InvertibleModel.inverse_transform`.
         how : {"ridge", "fixed-point"}, default="ridge"
             "ridge" regresses landmarks (with random features, `references`) on their scores. "fixed-point", for kernel
-            "rbf" with landmarks, starts there and iterates to a sample whose features are nearest (Mika et al.), which
-            is a weighted mean of landmarks.
+            "rbf" with landmarks, iterates from that pre-image to the sample with the nearest features (Mika et al.), a
+            weighted mean of landmarks.
 
         Returns
         -------
@@ -185,9 +190,9 @@ class KernelPCAModel(DensityModel):
         Raises
         ------
         RequestError
-            If there are fewer components than scores, or no fixed points for this kernel.
+            If scores have more columns than there are components, or this kernel has no fixed points.
         """
-        self._check_way(how)
+        self._check_pre_image_method(how)
         if is_data_array(scores):
             raise RequestError("pre-images are made of arrays of scores; give scores.data.")
         array = array_of_scores(scores, self.n_components)
@@ -207,7 +212,7 @@ class KernelPCAModel(DensityModel):
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return pre-images of the projections of samples on the first components; see `inverse_transform`."""
-        self._check_way(how)
+        self._check_pre_image_method(how)
         subspace = self._first(n_components, missing)
         function = partial(self._reconstructed, subspace=subspace, how=how)
         shape = self.image_frame.sample_shape
@@ -219,9 +224,9 @@ class KernelPCAModel(DensityModel):
         """Conversion of raw images to the rows that the kernel compares, and back."""
         return self.frame.before_map
 
-    def _check_way(self, how: str) -> None:
-        if how not in WAYS:
-            raise RequestError(f"how {how!r} is not one of {', '.join(WAYS)}.")
+    def _check_pre_image_method(self, how: str) -> None:
+        if how not in PRE_IMAGE_METHODS:
+            raise RequestError(f"how {how!r} is not one of {', '.join(PRE_IMAGE_METHODS)}.")
         plan = self.provenance.get("plan") or {}
         if how == "fixed-point" and self.provenance.get("sample_weight") and plan.get("method") == OF_KERNEL:
             raise RequestError(
@@ -243,47 +248,49 @@ class KernelPCAModel(DensityModel):
         scores = np.asarray(scores, np.float64)
         if whiten:
             scores = scores * np.sqrt(self.explained_variance[: scores.shape[1]])
-        known = np.isfinite(scores).all(axis=1)
+        complete = np.isfinite(scores).all(axis=1)
         rows = np.full((len(scores), self.image_frame.n_features), np.nan)
-        rows[known] = self._learned.at(scores[known])
+        rows[complete] = self._score_regression.rows_at(scores[complete])
         if how == "fixed-point":
-            rows[known] = self._fixed(scores[known], rows[known])
+            rows[complete] = self._fixed_points(scores[complete], rows[complete])
         return self.image_frame.images(rows)
 
     @cached_property
-    def _learned(self) -> ScoreRegression:
+    def _score_regression(self) -> ScoreRegression:
         """Regression of samples on their scores."""
         mapping = self.mapping
         rows = mapping.landmarks if isinstance(mapping, KernelMap) else self.references
         streamed = isinstance(rows, LandmarkRows)
         most = max(2, REFERENCE_BYTES // (8 * rows.shape[1])) if streamed else REFERENCES
-        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCES, most)).astype(np.intp))
-        some = rows.take(places) if isinstance(rows, LandmarkRows) else rows[places]
-        return ScoreRegression.of(self.transform_rows(some), np.asarray(some, np.float64))
+        # Evenly spaced, so that samples ordered in time or by class are all represented.
+        indices = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCES, most)).astype(np.intp))
+        references = rows.take(indices) if isinstance(rows, LandmarkRows) else rows[indices]
+        return ScoreRegression.fit(self.transform_rows(references), np.asarray(references, np.float64))
 
-    def _fixed(self, scores: Float64, start: Float64) -> Float64:
+    def _fixed_points(self, scores: Float64, start: Float64) -> Float64:
         """Iterate from starting rows to fixed points, which are weighted means of landmarks."""
         mapping = self.mapping
-        assert isinstance(mapping, KernelMap)  # noqa: S101 - see `_check_way`
+        assert isinstance(mapping, KernelMap)  # noqa: S101 - see `_check_pre_image_method`
         kept = np.asarray(self.components[: scores.shape[1]], np.float64)
         weights = (self.mean + scores @ kept) @ mapping.weights
-        if mapping.offset.any():  # the features are centred on the mean of the landmarks
+        # A map centred on the mean of the landmarks gives each of them an equal share of that mean.
+        if mapping.offset.any():
             weights += (1 - weights.sum(axis=1, keepdims=True)) / weights.shape[1]
-        points, compared = start - mapping.origin, mapping.compared
+        points, landmarks = start - mapping.origin, mapping.compared
         moving = np.arange(len(points))
         for _ in range(FIXED_STEPS):
-            parts = weights[moving] * self.kernel.between(points[moving], compared)
-            whole = parts.sum(axis=1, keepdims=True)
-            usable = np.abs(whole[:, 0]) > np.finfo(float).tiny
-            moving, parts, whole = moving[usable], parts[usable], whole[usable]
-            moved = parts @ compared / whole
-            far = np.abs(moved - points[moving]).max(axis=1, initial=0)
+            # The gradient of the distance in feature space vanishes where a point is this weighted mean of landmarks.
+            terms = weights[moving] * self.kernel.between(points[moving], landmarks)
+            totals = terms.sum(axis=1, keepdims=True)
+            usable = np.abs(totals[:, 0]) > np.finfo(float).tiny  # a point far from all landmarks stays where it is
+            moving, terms, totals = moving[usable], terms[usable], totals[usable]
+            moved = terms @ landmarks / totals
+            step = np.abs(moved - points[moving]).max(axis=1, initial=0)
             points[moving] = moved
-            moving = moving[far > FIXED_TOLERANCE * max(1.0, float(np.abs(compared).max()))]
+            moving = moving[step > FIXED_TOLERANCE * max(1.0, float(np.abs(landmarks).max()))]
             if not len(moving):
                 break
-        found: Float64 = points + mapping.origin
-        return found
+        return cast("Float64", points + mapping.origin)
 
 
 def repr_in_features(model: ComponentsModel, mapping: FeatureMap) -> str:
@@ -296,7 +303,7 @@ def repr_in_features(model: ComponentsModel, mapping: FeatureMap) -> str:
 
 
 def image_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Return names for the axes of images before the map."""
+    """Return names for the axes of images, of which the components, in mapped features, have none."""
     return ("y", "x") if len(shape) == 2 else tuple(f"axis_{axis}" for axis in range(len(shape)))
 
 
@@ -320,18 +327,19 @@ class ScoreRegression:
     mean: Float64
 
     @classmethod
-    def of(cls, scores: Float64, rows: Float64) -> ScoreRegression:
+    def fit(cls, scores: Float64, rows: Float64) -> ScoreRegression:
         """Solve for the weights, which takes m^3 / 3 + 2 m^2 p flops."""
+        # The median distance of equal scores is 0, which is no width of a kernel.
         spread = bool(len(scores) > 1 and np.ptp(scores, axis=0).any())
         kernel = Kernel("rbf").resolved(scores) if spread else Kernel("linear")
         matrix, mean = kernel.matrix(scores, scores), rows.mean(axis=0)
         matrix[np.diag_indices_from(matrix)] += RIDGE * max(float(matrix.diagonal().mean()), np.finfo(float).tiny)
         return cls(kernel, scores, np.linalg.solve(matrix, rows - mean), mean)
 
-    def at(self, scores: Float64) -> Float64:
-        """Return rows at scores along the first components; scores along the others are taken as 0."""
+    def rows_at(self, scores: Float64) -> Float64:
+        """Return the rows predicted from scores along the first components; those along the others count as 0."""
         padded = np.zeros((len(scores), self.scores.shape[1]))
         padded[:, : scores.shape[1]] = scores
-        made: Float64 = self.kernel.matrix(padded, self.scores) @ self.weights
-        made += self.mean
-        return made
+        rows: Float64 = self.kernel.matrix(padded, self.scores) @ self.weights
+        rows += self.mean
+        return rows

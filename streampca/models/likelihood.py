@@ -1,9 +1,9 @@
-"""Likelihood of samples under probabilistic PCA: a Gaussian with a variance a component, and noise beside them.
+"""Likelihood of samples under probabilistic PCA: a Gaussian with a variance along each component, and noise elsewhere.
 
-Everything is computed from scores and squared distances; p x p matrices are made only where they are asked for.
+Densities are computed from scores and squared distances; only `covariance` and `precision` form p x p matrices.
 
 Reference: M. Tipping, C. Bishop, "Probabilistic principal component analysis", J. R. Statist. Soc. B 61, 1999; the
-formulas stand in `docs/mathematics.md`.
+formulas are in `docs/mathematics.md`.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from .transform import applied, is_dask_array, measure, rows_beside
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-PANEL_BYTES = 4 * MIB  # of a p x p matrix that are computed at a time
+PANEL_BYTES = 4 * MIB  # size of the panel of a p x p matrix that is computed at a time
 
 
 @dataclass(frozen=True)
 class GaussianDensity:
-    """A Gaussian density over rows of features, by its mean, its variances along components, and noise beside them.
+    """A Gaussian density over rows of features: mean, variances along components, and noise perpendicular to them.
 
     Attributes
     ----------
     subspace : Subspace
         Mean and components, with the variance along each; 0 along null components.
     noise : float
-        Variance along every direction perpendicular to the components. Where it is 0, and in null directions, the
-        Gaussian is degenerate: a density over the subspace, and none beside it.
+        Variance along every direction perpendicular to the components. If it is 0, or there are null directions, the
+        Gaussian is degenerate: its density is over the subspace of positive variance.
     rounding : float
-        Share of a row's squared length that may lie beside a degenerate Gaussian by rounding.
+        Share of a row's squared length that can lie outside that subspace by rounding.
     """
 
     subspace: Subspace
@@ -58,33 +58,32 @@ class GaussianDensity:
 
     @property
     def dimensions(self) -> int:
-        """Number of directions that have a variance."""
+        """Number of directions with a positive variance."""
         p = self.subspace.n_features
         return p if self.noise > 0 else int(np.count_nonzero(self.subspace.variance))
 
     def log_density(self, rows: Array) -> Float64:
-        """Logarithm of the density at each row, (m, p) to (m,), float64; minus infinity beside a degenerate Gaussian.
+        """Return the logarithm of the density at each row, (m, p) to (m,), float64.
 
-        For rows in which values are missing, where the subspace takes these ("em"), this is the marginal density of
-        the observed values; 0 where there are none.
+        Rows outside the subspace of a degenerate Gaussian have minus infinity. Rows with missing values have the
+        marginal density of the observed ones if the subspace's `missing` is "em"; 0 if none is observed.
 
-        Computed in float64 whatever the rows and the components are. Cost: 4 m p k flops, and up to p k^2 + k^3 for
-        each such row; components that are stored are read twice.
+        Computed in float64 for any dtype of rows and components. Cost: 4 m p k flops, and up to p k^2 + k^3 for each
+        incomplete row; components on disk are read twice.
 
         Raises
         ------
         SampleError
-            If a row holds NaN or infinity, and the subspace does not take these or the Gaussian is degenerate.
+            If a row holds NaN or infinity, and `missing` is not "em" or the Gaussian is degenerate.
         """
-        found = np.empty(len(rows))
+        logarithms = np.empty(len(rows))
         complete: npt.NDArray[np.bool_] = np.ones(len(rows), bool)
         if self.subspace.missing == "em" and rows.dtype.kind == "f" and self.noise > 0:
             complete[:] = np.isfinite(rows).all(axis=1)
-            partly = np.flatnonzero(~complete)
-            for some in groups(partly, *self.subspace.components.shape[::-1]):
-                found[some] = self._marginal(rows[some].astype(np.float64))
-        found[complete] = self._complete(rows if complete.all() else rows[complete], np.flatnonzero(complete))
-        return found
+            for group in groups(np.flatnonzero(~complete), *self.subspace.components.shape[::-1]):
+                logarithms[group] = self._marginal(rows[group].astype(np.float64))
+        logarithms[complete] = self._complete(rows if complete.all() else rows[complete], np.flatnonzero(complete))
+        return logarithms
 
     def _marginal(self, rows: Float64) -> Float64:
         """Return the logarithm of the marginal density of the observed values of rows, (m,)."""
@@ -92,15 +91,14 @@ class GaussianDensity:
         equations = NormalEquations(len(rows), len(self.subspace.variance))
         for span, piece in self.subspace.pieces():
             equations.add(rows[:, slice(*span)], piece.mean, cast("Array", piece.components))
-        # The residual of the most likely scores is a sum of squares, in which no digits cancel.
+        # By the residual of the most likely scores: a sum of squares, in which no digits cancel.
         scores, exponent = equations.shrunk(self.subspace.variance - self.noise, self.noise)
-        for part, features, piece in _parts(self.subspace, rows):
+        for part, features, piece in _blocks_of_values(self.subspace, rows):
             exponent[part] += piece.squared_error(rows[part, features], scores[part]) / self.noise
-        found: Float64 = -0.5 * (observed * math.log(2 * math.pi * self.noise) + exponent)
-        return found
+        return cast("Float64", -0.5 * (observed * math.log(2 * math.pi * self.noise) + exponent))
 
     def _complete(self, rows: Array, numbers: npt.NDArray[np.intp]) -> Float64:
-        """Return the logarithm of the density at complete rows, (m,), with these numbers."""
+        """Return the logarithm of the density at complete rows, (m,); an error names a row by its number."""
         scores, error = _scores_and_errors(self.subspace, rows)
         bad = np.flatnonzero(~np.isfinite(error))
         if len(bad):
@@ -111,27 +109,28 @@ class GaussianDensity:
         variance = self.subspace.variance
         null = variance == 0
         squares = np.square(scores)
-        beside = error + squares[:, null].sum(axis=1)
+        outside = error + squares[:, null].sum(axis=1)
         with np.errstate(over="ignore"):
             exponent = squares[:, ~null] @ (1 / variance[~null])
             if self.noise > 0:
-                exponent += beside / self.noise
+                exponent += outside / self.noise
         log_determinant = np.log(variance[~null]).sum()
         if self.noise > 0:
             log_determinant += (self.subspace.n_features - len(variance)) * math.log(self.noise)
-        found: Float64 = -0.5 * (self.dimensions * math.log(2 * math.pi) + log_determinant + exponent)
+        logarithms: Float64 = -0.5 * (self.dimensions * math.log(2 * math.pi) + log_determinant + exponent)
         if self.dimensions < self.subspace.n_features:
-            # A row is a sum of p rounded values, and may lie far from the origin.
+            # A row counts as inside up to the rounding of its p values, which grows with its distance from the origin.
             offset = np.square(4 * np.finfo(np.float64).eps) * np.square(self.subspace.mean).sum()
-            found[beside > self.rounding * (error + squares.sum(axis=1)) + self.subspace.n_features * offset] = -np.inf
-        return found
+            limit = self.rounding * (error + squares.sum(axis=1)) + self.subspace.n_features * offset
+            logarithms[outside > limit] = -np.inf
+        return logarithms
 
     def covariance(self) -> Float64:
         """Return the covariance, shape (p, p), float64. Cost 2 p^2 k flops."""
         return self._matrix(self.subspace.variance - self.noise, self.noise)
 
     def precision(self) -> Float64:
-        """Return the inverse of the covariance, shape (p, p), float64, by the matrix inversion lemma; as costly.
+        """Return the inverse of the covariance, shape (p, p), float64, by the matrix inversion lemma, at the same cost.
 
         Raises
         ------
@@ -149,17 +148,17 @@ class GaussianDensity:
         return self._matrix(1 / self.subspace.variance - outside, outside)
 
     def _matrix(self, along: Float64, everywhere: float) -> Float64:
-        """Return ``V^T diag(along) V + everywhere I`` for components V, a panel of columns at a time."""
-        own = np.asarray(self.subspace.components, dtype=np.float64)
-        p = own.shape[1]
-        weighted = own.T * along
-        found = np.empty((p, p))
+        """Return ``V^T diag(along) V + everywhere I`` for components V, computed in panels of rows."""
+        components = np.asarray(self.subspace.components, dtype=np.float64)
+        p = components.shape[1]
+        weighted = components.T * along
+        matrix = np.empty((p, p))
         for panel in blocks_of(Span(0, p), max(1, PANEL_BYTES // (8 * p))):
             # A product of a matrix with its own transpose would go to BLAS's symmetric update, whose threads write
             # beyond their buffers where p is large; see `accumulators.blas.update_among`.
-            np.matmul(weighted[slice(*panel)], own, out=found[slice(*panel)])
-        found.ravel()[:: p + 1] += everywhere
-        return found
+            np.matmul(weighted[slice(*panel)], components, out=matrix[slice(*panel)])
+        matrix.ravel()[:: p + 1] += everywhere
+        return matrix
 
 
 def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bool = False) -> GaussianDensity:
@@ -168,12 +167,12 @@ def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bo
     Parameters
     ----------
     model : ComponentsModel
-        Fitted by any method.
+        Model fitted by any method.
     count : int, optional
-        How many components; all by default.
+        Number of first components; all by default.
     whitened : bool, default=False
-        Take the variances that scikit-learn's PCA takes with ``whiten=True``: it multiplies the components by their
-        standard deviations first, noise + variance (variance - noise) in the end.
+        Use the variances of scikit-learn's PCA with ``whiten=True``: noise + variance (variance - noise), as it
+        multiplies the components by their standard deviations first.
     """
     subspace = model.subspace if count is None else model.subspace.first(count)
     noise = noise_variance_of(model, len(subspace.variance))
@@ -187,20 +186,20 @@ def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bo
 
 
 def noise_variance_of(model: ComponentsModel, count: int) -> float:
-    """Mean variance of the directions beside the first `count` components; 0 where it is no more than rounding.
+    """Return the mean variance perpendicular to the first `count` components; 0 if it is rounding.
 
-    The directions are those that scikit-learn's PCA counts: min(n, p) less the components, where maximum likelihood has
-    p of them. A sample of weight w counts w times.
+    The mean is over min(n, p) - count directions, as in scikit-learn's PCA; maximum likelihood has p - count. A sample
+    of weight w counts w times.
     """
     p, n = model.n_features, model.n_samples
     if count >= min(p, n - 1) or (count and null_directions(model)[count - 1]):
         return 0.0
     if model.eigenvalues is None:
-        left = model.total_variance - float(model.explained_variance[:count].sum())
-    else:  # no digits cancel
-        left = float(model.eigenvalues[count:].clip(min=0).sum())
-    noise = left / (min(p, max(n, model.total_weight or 0)) - count)
-    is_rounding = noise <= null_variance(model) or left <= rounding_unit(model) * model.total_variance
+        remaining = model.total_variance - float(model.explained_variance[:count].sum())
+    else:  # a sum, in which no digits cancel
+        remaining = float(model.eigenvalues[count:].clip(min=0).sum())
+    noise = remaining / (min(p, max(n, model.total_weight or 0)) - count)
+    is_rounding = noise <= null_variance(model) or remaining <= rounding_unit(model) * model.total_variance
     return 0.0 if is_rounding else noise
 
 
@@ -212,17 +211,19 @@ def mean_log_density(
     *,
     coordinates: str = CHECK,
 ) -> float:
-    """Mean of the logarithm of a density over samples; collections are read once, within a budget."""
+    """Return the mean logarithm of a density over samples; collections are read once, within a budget."""
     if isinstance(samples, np.ndarray) or is_dask_array(samples) or is_data_array(samples):
-        found = model.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
-        return float(found.mean())
+        return float(
+            model.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates).mean()
+        )
     collection = model.prepared(samples, coordinates=coordinates)
     fit = rows_beside(density.subspace, model.frame, [collection], memory)
-    held = replace(density, subspace=density.subspace.held()) if fit.are_held else density
+    if fit.are_held:
+        density = replace(density, subspace=density.subspace.held())
     total = np.zeros(1)
 
-    def add(block: Span, read: list[Array]) -> None:
-        total[:] += applied(held.log_density, read[0], collection.named, block.start).sum()
+    def add(block: Span, blocks: list[Array]) -> None:
+        total[:] += applied(density.log_density, blocks[0], collection.named, block.start).sum()
 
     measure(add, [collection], fit.at_once, ahead=fit.ahead)
     return float(total[0]) / collection.n_samples
@@ -234,36 +235,37 @@ def check_matrix_fits(density: GaussianDensity, name: str, memory: int | str | N
     Raises
     ------
     BudgetError
-        Names the budget that would do.
+        Names a sufficient budget.
     """
     k, p = density.subspace.components.shape
-    needed = 8 * p * p + 3 * 8 * k * p + RUNTIME_BYTES  # components as they are, in float64, and weighted
+    needed = 8 * p * p + 3 * 8 * k * p + RUNTIME_BYTES  # components as stored, in float64, and weighted
     budget, source = this_machine().budget(parse_bytes(memory))
-    what = f"the {name} of {p} x {p} features"
-    more = "; score_samples needs no such matrix"
-    check_budget(what, lambda size: size >= needed, budget, source, more)
+    subject = f"the {name} of {p} x {p} features"
+    remedy = "; score_samples needs no such matrix"
+    check_budget(subject, lambda size: size >= needed, budget, source, remedy)
 
 
 def _scores_and_errors(subspace: Subspace, rows: Array) -> tuple[Float64, Float64]:
-    """Scores of rows, (m, k), and their squared distances from the subspace, (m,), both float64."""
+    """Return scores of rows, (m, k), and their squared distances from the subspace, (m,), both float64."""
     scores, error = np.zeros((len(rows), len(subspace.variance))), np.zeros(len(rows))
-    for part, features, piece in _parts(subspace, rows):
+    for part, features, piece in _blocks_of_values(subspace, rows):
         scores[part] += piece.part_of_scores(rows[part, features])
-    for part, features, piece in _parts(subspace, rows):
+    for part, features, piece in _blocks_of_values(subspace, rows):
         error[part] += piece.squared_error(rows[part, features], scores[part])
     return scores, error
 
 
-def _parts(subspace: Subspace, rows: Array) -> Iterator[tuple[slice, slice, Subspace]]:
-    """Yield runs of rows by ranges of features, with mean and float64 components along these: `PIECE` values each."""
+def _blocks_of_values(subspace: Subspace, rows: Array) -> Iterator[tuple[slice, slice, Subspace]]:
+    """Yield blocks of rows and features of at most `PIECE` values, with the float64 subspace along the features."""
     width = max(1, PIECE // max(1, len(subspace.variance)))
     for features, piece in subspace.pieces():
-        for some in blocks_of(Span(0, features.size), width):
-            cut = piece.piece(some)
-            wide = replace(cut, components=cast("Array", cut.components).astype(np.float64, copy=False))
-            for part in blocks_of(Span(0, len(rows)), max(1, PIECE // some.size)):
-                yield slice(*part), slice(features.start + some.start, features.start + some.stop), wide
-            del cut, wide
+        for span in blocks_of(Span(0, features.size), width):
+            part = piece.piece(span)
+            part = replace(part, components=cast("Array", part.components).astype(np.float64, copy=False))
+            columns = slice(features.start + span.start, features.start + span.stop)
+            for block in blocks_of(Span(0, len(rows)), max(1, PIECE // span.size)):
+                yield slice(*block), columns, part
+            del part
         del piece
 
 
@@ -272,45 +274,44 @@ class DensityModel(ComponentsModel):
 
     @property
     def noise_variance(self) -> float:
-        """Variance along every direction beside the components, as in scikit-learn: the mean of those left out.
+        """Variance along every direction perpendicular to the components, as in scikit-learn.
 
-        It is what the components leave of the total variance, divided by min(n, p) - k; 0 where that is no more than
-        rounding.
+        The part of the total variance outside the components, divided by min(n, p) - k; 0 if it is rounding.
         """
         return noise_variance_of(self, self.n_components)
 
     def score_samples(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
-        """Logarithm of the likelihood of each sample under probabilistic PCA, shape (n,), float64.
+        """Return the logarithm of the likelihood of each sample under probabilistic PCA, shape (n,), float64.
 
-        The model is then a Gaussian density of prepared samples, with the components' variances along these and
-        `noise_variance` along every direction beside them. No p x p array is made.
+        Prepared samples have a Gaussian density, with the components' variances along these and `noise_variance` along
+        every perpendicular direction. No p x p array is formed.
 
         Parameters
         ----------
         samples, coordinates
             As for `transform`.
         n_components : int, optional
-            Take the first components only, and what the others hold for noise; all by default.
+            Number of first components; the others count as noise. All by default.
 
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,)
-            Natural logarithms, at once or lazily as by `transform`. Where the noise is 0, the density is one over the
-            subspace alone, as of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: minus infinity for
-            samples that do not lie in it. After a fit with ``missing="em"``, samples in which values are missing have
-            the marginal density of the observed ones, which is less negative the fewer these are; 0 for none.
+            Natural logarithms, at once or lazily as by `transform`. If the noise is 0, the density is over the subspace
+            only, as that of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: minus infinity for
+            samples outside it. After a fit with ``missing="em"``, samples with missing values have the marginal density
+            of the observed ones, which is less negative the fewer are observed; 0 for none.
 
         Raises
         ------
         RequestError
-            If there are not so many components.
+            If there are fewer components.
         ModelError, DataError
             As `transform`.
 
         Notes
         -----
-        Computed in float64 whatever the samples are, in 4 n p k flops, and up to p k^2 + k^3 for each sample in which
-        values are missing; components on disk are read twice for each chunk of samples.
+        Computed in float64 for any dtype of samples, in 4 n p k flops, and up to p k^2 + k^3 for each sample with
+        missing values; components on disk are read twice for each chunk of samples.
         """
         density = density_of(self, self.count_of(n_components))
         return self.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
@@ -323,14 +324,14 @@ class DensityModel(ComponentsModel):
         memory: int | str | None = None,
         coordinates: str = CHECK,
     ) -> float:
-        """Mean of `score_samples` over samples: how likely they are under the model.
+        """Return the mean of `score_samples` over samples.
 
-        Of samples that were not fitted it is largest for the number of components that describes them best.
+        Over samples that were not fitted, it is largest for the best number of components.
 
         Parameters
         ----------
         samples, n_components, coordinates
-            As for `score_samples`; collections, and what can be opened, are read once, within the budget.
+            As for `score_samples`; collections and paths are read once, within the budget.
         memory : int or str, optional
             Budget; half of what the machine allows by default.
 
@@ -345,12 +346,12 @@ class DensityModel(ComponentsModel):
         return mean_log_density(density, self, samples, memory, coordinates=coordinates)
 
     def get_covariance(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
-        """Covariance of the features under probabilistic PCA: the components' part, and `noise_variance` on all sides.
+        """Return the covariance of the features under probabilistic PCA: components, plus isotropic `noise_variance`.
 
         Parameters
         ----------
         n_components : int, optional
-            Take the first components only, and what the others hold for noise; all by default.
+            Number of first components; the others count as noise. All by default.
         memory : int or str, optional
             Most bytes to use; half of what the machine allows by default.
 
@@ -362,21 +363,21 @@ class DensityModel(ComponentsModel):
         Raises
         ------
         RequestError
-            If there are not so many components.
+            If there are fewer components.
         BudgetError
-            If p x p numbers do not fit the budget; `score_samples` takes none.
+            If p x p numbers do not fit the budget; `score_samples` does not need them.
         """
         density = density_of(self, self.count_of(n_components))
         check_matrix_fits(density, "covariance", memory)
         return density.covariance()
 
     def get_precision(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
-        """Inverse of `get_covariance`, by the matrix inversion lemma; parameters and result are the same.
+        """Return the inverse of `get_covariance`, by the matrix inversion lemma; parameters and result are the same.
 
         Raises
         ------
         RequestError
-            If there are not so many components.
+            If there are fewer components.
         BudgetError
             If p x p numbers do not fit the budget.
         ModelError

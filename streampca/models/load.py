@@ -29,26 +29,26 @@ def load_model(
     """Load a model of any kind, written by `Model.save` or ``streampca fit``.
 
     Components of at most a quarter of the budget are read into memory. Larger ones stay on disk and are read piece by
-    piece by whatever the model does: ``model.components`` is then a `streampca.storage.components.StoredComponents`,
-    which gives arrays when it is sliced.
+    piece when they are needed: ``model.components`` is then a `streampca.storage.components.StoredComponents`, which
+    gives arrays when it is sliced.
 
     Parameters
     ----------
     path : path
         The model's folder.
     statistic : bool, default=False
-        Load the statistic that `partial_fit` goes on from, too: 8 p^2 bytes, where the model keeps it.
+        Also load the statistic that `partial_fit` updates, 8 p^2 bytes, if the model has it.
     memory : int or str, optional
         Most bytes to use with the model, such as ``"2 GiB"``; half of what the machine allows by default.
     kernel : callable, optional
-        Kernel that the model was fitted with, where that is a function of your own, of which models hold the name only.
+        Kernel that the model was fitted with, if it is a function of your own: models store only its name.
     components : bool, default=True
-        Read components into memory; False leaves them on disk whatever their size.
+        Read components into memory if they fit; False leaves them on disk.
 
     Raises
     ------
     ModelError
-        If there is none, or it is incomplete, damaged, of an unknown kind, or of a newer format.
+        If there is no model, or it is incomplete, damaged, of an unknown kind, or of a newer format.
 
     Examples
     --------
@@ -60,17 +60,17 @@ def load_model(
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
     budget, _ = this_machine().budget(parse_bytes(memory))
-    place = expanded(path)
+    folder = expanded(path)
 
     def read() -> Model:
-        opened = read_model(place, MODEL_KINDS, memory=budget)
+        opened = read_model(folder, MODEL_KINDS, memory=budget)
         kind = model_class(opened.about["kind"])
         model = kind.of_fields(
             read_fields(opened, budget if components else 0, kernel),
             {name: required(opened, f"{kind.prefix}{name}")[()] for name in kind.own_arrays()},  # arrays, and numbers
         )
         if statistic and isinstance(model, PCAModel):
-            return replace(model, statistic=read_statistic(place, memory=budget))
+            return replace(model, statistic=read_statistic(folder, memory=budget))
         return model
 
-    return read_unreplaced(place, read)
+    return read_unreplaced(folder, read)

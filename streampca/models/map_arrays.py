@@ -1,4 +1,4 @@
-"""Arrays of feature maps in stored models; landmarks that do not fit in memory are written and read box by box."""
+"""Arrays of feature maps in stored models; landmarks larger than memory are written and read in boxes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
 
 
 def write_rows(group: zarr.Group, name: str, dims: tuple[str, ...], rows: LandmarkRows) -> None:
-    """Write landmarks that are not in memory, a box of them at a time."""
-    made = group.create_array(
+    """Write landmarks that are on disk, one box at a time."""
+    array = group.create_array(
         name,
         shape=rows.shape,
         dtype=rows.dtype,
@@ -48,22 +48,22 @@ def write_rows(group: zarr.Group, name: str, dims: tuple[str, ...], rows: Landma
         fill_value=np.nan if rows.dtype.kind == "f" else None,
         config=EVERY_CHUNK,
     )
-    for some, features, values in rows.pieces():
-        made[slice(*some), slice(*features)] = values
-        hand_back()  # what Zarr's threads encoded with
+    for samples, features, values in rows.pieces():
+        array[slice(*samples), slice(*features)] = values
+        hand_back()  # buffers in which Zarr's threads encoded
 
 
 def read_map(
     opened: OpenModel, prepared: Mapping[str, Any], function: Callable[..., float] | None, memory: int
 ) -> tuple[KernelFeatures, FeatureMap] | tuple[None, None]:
-    """Read the feature map of an opened model; `function` is its kernel, where that is not a built-in one.
+    """Read the feature map of an opened model; `function` is its kernel, if that is not a built-in one.
 
-    Landmarks that would take more than half of the memory stay on disk, where the kernel is of inner products.
+    Landmarks of a kernel of inner products stay on disk if they would take more than half of the memory.
     """
     name = prepared["feature_map"]["kernel"]["name"] if "feature_map" in prepared else None
     if function is not None and (name is None or name in KERNELS):
-        held = "no kernel" if name is None else f"kernel {name!r}"
-        raise ModelError(f"model {opened.path} was fitted with {held}, which takes no function; leave kernel out.")
+        fitted = "no kernel" if name is None else f"kernel {name!r}"
+        raise ModelError(f"model {opened.path} was fitted with {fitted}, which takes no function; leave kernel out.")
     if name is None:
         return None, None
     if name not in KERNELS and function is None:
@@ -71,37 +71,37 @@ def read_map(
             f"model {opened.path} was fitted with the kernel {name!r}, a function of its author's, which models do not "
             f"hold; give it: load_model({opened.path!r}, kernel={name})."
         )
-    wanted = KernelFeatures.from_json(prepared["feature_map"], function)
-    kind = FourierMap if wanted.random_features else KernelMap
+    features = KernelFeatures.from_json(prepared["feature_map"], function)
+    kind = FourierMap if features.random_features else KernelMap
     arrays, lengths = {}, {MAPPED[0]: opened.array("mean").shape[0]}
-    for each in kind.array_names():
-        stored = _streamed_landmarks(opened, wanted.kernel, memory) if each == "landmarks" else None
-        values: Any = required(opened, f"{MAP}{each}") if stored is None else stored
-        expected = tuple(
-            lengths.setdefault(axis, length) for axis, length in zip(MAP_AXES[each], values.shape, strict=False)
-        )
-        if len(values.shape) != len(MAP_AXES[each]) or values.shape != expected:
-            raise opened.damaged(f"{MAP}{each}", f"it has shape {values.shape}, and others are of {lengths}")
+    for entry in kind.array_names():
+        stored_name, axes = f"{MAP}{entry}", MAP_AXES[entry]
+        stored = _streamed_landmarks(opened, features.kernel, memory) if entry == "landmarks" else None
+        values: Any = required(opened, stored_name) if stored is None else stored
+        # The first array with an axis sets its length for the others.
+        expected = tuple(lengths.setdefault(axis, length) for axis, length in zip(axes, values.shape, strict=False))
+        if len(values.shape) != len(axes) or values.shape != expected:
+            raise opened.damaged(stored_name, f"it has shape {values.shape}, and others are of {lengths}")
         if stored is None and not bool(np.isfinite(values).all()):
-            raise opened.damaged(f"{MAP}{each}", "values are missing")
-        arrays[each] = values
-    return wanted, kind(kernel=wanted.kernel, **arrays)
+            raise opened.damaged(stored_name, "values are missing")
+        arrays[entry] = values
+    return features, kind(kernel=features.kernel, **arrays)
 
 
 def _streamed_landmarks(opened: OpenModel, kernel: Kernel, memory: int) -> RowsOfModel | None:
-    """Return landmarks that stay on disk; None for those to be read into memory."""
+    """Return landmarks that stay on disk; None if they are to be read into memory."""
     name = f"{MAP}landmarks"
     array = opened.array(name)
     if array is None or array.ndim != 2 or not kernel.is_of_products:
         return None
-    if 2 * math.prod(array.shape) * (array.dtype.itemsize + 8) <= memory:  # as stored, and as they are compared
+    if 2 * math.prod(array.shape) * (array.dtype.itemsize + 8) <= memory:  # as stored, and in float64
         return None
     stored = StoredComponents.of(opened.path, array, digest=opened.digest(name), name=name)
     return RowsOfModel.of(stored, array.shards or array.chunks)
 
 
 def required(opened: OpenModel, name: str) -> Array:
-    """Read an array without which the model is damaged."""
+    """Read an array; the model is damaged if it does not exist."""
     values = opened.read(name)
     if values is None:
         raise opened.damaged(name, "there is no such array")

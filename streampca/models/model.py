@@ -1,4 +1,4 @@
-"""`Model`: what all kinds of model share: they open, transform, save, describe and show."""
+"""`Model`: the base of all kinds of model: opening, transforming, saving, describing and showing."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ class Model(ABC):
 
     kind: ClassVar[str]  # as stored, and in `MODEL_KINDS`
     prefix: ClassVar[str] = ""  # of the names under which its arrays are stored
-    noun: ClassVar[str] = "axis"  # that scores lie along
-    instead: ClassVar[str] = "fit a model of kind 'pca' for it"  # of what needs principal components: ends a message
-    whitens: ClassVar[bool] = True  # scores have variances to be divided by
+    noun: ClassVar[str] = "axis"  # name of the direction of one score
+    instead: ClassVar[str] = "fit a model of kind 'pca' for it"  # remedy where principal components are required
+    whitens: ClassVar[bool] = True  # False where scores have no variances to be divided by
 
     n_samples: int
     sample_dims: tuple[str, ...]
@@ -115,16 +115,17 @@ class Model(ABC):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say which model has what this one lacks; attributes that exist never come here."""
-            if hasattr(type(self), name):  # a property that raised AttributeError does so again
+            """Refuse an unknown attribute, and name the kind of model that has it."""
+            # A property of this class that raised AttributeError leads here too: raise its own error again.
+            if hasattr(type(self), name):
                 return object.__getattribute__(self, name)
             from .pca import PCAModel
 
             is_principal = hasattr(PCAModel, name) or name in PCAModel.__dataclass_fields__
-            where = f", which needs principal components; {self.instead}" if is_principal else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{where}.")
+            remedy = f", which needs principal components; {self.instead}" if is_principal else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}.")
 
-    # -- what a kind says of itself
+    # -- declared by each kind
 
     @classmethod
     def own_arrays(cls) -> dict[str, tuple[str, ...]]:
@@ -133,7 +134,7 @@ class Model(ABC):
 
     @classmethod
     def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
-        """Make a model of the fields of its components, and of those that its kind declares."""
+        """Make a model from the fields that all models have, and from those that its kind declares."""
         return cls(**shared, **own)
 
     @property
@@ -153,12 +154,12 @@ class Model(ABC):
 
     @property
     def fills_in(self) -> bool:
-        """True where scores follow from the values that are observed (``missing="em"``): samples are not compared."""
+        """True if scores can be estimated from observed values (``missing="em"``); not where samples are compared."""
         return not self.preparation.maps
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a kind of model adds to those on how far its numbers can be trusted."""
+        """Sentences on the accuracy of the numbers that only this kind of model has."""
         return ()
 
     def as_images(self) -> ComponentsModel:
@@ -185,13 +186,13 @@ class Model(ABC):
 
     @property
     def constant_features(self) -> npt.NDArray[np.intp]:
-        """Places of pixels that `standardize` found constant, and left as they are: shape (m, axes of a sample)."""
+        """Indices of pixels that `standardize` did not scale because they are constant: shape (m, axes of a sample)."""
         learned = self.preparation.learned
         if learned is None or learned.deviation is None:
             return np.empty((0, len(self.sample_shape)), np.intp)
         constant = np.flatnonzero(learned.deviation == 0)
-        places = constant if self.mask is None else np.flatnonzero(self.mask)[constant]
-        return np.column_stack(np.unravel_index(places, self.sample_shape))
+        indices = constant if self.mask is None else np.flatnonzero(self.mask)[constant]
+        return np.column_stack(np.unravel_index(indices, self.sample_shape))
 
     @property
     def frame(self) -> Frame:
@@ -208,8 +209,8 @@ class Model(ABC):
         Parameters
         ----------
         samples : ndarray or dask array of shape (n, *raw_shape) or (n, p), DataArray, sparse matrix, collection or path
-            Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
-            must be of the dtype kind the model was fitted on. The axes of one sample in an `xarray.DataArray` are
+            Raw samples: the model's preparation is applied to them. Arrays may have any dtype; a collection must have
+            the dtype kind that the model was fitted on. The axes of one sample in an `xarray.DataArray` are
             those of the model's names, or the last ones where it has none of these names.
         whiten : bool, default=False
             Divide by the standard deviation along each component. Scores along null components, whose variance is
@@ -222,8 +223,8 @@ class Model(ABC):
             which `reconstruct` fills in the others; errors are over the observed features.
         **opening
             ``key``, ``select`` ...: how a path is opened, see `Opening`; by default as the samples of the fit were, see
-            the parameter `like` of `open_collection`. ``coordinates`` says whether the coordinates of samples must be
-            those of the model, in any order, or pixels are taken by place, as those without coordinates are.
+            the parameter `like` of `open_collection`. ``coordinates="check"`` requires the coordinates of the model, in
+            any order; "ignore" matches pixels by position, as without coordinates.
 
         Returns
         -------
@@ -234,11 +235,11 @@ class Model(ABC):
         Raises
         ------
         RequestError
-            If scores are to be whitened, and are coordinates in an embedding.
+            If `whiten` is given for coordinates in an embedding.
         ModelError
-            If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
-            the model's names, or their coordinates are other than the model's; or if the model takes the means of
-            groups or a trend off samples, and they are of no group that it knows, or come without dates or labels.
+            If the samples have another raw shape or kind than the model was fitted on, some but not all of their axes
+            have the model's names, or their coordinates differ from the model's; or if the model subtracts the means
+            of groups or a trend, and the samples have an unknown group, or neither dates nor labels.
         DataError
             If a feature of a sample is NaN or infinite and `missing` does not allow it; where the result is lazy, when
             it is computed.
@@ -252,18 +253,18 @@ class Model(ABC):
     def number_of_each(
         self, samples: Any, function: RowMap, name: str, /, *, missing: str = "error", **opening: Unpack[OpeningOptions]
     ) -> Any:
-        """Map each sample's row of features to a number: shape (n,), float64, lazily as `transform` does.
+        """Return one number for each sample, computed from its row of features: (n,), float64, lazy as `transform`.
 
         Parameters
         ----------
         samples
             As for `transform`.
         function : callable
-            From prepared rows, (m, p), to m numbers.
+            Maps prepared rows, (m, p), to m numbers.
         name : str
-            Name of a DataArray of the result.
+            Name of the result where it is a DataArray.
         missing : str
-            "error" refuses samples in which values are missing; another rule leaves them to `function`.
+            "error" refuses samples with missing values; otherwise `function` receives them.
         **opening
             As for `transform`.
         """
@@ -271,7 +272,7 @@ class Model(ABC):
         return self._mapped(samples, function, result, opening=opening, missing=missing)
 
     def _map(self, missing: str | None, whiten: bool) -> Subspace:
-        """Return the map of rows by a rule for missing values; refuse to whiten coordinates in an embedding."""
+        """Return the subspace with a rule for missing values; refuse to whiten coordinates in an embedding."""
         if whiten and not self.whitens:
             raise RequestError(
                 f"{self.name} is of kind {self.kind!r}, whose coordinates are not whitened; leave whiten out."
@@ -279,7 +280,7 @@ class Model(ABC):
         return replace(self.subspace, missing=self.rule_for(missing))
 
     def rule_for(self, missing: str | None) -> str:
-        """Return the treatment of samples with missing values: as asked for, or as when the model was fitted.
+        """Return the treatment of samples with missing values: `missing`, or by default that of the fit.
 
         Raises
         ------
@@ -316,30 +317,34 @@ class Model(ABC):
         opening: OpeningOptions,
         missing: str,
     ) -> Any:
-        """Map prepared rows of what was given: numpy and sparse at once, the rest lazily; named where samples are.
+        """Map prepared rows: numpy and sparse input at once, all else lazily; a DataArray gives a DataArray.
 
-        Arrays have `keys` where groups or dates of their samples are known.
+        `keys` are the groups or dates of an array's samples, where they are known.
         """
         samples = as_source(samples, self.raw_shape)
-        is_here = isinstance(samples, np.ndarray) or is_sparse(samples)
+        in_memory = isinstance(samples, np.ndarray) or is_sparse(samples)
         if any(value is not None for option, value in opening.items() if option != "coordinates"):
             samples = open_collection(samples, like=self, **opening)
         preparation, checked = preparation or self.preparation, is_checked(opening.get("coordinates", CHECK))
-        how: dict[str, Any]
         if is_dataset(samples) and (names := variables_fitted(self.sample_dims, self.coordinates)) is not None:
-            given_as = one_array(samples, names, self.sample_dims, self.name)
-            how = {"keys": keys, "opening": opening, "missing": missing}
-            made = self._mapped(given_as, function, result, preparation, source, **how)
-            return by_variable(made, samples) if VARIABLE in result.dims else made
+            stacked = one_array(samples, names, self.sample_dims, self.name)
+            mapped = self._mapped(
+                stacked, function, result, preparation, source, keys=keys, opening=opening, missing=missing
+            )
+            return by_variable(mapped, samples) if VARIABLE in result.dims else mapped
         if is_data_array(samples):
-            given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
+            subject = "the DataArray"
+            named = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
             if checked:
-                given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
-            keys = keys_of(preparation, given.facts("the DataArray"))
-            how = {"keys": keys, "opening": {"coordinates": IGNORE}, "missing": missing}
-            made = self._mapped(given.values, function, result, preparation, "the DataArray", **how)
-            along = {**result.coordinates, **given.prepared_coordinates(preparation)}
-            return given.named(made, replace(result, coordinates=along))
+                named = named.ordered(self._orders_of(named.grid, named.sample_shape, subject))
+            keys = keys_of(preparation, named.facts(subject))
+            # The plain array has lost its coordinates, which were compared above.
+            ignoring: OpeningOptions = {"coordinates": IGNORE}
+            mapped = self._mapped(
+                named.values, function, result, preparation, subject, keys=keys, opening=ignoring, missing=missing
+            )
+            coordinates = {**result.coordinates, **named.prepared_coordinates(preparation)}
+            return named.named(mapped, replace(result, coordinates=coordinates))
         if isinstance(samples, np.ndarray) or is_dask_array(samples):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
@@ -350,45 +355,47 @@ class Model(ABC):
             subject = source or f"{'numpy' if isinstance(samples, np.ndarray) else 'dask'} array"
             if frame.lacks_keys:
                 raise lacking(preparation, f"the {subject}" if source is None else subject)
-            function = function.of(keys) if isinstance(function, OfNumbered) else function
-            how = {"named": partial(numbered, source=subject), "frame": frame, "missing": missing}
-            return map_array(samples, function, shape=result.shape, dtype=dtype, **how)
+            function = function.with_keys(keys) if isinstance(function, OfNumbered) else function
+            naming = partial(numbered, source=subject)
+            return map_array(
+                samples, function, shape=result.shape, dtype=dtype, named=naming, frame=frame, missing=missing
+            )
         collection = self.prepared(samples, preparation, coordinates=CHECK if checked else IGNORE)
         dtype = result.dtype or working_dtype(collection.dtype, self.basis.components.dtype)
-        function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
-        mapped = map_now if is_here else map_collection
-        return mapped(collection, function, shape=result.shape, dtype=dtype, missing=missing)
+        function = function.with_keys(collection.frame.keys) if isinstance(function, OfNumbered) else function
+        map_rows = map_now if in_memory else map_collection
+        return map_rows(collection, function, shape=result.shape, dtype=dtype, missing=missing)
 
     def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
-        """The order along each axis in which raw samples of a shape lie on the model's grid; see `raw_orders`."""
+        """Return, for each axis, the order that puts raw samples of a shape on the model's grid; see `raw_orders`."""
         steps = self.preparation.of_images
         try:
             fits = steps.shape_of(shape) == self.sample_shape
         except RequestError:
             fits = False
-        if not fits:  # which is said, with the shapes, where samples are prepared
+        if not fits:  # `given_shape` or `check_raw` refuses the samples later, and names both shapes
             return {}
         return raw_orders(steps, grid, shape, Grid(self.sample_dims, self.coordinates), subject, self.name)
 
     def prepared(
         self, source: Any, preparation: Preparation | None = None, **opening: Unpack[OpeningOptions]
     ) -> Prepared:
-        """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
+        """Open a raw collection with this model's preparation; see `open_collection` for what can be opened.
 
         Parameters
         ----------
         source
             Raw samples.
         preparation : Preparation, optional
-            Some of the model's steps only; all by default.
+            A part of the model's steps; all by default.
         **opening
             As for `transform`.
 
         Raises
         ------
         ModelError
-            If it is not of the raw shape and kind the model was fitted on, or not on its grid, or it is of
-            image files and was opened to be read in another way than those.
+            If it has another raw shape or kind than the model was fitted on, or another grid, or consists of image
+            files that are read with other options than those of the fit.
         """
         raw: Collection = open_collection(source, like=self, **opening)
         check_reading(raw, self.provenance, self.name)
@@ -404,7 +411,7 @@ class Model(ABC):
         return Prepared(raw, preparation or self.preparation)
 
     def raw_samples(self, samples: Any) -> Any:
-        """Return raw samples to take by number, their pixels in the model's order.
+        """Return raw samples that can be indexed, their pixels in the model's order.
 
         Parameters
         ----------
@@ -417,9 +424,13 @@ class Model(ABC):
             As `prepared`.
         """
         if is_data_array(samples):
-            given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
-            return given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray")).values
-        return self.prepared(samples).raw if _is_opened(samples) else samples
+            named = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
+            return named.ordered(self._orders_of(named.grid, named.sample_shape, "the DataArray")).values
+        paths = samples if isinstance(samples, (list, tuple)) and len(samples) else [samples]
+        opens = isinstance(samples, Collection) or is_dataset(samples)
+        if opens or all(isinstance(path, (str, os.PathLike)) for path in paths):
+            return self.prepared(samples).raw
+        return samples
 
     def write_scores(
         self,
@@ -432,16 +443,16 @@ class Model(ABC):
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy``, ``.csv`` or ``.parquet`` within a memory budget.
 
-        Rows are in the collection's order; all but ``.npy`` carry the samples' names where they have any, Zarr and
-        Parquet (which needs ``pip install "streampca[parquet]"``) the coordinates along the samples, too. `missing` is
-        as for `transform`, `options` are those of `streampca.Run`, and ``key``, ``select`` ... as for `transform`. A
-        Parquet file is begun again after a kill. Workers write their own rows to the output, which they must reach, but
-        csv and Parquet files are written by this process alone.
+        Rows are in the collection's order. All formats but ``.npy`` store the names of samples that have them; Zarr and
+        Parquet (which needs ``pip install "streampca[parquet]"``) also store the coordinates along the samples.
+        `missing` is as for `transform`, `options` are those of `streampca.Run`, and ``key``, ``select`` ... as for
+        `transform`. After a kill a Parquet file is written again from its first row. Workers write their own rows, so
+        the output must lie where they can write; csv and Parquet files are written by this process alone.
 
         Raises
         ------
         RequestError
-            If the output is the source, the model or what that was fitted on, holds it or lies in it.
+            If the output is, contains or lies in the source, the model or a file that the model was fitted on.
         OutputError
             If the output exists, or the checkpoint is of another run (and `overwrite` is false), or it cannot be
             written.
@@ -461,12 +472,12 @@ class Model(ABC):
 
     @property
     def _grid_bytes(self) -> int:
-        """Bytes of the model's coordinates along several axes, and of as many of the samples compared with them."""
-        arrays = [np.asarray(each.values) for each in self.coordinates.values()]
+        """Bytes of the coordinates along several axes: those of the model, and those of the samples to compare."""
+        arrays = [np.asarray(coordinate.values) for coordinate in self.coordinates.values()]
         return 2 * sum(array.nbytes for array in arrays if array.ndim > 1)
 
     def _output(self, path: str | os.PathLike[str], source: Any) -> str:
-        """The path of an output, which is neither the source nor this model nor what it was fitted on."""
+        """Return the path of an output; refuse one that would replace the source, this model or its own source."""
         output = expanded(path)
         check_apart([output], [*paths_of(source), self.name])
         check_apart([output], fitted_on(self.provenance), "the model was fitted on")
@@ -478,7 +489,7 @@ class Model(ABC):
         return model_html(self)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data, None for what is not finite; without arrays of samples and features."""
+        """Return the numbers as plain data, None for values that are not finite; no arrays over samples or features."""
         listed = [name for name, axes in self.own_arrays().items() if not LONG.intersection(axes)]
         constant = {"constant_features": self.constant_features.tolist()} if self.preparation.standardize else {}
         return {
@@ -500,8 +511,8 @@ class Model(ABC):
     def to_xarray(self, scores: Any = None, samples: Any = None) -> Dataset | DataArray:
         """Return the model as an `xarray.Dataset`, or scores as a DataArray, with names, coordinates and units.
 
-        A Dataset holds what is stored, under the same names; components on disk stay there, in a lazy dask array. Of a
-        field (time, lat, lon) the components are the empirical orthogonal functions (EOFs), (component, lat, lon);
+        A Dataset holds the stored arrays under the same names; components on disk stay there, as a lazy dask array. The
+        components of a field (time, lat, lon) are its empirical orthogonal functions (EOFs), (component, lat, lon);
         `transform` gives their time series.
 
         Parameters
@@ -509,14 +520,14 @@ class Model(ABC):
         scores : ndarray or dask array of shape (n, j), optional
             Scores as `transform` returns them, not whitened; by default the model itself is returned. They stay lazy.
         samples : path, glob, list of paths or Collection, optional
-            Samples of the scores, whose coordinates and names are then those of the rows; opened as by `transform`.
+            Samples of the scores; their coordinates and names become those of the rows. Opened as by `transform`.
 
         Raises
         ------
         ImportError
             If xarray is not installed; ``pip install "streampca[xarray]"``.
         RequestError
-            If scores are of more components than there are, or not as many as samples.
+            If scores have more columns than there are components, or another number of rows than samples.
         """
         return dataset_of(self) if scores is None else named_scores(self, scores, samples)
 
@@ -526,14 +537,14 @@ class Model(ABC):
         Parameters
         ----------
         path : path
-            Folder to make, ``.zarr`` or without an ending; complete only when the call returns.
+            New folder, ``.zarr`` or without an ending; complete only when the call returns.
         overwrite : bool, default=False
-            Replace a model already there.
+            Replace an existing model.
 
         Raises
         ------
         OutputError
-            If something is there already, or it cannot be written.
+            If the path exists, or cannot be written.
         """
         with ModelWriter(expanded(path), overwrite=overwrite) as writer:
             writer.finish(self)
@@ -545,21 +556,21 @@ def over(*axes: str) -> dict[str, tuple[str, ...]]:
 
 
 def require(model: Model, kind: type[AnyModel], what: str) -> AnyModel:
-    """Return a model that has what a function needs, or refuse it.
+    """Return the model if it is of a class, and refuse it otherwise.
 
     Parameters
     ----------
     model : Model
-        The model given.
+        Any model.
     kind : type
-        Class of models that have it.
+        Required class.
     what : str
-        Start of the sentence that refuses others, such as "images are made of principal components".
+        Start of the sentence that refuses other models, such as "images are made of principal components".
 
     Raises
     ------
     ModelError
-        If the model is of another class; the message names what would do.
+        If the model is of another class; the message names a remedy.
     """
     from .pca import PCAModel
 
@@ -570,17 +581,10 @@ def require(model: Model, kind: type[AnyModel], what: str) -> AnyModel:
 
 
 def plain(values: Any) -> Any:
-    """Return an array, or a number, as plain data: None for what is not finite."""
+    """Return an array, or a number, as plain data: None for values that are not finite."""
     array = np.asarray(values).astype(object)
     array[~np.isfinite(values)] = None
     return array.tolist()
-
-
-def _is_opened(samples: Any) -> bool:
-    """Return whether samples are a collection, a Dataset, or paths of one."""
-    paths = samples if isinstance(samples, (list, tuple)) and len(samples) else [samples]
-    is_open = isinstance(samples, Collection) or is_dataset(samples)
-    return is_open or all(isinstance(path, (str, os.PathLike)) for path in paths)
 
 
 def numbered(index: int, source: str) -> str:

@@ -21,31 +21,32 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-SIDE = 96  # pixels of a picture at most
-COUNT = 6  # components shown
-ROWS = 8  # components listed
+SIDE = 96  # most pixels of the side of a picture
+COUNT = 6  # components shown as pictures
+ROWS = 8  # components in the table
+KEYS = ("created", "streampca")  # of the provenance: date and version
 
 
 def model_html(model: Model) -> str:
     """Return a model as HTML; components on disk are not read."""
-    about, shape, basis = model.provenance, format_shape(model.sample_shape), model.basis
+    provenance, shape, basis = model.provenance, format_shape(model.sample_shape), model.basis
     stored = basis.components
     share = float(basis.explained_variance_ratio.sum())
-    known = [
+    rows = [
         ("fitted on", f"{model.n_samples} samples of {shape} ({', '.join(model.sample_dims)})"),
         ("features", f"{model.n_features}" + ("" if model.mask is None else " inside the mask")),
         ("components", f"{basis.n_components}, {share:.1%} of the variance" if basis.n_components else None),
         (model.kind, None if basis is model else model.notes[0]),
-        ("source", about.get("source")),
-        ("method", (about.get("plan") or {}).get("method")),
-        ("fitted", " by streampca ".join(str(about[key]) for key in ("created", "streampca") if key in about)),
+        ("source", provenance.get("source")),
+        ("method", (provenance.get("plan") or {}).get("method")),
+        ("fitted", " by streampca ".join(str(provenance[key]) for key in KEYS if key in provenance)),
         ("components are", f"on disk, in {stored.path}" if isinstance(stored, StoredComponents) else None),
     ]
-    left = basis.n_components - ROWS
-    more = f"<div>and {left} more</div>" if left > 0 else ""
+    not_listed = basis.n_components - ROWS
+    more = f"<div>and {not_listed} more</div>" if not_listed > 0 else ""
     return view(
         type(model).__name__,
-        facts(known),
+        facts(rows),
         images(thumbnails_of(basis)),
         numbers(COLUMNS, component_rows(basis, ROWS)) if basis.n_components else "",
         more,
@@ -53,16 +54,16 @@ def model_html(model: Model) -> str:
 
 
 def thumbnails_of(model: Any) -> Iterator[tuple[str, bytes]]:
-    """Yield name and PNG of a `PCAModel`'s mean and first components in memory; none of samples without two axes."""
+    """Yield name and PNG of a `PCAModel`'s mean and first components in memory; nothing for samples of one axis."""
     count = COUNT if isinstance(model.components, np.ndarray) else 0
     for number, image in enumerate(small_images(model, SIDE, count)):
         yield str(number or "mean"), png_of(image, signed=number > 0)
 
 
 def small_images(model: Any, side: int, count: int) -> Iterator[Array]:
-    """Yield images (y, x) or (y, x, 3) of a `PCAModel`'s mean and first components; none of samples without two axes.
+    """Yield images (y, x) or (y, x, 3) of a `PCAModel`'s mean and first components; nothing for samples of one axis.
 
-    Their sides have at most `side` pixels. Of samples with several slices the first one is shown.
+    Their sides have at most `side` pixels. Samples with several slices are shown by the first.
     """
     view = view_of(model, 1)
     if view.is_line:
@@ -86,7 +87,7 @@ def coloured(image: Array, signed: bool) -> Array:
     """Return an image as red, green, blue and alpha, (y, x, 4), uint8."""
     from matplotlib import colormaps
 
-    known = np.asarray(np.isfinite(image.reshape(*image.shape[:2], -1)).all(axis=-1, keepdims=True))
+    opaque = np.asarray(np.isfinite(image.reshape(*image.shape[:2], -1)).all(axis=-1, keepdims=True))
     low, high = limits_of(image)
     if signed:
         high = max(-low, high) or 1.0
@@ -94,4 +95,4 @@ def coloured(image: Array, signed: bool) -> Array:
     share = np.clip((np.nan_to_num(image) - low) / ((high - low) or 1.0), 0, 1)
     map_name = "RdBu_r" if signed else "gray"
     colours = share if share.ndim == 3 else colormaps[map_name](share)[..., :3]
-    return np.concatenate([np.round(255 * colours), 255 * known], axis=-1).astype(np.uint8)
+    return np.concatenate([np.round(255 * colours), 255 * opaque], axis=-1).astype(np.uint8)

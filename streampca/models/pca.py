@@ -1,4 +1,4 @@
-"""`PCAModel`: what people hold. Principal components that make images, are a density, and merge with others."""
+"""`PCAModel`: principal components that reconstruct images, define a density, and merge with others."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .store import ModelWriter
 if TYPE_CHECKING:
     from .rotation import RotatedPCAModel
 
-STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless asked for
+STATE_LIMIT = 1 * GIB  # a larger statistic is saved only with keep_state=True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PCAModel(ImageModel, DensityModel):
     """Principal components of a collection, with what is needed to apply them to raw images.
 
-    `Model` and `ComponentsModel` say what its attributes are.
+    `Model` and `ComponentsModel` document the other attributes.
 
     Attributes
     ----------
     statistic : Accumulator or None
-        The mergeable statistic, where kept.
+        The mergeable statistic, if it was kept.
     """
 
     kind: ClassVar[str] = "pca"
@@ -52,12 +52,12 @@ class PCAModel(ImageModel, DensityModel):
         Parameters
         ----------
         *others : PCAModel or path
-            Fitted alike, to other samples.
+            Models with the same preparation and features, fitted to other samples.
         n_components, approximate, memory, coordinates, listener
-            As for `streampca.merge`, which this is, and which takes many models at a time.
+            As for `streampca.merge`, which this method calls.
         """
-        # By name: to merge is to solve anew, which `fitting` does, a layer above.
-        found: PCAModel = import_module("streampca.fitting.merge").merge(
+        # Imported by name: merging solves an eigenproblem, and `fitting` lies a layer above.
+        merged: PCAModel = import_module("streampca.fitting.merge").merge(
             [self, *others],
             n_components=n_components,
             approximate=approximate,
@@ -65,7 +65,7 @@ class PCAModel(ImageModel, DensityModel):
             coordinates=coordinates,
             listener=listener,
         )
-        return found
+        return merged
 
     def rotate(
         self,
@@ -77,18 +77,18 @@ class PCAModel(ImageModel, DensityModel):
     ) -> RotatedPCAModel:
         """Rotate the first components so that each has few large loadings: varimax, and promax by a power above 1.
 
-        Loadings are components times their standard deviations, each pixel's set to unit length while rotating
-        (Kaiser's normalization): the result depends on how many components are rotated. Scores along them stay
-        uncorrelated by varimax; promax rotates on, obliquely towards the same loadings raised to the power, and they
+        Loadings are components times their standard deviations, each pixel's scaled to unit length during the rotation
+        (Kaiser's normalization); the result depends on how many components are rotated. Scores stay uncorrelated with
+        varimax. Promax rotates further, obliquely towards the varimax loadings raised to the power, and scores
         correlate.
 
         Parameters
         ----------
         n_components : int, optional
-            Number of components to rotate, 2 at least; all by default.
+            Number of components to rotate, at least 2; all by default.
         power : float, default=1
-            At least 1, which is varimax; usually 4. The higher, the simpler the patterns and the more their scores
-            correlate.
+            Power of promax, at least 1 (varimax); usually 4. A higher power gives simpler patterns and more correlated
+            scores.
         max_iterations : int, default=1000
             Most iterations, each a pass over the components: 4 p k^2 flops.
         memory : int or str, optional
@@ -102,9 +102,9 @@ class PCAModel(ImageModel, DensityModel):
         Raises
         ------
         RequestError
-            If there are not so many components, one of them has no variance, or the power is below 1.
+            If there are fewer components, one of them has no variance, or the power is below 1.
         ModelError
-            If iterations do not converge.
+            If the iterations do not converge.
         BudgetError
             If the rotated components do not fit the budget.
 
@@ -127,17 +127,17 @@ class PCAModel(ImageModel, DensityModel):
         Parameters
         ----------
         path : path
-            Folder to make, ``.zarr`` or without an ending; complete only when the call returns.
+            New folder, ``.zarr`` or without an ending; complete only when the call returns.
         overwrite : bool, default=False
-            Replace a model already there.
+            Replace an existing model.
         keep_state : bool, optional
-            Whether to keep the statistic that `merge` and `partial_fit` add to (8 p^2 bytes, or those of a sketch); by
-            default up to 1 GiB, and that of parts always.
+            Save the statistic that `merge` and `partial_fit` require (8 p^2 bytes, or those of a sketch); by default if
+            it has at most 1 GiB, or if the model is a part.
 
         Raises
         ------
         OutputError
-            If something is there already, or it cannot be written.
+            If the path exists, or cannot be written.
         """
         if keep_state is None:
             state = {} if self.statistic is None else self.statistic.state(copy=False)
@@ -147,5 +147,5 @@ class PCAModel(ImageModel, DensityModel):
             writer.finish(self, self.statistic if keep_state else None)
 
     def without_statistic(self) -> PCAModel:
-        """Return the model without the p x p statistic, whose memory is given back."""
+        """Return the model without the p x p statistic, whose memory is freed."""
         return replace(self, statistic=None)

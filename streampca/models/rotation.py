@@ -1,4 +1,4 @@
-"""Varimax and promax rotation of components: patterns of few large loadings that span what the components span.
+"""Varimax and promax rotation of components: patterns with few large loadings that span the same subspace.
 
 References
 ----------
@@ -38,21 +38,21 @@ from .subspace import PIECE, Subspace
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-TOLERANCE = 1e-10  # of entries of the rotation matrix from one iteration to the next, at which varimax stops
+TOLERANCE = 1e-10  # varimax stops when no entry of the rotation matrix changes by more in an iteration
 
 
 @dataclass(frozen=True)
 class RotatedSubspace(Subspace):
-    """Orthonormal components, and the matrices that turn scores along them to those along rotated ones, and back.
+    """Orthonormal components, and the matrices that convert scores along them to scores along rotated ones, and back.
 
     `variance` is that of the rotated scores.
 
     Attributes
     ----------
     forth : ndarray of shape (k, k)
-        Scores along the components, times this, are those along the rotated ones.
+        Matrix from scores along the components to scores along the rotated ones: ``scores @ forth``.
     back : ndarray of shape (k, k)
-        Its inverse: the rotated components by the components.
+        Inverse of `forth`: the rotated components as combinations of the components.
     """
 
     forth: Float64 = field(kw_only=True)
@@ -63,25 +63,23 @@ class RotatedSubspace(Subspace):
         return self
 
     def part_of_scores(self, rows: Array) -> Array:
-        """Return the share of some features in the scores; see `Subspace.part_of_scores`."""
+        """Return what the features of this piece contribute to the scores; see `Subspace.part_of_scores`."""
         scores = super().part_of_scores(rows)
-        turned: Array = scores @ self.forth.astype(scores.dtype)
-        return turned
+        return cast("Array", scores @ self.forth.astype(scores.dtype))
 
     def _least_squares(self, rows: Array) -> Float64:
         return super()._least_squares(rows) @ self.forth
 
     def coefficients(self, scores: Array) -> Array:
-        """Return the coefficients of the components in rows with scores along the first rotated ones."""
-        turned: Array = scores @ self.back[: scores.shape[1]].astype(scores.dtype)
-        return turned
+        """Return the coefficients of the components in rows, from scores along the first rotated ones."""
+        return cast("Array", scores @ self.back[: scores.shape[1]].astype(scores.dtype))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RotatedPCAModel(ScoreMapModel, InvertibleModel):
-    """Principal components rotated to patterns of few large loadings, with what is needed to apply them to raw images.
+    """Principal components rotated to patterns with few large loadings.
 
-    `pca` holds the components that were rotated, and reconstructs samples from the same span. Over the samples fitted,
+    `pca` holds the components before rotation, and reconstructs samples from the same span. Over the fitted samples,
     scores have the variances `explained_variance`.
 
     Attributes
@@ -90,11 +88,11 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
         Rotated components, of unit length, by descending variance; not orthogonal. The largest loading of each is
         positive. NaN outside the mask.
     explained_variance : ndarray of shape (k,)
-        Sum of each one's squared loadings. By varimax they add up to the variances of the components rotated.
+        Sum of the squared loadings of each. With varimax, their sum is that of the variances of the components.
     correlation : ndarray of shape (k, k)
-        Correlations of the scores of the samples fitted: the identity by varimax.
+        Correlations of the scores of the fitted samples: the identity with varimax.
     matrix : ndarray of shape (k, k)
-        Loadings of the components, each times its standard deviation, times this are the rotated loadings.
+        Matrix from loadings (components times standard deviations) to rotated loadings: ``loadings @ matrix``.
     """
 
     kind: ClassVar[str] = "rotated-pca"
@@ -124,11 +122,11 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
     @property
     def subspace(self) -> Subspace:
         """Mean and components as plain rows of features, and the matrices that rotate scores."""
-        whole, deviations = self.pca.subspace.first(self.n_components), np.sqrt(self.explained_variance)
-        loadings = self.matrix * np.sqrt(whole.variance)[:, None]
+        subspace, deviations = self.pca.subspace.first(self.n_components), np.sqrt(self.explained_variance)
+        loadings = self.matrix * np.sqrt(subspace.variance)[:, None]
         back: Float64 = (loadings / deviations).T
         return RotatedSubspace(
-            **{**vars(whole), "variance": self.explained_variance},
+            **{**vars(subspace), "variance": self.explained_variance},
             forth=cast("Float64", np.linalg.inv(back)),
             back=back,
         )
@@ -156,59 +154,61 @@ def rotated(
     """Rotate the first components of a model; see `PCAModel.rotate`."""
     if not 1 <= power < np.inf:
         raise RequestError(f"power {power!r} is not a number of at least 1; use for example 4.")
-    count = _checked(model, n_components, memory)
-    turned = _varimax(model, count, max_iterations)
+    count = _checked_count(model, n_components, memory)
+    rotation = _varimax(model, count, max_iterations)
     if power == 1:
-        return _rotated(model, turned)
-    inner, target, most = np.zeros((count, count)), np.zeros((count, count)), np.zeros(count)
-    for normalized in _normalized(model, count):
-        loadings = normalized @ turned
-        inner += loadings.T @ loadings
+        return _rotated_model(model, rotation)
+    # Promax: the least squares fit of the loadings to their own powers, as in the appendix of Richman 1986.
+    gram, target, largest = np.zeros((count, count)), np.zeros((count, count)), np.zeros(count)
+    for normalized in _normalized_loadings(model, count):
+        loadings = normalized @ rotation
+        gram += loadings.T @ loadings
         target += loadings.T @ (loadings * np.abs(loadings) ** (power - 1))
-        np.maximum(most, np.abs(loadings).max(axis=0), out=most)
-    fitted = np.linalg.solve(inner, target / most**power)  # the least squares of Richman 1986, appendix
-    fitted *= np.sqrt(np.diag(np.linalg.inv(fitted.T @ fitted)))  # scores of unit variance
-    return _rotated(model, turned @ fitted)
+        np.maximum(largest, np.abs(loadings).max(axis=0), out=largest)
+    oblique = np.linalg.solve(gram, target / largest**power)
+    oblique *= np.sqrt(np.diag(np.linalg.inv(oblique.T @ oblique)))  # scores of unit variance
+    return _rotated_model(model, rotation @ oblique)
 
 
 def _varimax(model: PCAModel, count: int, max_iterations: int) -> Float64:
-    """Return the orthogonal matrix that makes loadings simplest, (k, k)."""
+    """Return the orthogonal matrix that maximizes the varimax criterion, (k, k)."""
     most = whole_number(max_iterations, "max_iterations", least=1, example="1000")
-    inner, features = np.zeros((count, count)), model.n_features
-    for normalized in _normalized(model, count):
-        inner += normalized.T @ normalized
-    turned = np.eye(count)
+    gram, features = np.zeros((count, count)), model.n_features
+    for normalized in _normalized_loadings(model, count):
+        gram += normalized.T @ normalized
+    rotation = np.eye(count)
     for _ in range(most):
         safe_point()
         cubes, squares = np.zeros((count, count)), np.zeros(count)
-        for normalized in _normalized(model, count):
-            rotated = normalized @ turned
+        for normalized in _normalized_loadings(model, count):
+            rotated = normalized @ rotation
             cubes += normalized.T @ rotated**3
             squares += np.einsum("ij,ij->j", rotated, rotated)
-        left, _, right = np.linalg.svd(cubes - inner @ turned * (squares / features))
-        before, turned = turned, left @ right
-        if np.abs(turned - before).max() <= TOLERANCE:
-            return cast("Float64", turned)
+        # The next rotation is the orthogonal polar factor of the criterion's gradient.
+        left, _, right = np.linalg.svd(cubes - gram @ rotation * (squares / features))
+        previous, rotation = rotation, left @ right
+        if np.abs(rotation - previous).max() <= TOLERANCE:
+            return cast("Float64", rotation)
     raise ModelError(
         f"varimax of the first {count} components of {model.name} did not converge in {counted(most, 'iteration')}; "
         f"allow more, such as max_iterations={10 * most}, or rotate fewer components (n_components={count - 1})."
     )
 
 
-def _normalized(model: PCAModel, count: int) -> Iterator[Float64]:
-    """Yield loadings of ranges of features, (features, k), each feature's of unit length; 0 of those that have none."""
+def _normalized_loadings(model: PCAModel, count: int) -> Iterator[Float64]:
+    """Yield loadings of ranges of features, (features, k), each feature's scaled to unit length; 0 stays 0."""
     subspace = model.subspace.first(count)
     deviations = np.sqrt(subspace.variance)
     for _, piece in subspace.pieces():
-        own = cast("Array", piece.components)
-        for some in blocks_of(Span(0, own.shape[1]), max(1, PIECE // count)):
-            loadings = own[:, slice(*some)].T * deviations
+        components = cast("Array", piece.components)
+        for span in blocks_of(Span(0, components.shape[1]), max(1, PIECE // count)):
+            loadings = components[:, slice(*span)].T * deviations
             lengths = np.linalg.norm(loadings, axis=1, keepdims=True)
             yield np.divide(loadings, lengths, out=loadings, where=lengths > 0)
 
 
-def _rotated(model: PCAModel, matrix: Float64) -> RotatedPCAModel:
-    """Return the components of a model rotated by a matrix, which is put in order and its signs made those of all."""
+def _rotated_model(model: PCAModel, matrix: Float64) -> RotatedPCAModel:
+    """Return the components of a model rotated by a matrix, in descending order of variance, with signs by the rule."""
     count = len(matrix)
     subspace = model.subspace.first(count)
     variance = np.square(matrix * np.sqrt(subspace.variance)[:, None]).sum(axis=0)
@@ -217,9 +217,9 @@ def _rotated(model: PCAModel, matrix: Float64) -> RotatedPCAModel:
     rows = np.empty((count, model.n_features), model.components.dtype)
     patterns = (matrix * np.sqrt(subspace.variance)[:, None] / np.sqrt(variance)).T
     for features, piece in subspace.pieces():
-        for some in blocks_of(Span(0, features.size), max(1, PIECE // count)):
-            part = slice(features.start + some.start, features.start + some.stop)
-            rows[:, part] = patterns @ cast("Array", piece.components)[:, slice(*some)]
+        for span in blocks_of(Span(0, features.size), max(1, PIECE // count)):
+            columns = slice(features.start + span.start, features.start + span.stop)
+            rows[:, columns] = patterns @ cast("Array", piece.components)[:, slice(*span)]
     signs = np.sign(extremes(rows))
     rows *= signs[:, None]
     matrix = matrix * signs
@@ -233,8 +233,8 @@ def _rotated(model: PCAModel, matrix: Float64) -> RotatedPCAModel:
     )
 
 
-def _checked(model: PCAModel, n_components: int | None, memory: int | str | None) -> int:
-    """Return how many components are rotated, or refuse them."""
+def _checked_count(model: PCAModel, n_components: int | None, memory: int | str | None) -> int:
+    """Return the number of components to rotate; refuse too few, null components and a budget that is too small."""
     count = model.count_of(n_components)
     if count < 2:
         raise RequestError(f"n_components={count} leaves nothing to rotate; give at least 2.")
@@ -244,6 +244,6 @@ def _checked(model: PCAModel, n_components: int | None, memory: int | str | None
     rows = model.subspace.components
     needed += rows.reading_bytes + rows.components.piece_bytes if isinstance(rows, StoredRows) else 0
     budget, source = this_machine().budget(parse_bytes(memory))
-    what = f"rotating {count} components of {model.n_features} features"
-    check_budget(what, lambda size: size >= needed, budget, source)
+    subject = f"rotating {count} components of {model.n_features} features"
+    check_budget(subject, lambda size: size >= needed, budget, source)
     return count

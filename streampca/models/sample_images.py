@@ -1,7 +1,7 @@
-"""Pictures of samples and components: which slices, how much smaller, which way up; no sample is held whole.
+"""Pictures of samples and components: choice of slices, reduction in size, orientation; samples are read in bands.
 
-A picture holds means over blocks of pixels, at most `MOST` a side. Block means are linear, so that pictures of
-reconstructions are sums of pictures of components, and neither needs more than a band of rows at a time.
+A picture consists of means over blocks of pixels, at most `MOST` a side. Block means are linear, so pictures of
+reconstructions are sums of pictures of components, and a band of rows at a time suffices for both.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ Float64 = npt.NDArray[np.float64]
 
 MOST = 300  # pixels of the longer side of a panel; one of 1.4 inches at 150 dots has 210
 LONGEST = 2000  # values of a line
-WIDER = 1.4  # than tall, of several pictures in one panel
-GAP = 0.06  # between pictures of one panel, of their width
-SLICES = 6  # of a sample with more axes than an image
-FEW = 4  # slices where many samples are drawn
-BAND = 8 * MIB  # read at a time: the size of a tile of components on disk
-PART = 1 * MIB  # of a band reduced at a time, which takes several copies in float64
+ASPECT = 1.4  # desired width over height of a panel with several pictures
+GAP = 0.06  # space between the pictures of one panel, relative to their width
+SLICES = 6  # largest number of slices of a sample with more axes than an image
+FEW = 4  # largest number of slices where many samples are drawn
+BAND = 8 * MIB  # bytes read at a time: the size of a tile of components on disk
+PART = 1 * MIB  # bytes of a band reduced at a time, with several copies in float64
 
+NORTHINGS = ("latitude", "grid_latitude", "projection_y_coordinate")  # CF standard names
+EASTINGS = ("longitude", "projection_x_coordinate")
 _BANDS = {"band", "bands", "wavelength", "variable"}  # axes of images that are drawn side by side, as colours are
 
 
@@ -51,7 +53,7 @@ class PanelLayout(NamedTuple):
 
 
 def layout_of(pictures: tuple[int, ...]) -> PanelLayout:
-    """Arrange pictures of a shape (pictures, y, x, ...) in a panel: rather wider than tall, with few places empty."""
+    """Arrange pictures of a shape (pictures, y, x, ...) in a panel near `ASPECT`, with few empty places."""
     count, tall, wide = pictures[:3]
     if count == 1:
         return PanelLayout(1, 1, wide, tall, wide, tall, 0)
@@ -59,11 +61,11 @@ def layout_of(pictures: tuple[int, ...]) -> PanelLayout:
     head = 0.14 * step_x  # a picture is about 0.8 inch wide
     step_y = tall + wide * GAP + head
 
-    def odd(columns: int) -> float:
+    def penalty(columns: int) -> float:
         rows = -(-count // columns)
-        return abs(math.log(columns * step_x / (rows * step_y) / WIDER)) + 2 * (1 - count / (rows * columns))
+        return abs(math.log(columns * step_x / (rows * step_y) / ASPECT)) + 2 * (1 - count / (rows * columns))
 
-    columns = min(range(1, count + 1), key=odd)
+    columns = min(range(1, count + 1), key=penalty)
     rows = -(-count // columns)
     return PanelLayout(columns, rows, step_x, step_y, columns * step_x, rows * step_y - head, head)
 
@@ -75,29 +77,29 @@ class SampleView:
     Attributes
     ----------
     shape : tuple of int
-        Of a sample.
+        Shape of a sample.
     names : tuple of str
-        Of the axes drawn, (y, x) or (x,).
+        Names of the drawn axes, (y, x) or (x,).
     axes : tuple of int
-        These axes in the sample, y before x.
+        Indices of these axes in the sample, in its order.
     colour : int or None
         The axis of colours, the last.
     picked : tuple of dict
-        Positions along all other axes, one dict a picture.
+        Positions along all other axes, one dict for each picture.
     captions : tuple of str
-        Name of each picture; empty for one.
+        Name of each picture; empty for a single one.
     note : str
-        Which slices, or which share of them, where not all are drawn.
+        Caption of a single slice, or the number of slices drawn out of all.
     apart : bool
-        Whether pictures are of different quantities (channels), each with a grey scale of its own.
+        True if pictures show different quantities (channels), each with its own grey scale.
     bin : int
-        Pixels to a block, along each axis drawn.
+        Pixels in a block along each drawn axis.
     turned : tuple of bool
-        Whether each axis is drawn backwards: north is up and east to the right.
+        True for axes drawn backwards, so that north is up and east to the right.
     swapped : bool
-        Whether x comes before y in the sample.
+        True if x comes before y in the sample.
     coordinates : mapping of str to ndarray
-        Numbers along the axes drawn, where they are known.
+        Coordinates along the drawn axes, if they are numbers.
     """
 
     shape: tuple[int, ...]
@@ -115,7 +117,7 @@ class SampleView:
 
     @property
     def is_line(self) -> bool:
-        """True where samples are drawn as lines."""
+        """True if samples are drawn as lines."""
         return len(self.axes) == 1
 
     @property
@@ -140,70 +142,71 @@ class SampleView:
 
     @property
     def along(self) -> Float64:
-        """Positions of the values of a line: its coordinates if known, else counted from 0."""
+        """Positions of the values of a line: its coordinates, or counted from 0."""
         values: Array | None = self.coordinates.get(self.names[-1])
         if values is None:
             values = np.arange(self.shape[self.axes[-1]])
         return _block_means(values, (0,), self.bin)
 
     def ranges(self) -> tuple[str, ...]:
-        """Return the range of each axis, bottom to top and left to right; empty where not known."""
-        said = []
+        """Return the range of each axis as text, bottom to top and left to right; empty without coordinates."""
+        texts = []
         for name, turned in zip(self.names, self.turned, strict=True):
             values = self.coordinates.get(name)
             upwards = name == self.names[0] and not self.is_line
             if values is not None:
                 ends = values[[0, -1]] if turned == upwards else values[[-1, 0]]
-                said.append(f"{short_text(name)} {_number(ends[0])} to {_number(ends[1])}")
+                texts.append(f"{short_text(name)} {_number(ends[0])} to {_number(ends[1])}")
             else:
-                said.append("")
-        return tuple(said)
+                texts.append("")
+        return tuple(texts)
 
     def read(
         self, rows: Array | StoredComponents, start: int = 0, stop: int | None = None, over: Array | float | None = None
     ) -> Float64:
-        """Read pictures of rows start to stop, each divided by `over`, a number or of a sample's shape.
+        """Read pictures of rows start to stop, each divided by `over`, a number or an array of a sample's shape.
 
         Returns
         -------
         ndarray of shape (rows, pictures, y, x), (rows, pictures, y, x, 3) or (rows, 1, x)
-            Only bands of about 8 MiB of the rows are in memory meanwhile.
+            The rows are read in bands of about 8 MiB.
         """
         run = slice(start, rows.shape[0] if stop is None else stop)
-        return np.stack([self._picture(rows, run, dict(at), over) for at in self.picked], axis=1)
+        return np.stack([self._picture(rows, run, dict(position), over) for position in self.picked], axis=1)
 
     def one(self, sample: Array, over: Array | float | None = None) -> Float64:
         """Return the pictures of one sample."""
         return cast("Float64", self.read(sample[None], over=over)[0])
 
     def _picture(
-        self, rows: Array | StoredComponents, run: slice, at: dict[int, int], over: Array | float | None
+        self, rows: Array | StoredComponents, run: slice, position: dict[int, int], over: Array | float | None
     ) -> Float64:
+        """Read the pictures at a position along the other axes: (rows, y, x), with colours last."""
         first, *rest = self.axes
         line = max(1, run.stop - run.start) * math.prod(self.shape[axis] for axis in rest) * rows.dtype.itemsize
         step = self.bin * max(1, BAND // (line * self.bin * (1 if self.colour is None else 3)))
         bands = []
         for begin in range(0, self.shape[first], step):
-            key = tuple(self._index(axis, at, slice(begin, begin + step)) for axis in range(len(self.shape)))
+            key = tuple(self._index(axis, position, slice(begin, begin + step)) for axis in range(len(self.shape)))
             values = np.asarray(rows[(run, *key)])
             if over is not None:
                 values = values / (over[key] if isinstance(over, np.ndarray) else over)
             bands.append(_block_means(values, tuple(range(1, 1 + len(self.axes))), self.bin))
-        made = bands[0] if len(bands) == 1 else np.concatenate(bands, axis=1)
-        made = np.swapaxes(made, 1, 2) if self.swapped else made
-        backwards: Float64 = np.flip(made, tuple(axis for axis, turned in enumerate(self.turned, start=1) if turned))
-        return backwards
+        pictures = bands[0] if len(bands) == 1 else np.concatenate(bands, axis=1)
+        pictures = np.swapaxes(pictures, 1, 2) if self.swapped else pictures
+        backwards = tuple(axis for axis, turned in enumerate(self.turned, start=1) if turned)
+        return cast("Float64", np.flip(pictures, backwards))
 
-    def _index(self, axis: int, at: dict[int, int], band: slice) -> int | slice:
-        if axis in at:
-            return at[axis]
+    def _index(self, axis: int, position: dict[int, int], band: slice) -> int | slice:
+        if axis in position:
+            return position[axis]
         if axis == self.colour:
             return slice(0, 3)
         return band if axis == self.axes[0] else slice(None)
 
 
 def _block_means(values: Array, axes: Sequence[int], size: int) -> Float64:
-    """Return means over blocks along some axes, ignoring NaN; the last block may be smaller."""
+    """Return means over blocks along the axes, ignoring NaN; the last block can be smaller."""
     if size == 1:
         return values.astype(np.float64)
     lines = np.moveaxis(values, axes[0], 0)
@@ -214,32 +217,31 @@ def _block_means(values: Array, axes: Sequence[int], size: int) -> Float64:
 
 def _means(values: Array, axes: Sequence[int], size: int) -> Float64:
     """Return means over blocks, with several copies of the values in memory."""
-    known = np.isfinite(values)
-    total, count = np.where(known, values, 0).astype(np.float64), known.astype(np.float64)
+    finite = np.isfinite(values)
+    total, count = np.where(finite, values, 0).astype(np.float64), finite.astype(np.float64)
     for axis in axes:
         starts = np.arange(0, total.shape[axis], size)
         total, count = np.add.reduceat(total, starts, axis), np.add.reduceat(count, starts, axis)
-    made: Float64 = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return made
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def view_of(model: Any, slices: int = SLICES) -> SampleView:
-    """Return the view of a `PCAModel`'s samples, with at most so many slices."""
+    """Return the view of a `PCAModel`'s samples, with at most `slices` slices."""
     return sample_view(model.sample_shape, model.sample_dims, model.coordinates, slices)
 
 
 def mean_pictures(model: Any, view: SampleView) -> Float64:
-    """Return pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images: of anomalies, theirs."""
+    """Return pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images or anomalies."""
     if model.preparation.learned is not None:
         return view.one(model.frame.images(model.frame.features(model.mean[None]))[0])
     return view.one(model.mean, factors_of(model))
 
 
 def factors_of(model: Any) -> Array | float | None:
-    """Return the factors a `PCAModel` multiplies pixels by: of a sample's shape, one for all, or None."""
+    """Return the factors that a `PCAModel` multiplies pixels by: an array of a sample's shape, a number, or None."""
     if model.preparation.learned is not None:
-        own = model.frame.factors(np.float64)
-        return None if own is None else cast("Array", unflatten(own[None], model.sample_shape, model.mask)[0])
+        factors = model.frame.factors(np.float64)
+        return None if factors is None else cast("Array", unflatten(factors[None], model.sample_shape, model.mask)[0])
     full, scale = model.preparation.full_scale(model.sample_shape), model.preparation.scale
     return cast("float | None", scale) if full is None else full
 
@@ -255,13 +257,13 @@ def sample_view(
     Parameters
     ----------
     shape : tuple of int
-        Axes of length 1 are not drawn.
+        Shape of a sample; axes of length 1 are not drawn.
     dims : tuple of str
-        Their names. An axis of three or four colours, and other channels, are known by these.
+        Names of the axes, from which axes of colours and channels are recognized.
     coordinates : mapping of str to Coordinate, optional
-        By axis name.
+        Coordinates by name of axis.
     slices : int, default=6
-        At most so many, spread evenly.
+        Largest number of slices, spread evenly.
     """
     coordinates = coordinates or {}
     dims = dims if len(dims) == len(shape) else tuple(f"axis_{axis}" for axis in range(len(shape)))
@@ -269,7 +271,8 @@ def sample_view(
     others = [axis for axis in range(len(shape)) if axis not in (*drawn, colour)]
     picked, captions, note = _slices(shape, dims, coordinates, others, slices)
     names = tuple(dims[axis] for axis in drawn)
-    swapped = [_is_across(name, coordinates) for name in names] == [True, False]
+    across = [role_of(name, coordinates[name].attributes if name in coordinates else {}) is Role.X for name in names]
+    swapped = across == [True, False]
     names = names[::-1] if swapped else names
     return SampleView(
         shape,
@@ -288,7 +291,7 @@ def sample_view(
 
 
 def _axes(shape: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...], int | None]:
-    """Return the axes that are drawn, (y, x) or (x,), and that of colours."""
+    """Return the drawn axes, (y, x) or (x,), and the axis of colours."""
     long = [axis for axis, length in enumerate(shape) if length > 1] or [len(shape) - 1]
     last = long[-1]
     if len(long) < 3 or not _is_band(dims[last]):
@@ -298,7 +301,7 @@ def _axes(shape: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...
 
 
 def _bin(sides: list[int], pictures: int) -> int:
-    """Return the pixels to a block, so that no side of a panel has more than `MOST`, nor a line more than `LONGEST`."""
+    """Return the pixels in a block: a side of a panel has at most `MOST` blocks, a line at most `LONGEST`."""
     if len(sides) == 1:
         return -(-sides[0] // LONGEST)
     layout = layout_of((pictures, *sides))
@@ -306,29 +309,19 @@ def _bin(sides: list[int], pictures: int) -> int:
 
 
 def _turned(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tuple[bool, ...]:
-    """Return which axes drawn run against the map: northings that ascend, eastings that descend."""
-    return tuple(
-        (values := _numbers(coordinates, name)) is not None
-        and (
-            (_is_northing(name, coordinates[name]) and len(names) > 1 and values[0] < values[-1])
-            or (_is_easting(name, coordinates[name]) and len(names) > 1 and values[0] > values[-1])
-        )
-        for name in names
-    )
-
-
-def _is_northing(name: str, coordinate: Coordinate) -> bool:
-    northings = ("latitude", "grid_latitude", "projection_y_coordinate")
-    return name.lower() in LATITUDES or coordinate.attributes.get("standard_name") in northings
-
-
-def _is_easting(name: str, coordinate: Coordinate) -> bool:
-    eastings = ("longitude", "projection_x_coordinate")
-    return name.lower() in LONGITUDES or coordinate.attributes.get("standard_name") in eastings
-
-
-def _is_across(name: str, coordinates: Mapping[str, Coordinate]) -> bool:
-    return role_of(name, coordinates[name].attributes if name in coordinates else {}) is Role.X
+    """Return which drawn axes run against the map: northings that ascend (rows count down), eastings that descend."""
+    turned = []
+    for name in names:
+        values = _numbers(coordinates, name)
+        standard_name = coordinates[name].attributes.get("standard_name") if values is not None else None
+        is_northing = name.lower() in LATITUDES or standard_name in NORTHINGS
+        is_easting = name.lower() in LONGITUDES or standard_name in EASTINGS
+        if values is None or len(names) == 1:  # a line is drawn in its own order
+            turned.append(False)
+        else:
+            ascends = bool(values[0] < values[-1])
+            turned.append((is_northing and ascends) or (is_easting and bool(values[0] > values[-1])))
+    return tuple(turned)
 
 
 def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None:
@@ -345,20 +338,20 @@ def _slices(
     others: list[int],
     most: int,
 ) -> tuple[tuple[Mapping[int, int], ...], tuple[str, ...], str]:
-    """Choose up to so many positions along the axes that are not drawn, spread evenly, with captions and a note."""
+    """Choose at most `most` positions along the axes that are not drawn, spread evenly, with captions and a note."""
     lengths = tuple(shape[axis] for axis in others)
     count = math.prod(lengths)
-    chosen = ((np.arange(min(count, most)) + 0.5) * count / min(count, most)).astype(int)
+    numbers = ((np.arange(min(count, most)) + 0.5) * count / min(count, most)).astype(int)
     long = [axis for axis in others if shape[axis] > 1]
     picked, captions = [], []
-    for number in chosen:
-        at = dict(zip(others, map(int, np.unravel_index(number, lengths) if lengths else ()), strict=True))
-        picked.append(at)
-        captions.append(", ".join(_caption(dims[axis], at[axis], coordinates, len(long)) for axis in long))
-    if len(chosen) == 1:
+    for number in numbers:
+        position = dict(zip(others, map(int, np.unravel_index(number, lengths) if lengths else ()), strict=True))
+        picked.append(position)
+        captions.append(", ".join(_caption(dims[axis], position[axis], coordinates, len(long)) for axis in long))
+    if len(numbers) == 1:
         return tuple(picked), (), captions[0]
-    along = " and ".join(short_text(dims[axis], 12) for axis in long)
-    note = f"{len(chosen)} of {count} along {along}" if len(chosen) < count else ""
+    axes = " and ".join(short_text(dims[axis], 12) for axis in long)
+    note = f"{len(numbers)} of {count} along {axes}" if len(numbers) < count else ""
     return tuple(picked), tuple(captions), note
 
 
@@ -376,12 +369,12 @@ def _number(value: float) -> str:
 
 
 def limits_of(image: Array) -> tuple[float, float]:
-    """Return least and greatest value; in colour black and 8-bit white stay, since stretching would change the colours.
+    """Return the least and greatest value; colours keep black and 8-bit white, as stretching would change them.
 
     Parameters
     ----------
     image : ndarray of shape (..., y, x, 3), (pictures, y, x), (y, x) or (x,)
-        Colours are taken for what they are by a last axis of three.
+        A last axis of length three holds colours.
     """
     finite = image[np.isfinite(image)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
@@ -391,9 +384,9 @@ def limits_of(image: Array) -> tuple[float, float]:
 
 
 def short_text(text: object, most: int = 24) -> str:
-    """Return text from a file as it can be drawn: on one line, its middle left out where it is longer than `most`."""
-    whole = str(text).encode("utf-8", "replace").decode()  # file names may hold what is no text
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())
+    """Return text that can be drawn: on one line, with an ellipsis in the middle if it is longer than `most`."""
+    valid = str(text).encode("utf-8", "replace").decode()  # names of files can hold bytes that are not UTF-8
+    words = " ".join("".join(letter if letter.isprintable() else " " for letter in valid).split())
     if len(words) <= most:
         return words
     return f"{words[: most // 2]}\N{HORIZONTAL ELLIPSIS}{words[len(words) - (most - most // 2 - 1) :]}"

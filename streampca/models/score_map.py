@@ -1,4 +1,4 @@
-"""`ScoreMapModel`: a model that contains principal components, and maps the scores along them to others."""
+"""`ScoreMapModel`: base of models that contain principal components and map the scores along them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .pca import PCAModel
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ScoreMapModel(Model):
-    """Principal components of a collection, and what was learned from the scores along them.
+    """Principal components of a collection, and a map that was learned from the scores along them.
 
-    A stored model holds the arrays of both in one group.
+    A stored model has the arrays of both in one group.
 
     Attributes
     ----------
     pca : PCAModel
-        Principal components that samples are projected on first.
+        Principal components on which samples are projected first.
     """
 
     instead: ClassVar[str] = "use those that it contains: load_model(...).pca"
@@ -28,13 +28,13 @@ class ScoreMapModel(Model):
 
     @classmethod
     def on(cls, pca: PCAModel, **own: Any) -> Self:
-        """Make a model of principal components, which describe the samples, and of other fields."""
+        """Make a model from principal components, whose description of the samples it shares, and other fields."""
         shared = {entry.name: getattr(pca, entry.name) for entry in fields(Model)}
         return cls(pca=replace(pca, statistic=None), **{**shared, **own})
 
     @classmethod
     def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
-        """Make a model of stored fields; see `Model.of_fields`."""
+        """Make a model from stored fields; see `Model.of_fields`."""
         return cls.on(PCAModel(**shared), **own)
 
     @property
@@ -47,5 +47,5 @@ class ScoreMapModel(Model):
         return self.pca
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data, beside those of the principal components; None for what is not finite."""
+        """Return the numbers, and those of the principal components, as plain data; None for values not finite."""
         return {**self.pca.summary(), **super().summary()}

@@ -1,8 +1,8 @@
-"""Models in Zarr, of format 1: one group that is one xarray Dataset, complete or visibly not.
+"""Models in Zarr, format 1: one group that is one xarray Dataset, complete or visibly not.
 
-The root attribute ``streampca`` marks the group as ours from the start; it says ``complete: true`` when the last
-array is written, then the metadata are consolidated. What an interrupted run left is replaced by the next; a group
-without the attribute is somebody else's, and is left alone.
+The root attribute ``streampca`` marks the group as ours from the start; it becomes ``complete: true`` after the last
+array is written, then the metadata are consolidated. An incomplete group is replaced by the next run; a group without
+the attribute belongs to another program and is never touched.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-_ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
-HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
-PIECE_SHARE = 16  # of the budget for what is read of others at a time
+_ENDING = re.compile(r"\.[^\W\d]\w*$")  # ending of a file format; the .95 of model-0.95 is not one
+HELD_SHARE = 4  # components are read into memory up to 1 / 4 of the budget, as work on them makes copies
+PIECE_SHARE = 16  # other components are read in pieces of 1 / 16 of the budget
 OME = "ome"  # root attribute that programs for OME-Zarr read
 BESIDE = "coordinates"  # root attribute that xarray reads: names of coordinates other than those of axes
 STATE = "state"  # sub-group of the mergeable statistic
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
-SAMPLE = ("sample",)  # in place of the names of the sample's axes
-# Arrays beside components and coordinates, and their axes: a model has those of `REQUIRED`, and may lack the others.
+SAMPLE = ("sample",)  # placeholder for the names of the sample's axes
+# Arrays other than components and coordinates, with their axes: those of `REQUIRED`, and optional ones.
 AXES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*PER_COMPONENT, "variance_bound"), ("component",)),
     **dict.fromkeys(("mean", "mask", "scale"), SAMPLE),
@@ -73,14 +73,14 @@ AXES: dict[str, tuple[str, ...]] = {
     "eigenvalues": ("eigenvalue",),
 }
 BEFORE_MAP = "pixel_"  # prefix of mask and scale before a map, and of the axes of pixels
-GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
-DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
+GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first name that no axis of a sample has
+DERIVED = ("explained_variance_ratio", "singular_values")  # written for other programs, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
 
 
 @dataclass(frozen=True)
 class OverPixels:
-    """Rows of features, (m, p), as arrays of pixels, (m, *sample_shape), NaN outside the mask: made when sliced."""
+    """Lazy view of rows of features, (m, p), as arrays of pixels, (m, *sample_shape), NaN outside the mask."""
 
     rows: Array
     sample_shape: tuple[int, ...]
@@ -88,7 +88,7 @@ class OverPixels:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
+        """Shape of the array of pixels."""
         return (len(self.rows), *self.sample_shape)
 
     @property
@@ -96,30 +96,30 @@ class OverPixels:
         """Dtype of the rows."""
         return self.rows.dtype
 
-    def __getitem__(self, some: slice) -> Array:
-        return unflatten(self.rows[some], self.sample_shape, self.mask)
+    def __getitem__(self, rows: slice) -> Array:
+        return unflatten(self.rows[rows], self.sample_shape, self.mask)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         return self[:].astype(dtype or self.dtype, copy=False)
 
 
 class ModelWriter:
-    """Writes a model, its components as they are made; the folder takes its name when all went well.
+    """Writer of a model and, range by range, its components; the folder gets its final name when it is complete.
 
     Parameters
     ----------
     path : str
-        A folder to make.
+        New folder.
     overwrite : bool, default=False
-        Replace a model already there.
+        Replace an existing model.
     keeps : bool, default=False
-        Leave the folder as it is, under its other name, when writing breaks off after `ComponentWriter.sync`: another
-        writer goes on with it. It is made when components are begun; without this at once, and then removed.
+        Keep the partial folder if writing is interrupted after `ComponentWriter.sync`, so that another writer can
+        resume it. It is created with the components. By default it is created at once, and removed on an interruption.
 
     Raises
     ------
     OutputError
-        If something is there already, or it cannot be written.
+        If the path exists, or cannot be written.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class ModelWriter:
         self._stack = ExitStack()
 
     def __enter__(self) -> ModelWriter:
-        with self._stack as stack:  # what fails here too leaves nothing
+        with self._stack as stack:  # a failure in here also removes the folder and the lock
             stack.enter_context(output_lock(self._path))
             check_model_output(self._path, overwrite=self._overwrite)
             if not self._keeps:
@@ -145,14 +145,14 @@ class ModelWriter:
         return self
 
     def _open(self, stack: ExitStack, unfinished: UnfinishedOutput | None) -> None:
-        """Make the folder, or open it with nothing in it but components that were begun."""
+        """Create the folder, or reopen a partial one and remove everything but its components."""
         self._partial = stack.enter_context(staged(self._path, unfinished))
         if unfinished is not None and unfinished.is_resumable:
             for name in os.listdir(self._partial):
                 if name != COMPONENTS:
                     discard(os.path.join(self._partial, name))
-        about = {ATTRIBUTE: {"format": FORMAT, "complete": False}}
-        self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
+        attributes = {ATTRIBUTE: {"format": FORMAT, "complete": False}}
+        self._root = zarr.create_group(self._partial, zarr_format=3, attributes=attributes)
 
     def __exit__(self, *raised: Any) -> bool | None:
         return self._stack.__exit__(*raised)
@@ -168,7 +168,7 @@ class ModelWriter:
         identity: str | None = None,
         resume: UnfinishedComponents | None = None,
     ) -> ComponentWriter:
-        """Begin the components, an array of shape (k, *sample_shape) that is written range by range of features.
+        """Create the array of components, (k, *sample_shape), which is written by ranges of features.
 
         Parameters
         ----------
@@ -181,11 +181,11 @@ class ModelWriter:
         mask : ndarray of bool, optional
             Pixels that are features; NaN is stored outside.
         attributes : mapping, optional
-            What else is said of the array.
+            Further attributes of the array.
         identity : str, optional
-            Of the components that these are a copy of.
+            Identity of the components that these are a copy of.
         resume : UnfinishedComponents, optional
-            What another writer that keeps the folder left; resumed if it is there, see `ComponentWriter.resumed`.
+            State of an interrupted writer with `keeps`; resumed if its folder exists, see `ComponentWriter.resumed`.
         """
         unfinished = None
         if self._keeps:
@@ -205,29 +205,25 @@ class ModelWriter:
         return self._sink
 
     def stored(self) -> StoredComponents:
-        """The components that were begun, as they can be read when the model is complete."""
+        """Return the components being written, readable when the model is complete."""
         array: Any = self._root[COMPONENTS]
         digest = metadata_digest(os.path.join(self._partial, COMPONENTS, METADATA))
         return StoredComponents.of(self._path, array, digest=digest)
 
     def begun(self, mask: npt.NDArray[np.bool_] | None = None) -> StoredRows:
-        """The components that were begun, as rows of the features inside a mask, as they can be read before the end."""
+        """Return the components being written as rows of the features inside a mask, readable before the end."""
         array: Any = self._root[COMPONENTS]
         return RowsToCome(StoredComponents.of(self._partial, array, TILE, digest=None), array.shape[0], mask)
 
-    def finish(
-        self,
-        model: Model,
-        statistic: Accumulator | None = None,
-    ) -> None:
-        """Write all that is left, and mark the model complete.
+    def finish(self, model: Model, statistic: Accumulator | None = None) -> None:
+        """Write the remaining arrays, and mark the model complete.
 
         Parameters
         ----------
         model : Model
-            Its components are written unless they were begun before.
+            The model; its components are written unless `components` was called.
         statistic : Accumulator, optional
-            Mergeable, for the sub-group ``state``.
+            Mergeable statistic, for the sub-group ``state``.
         """
         if self._sink is not None:
             self._sink.write_outside()
@@ -238,19 +234,26 @@ class ModelWriter:
                 write_array(self._root, name, array)
             elif self._sink is None:
                 values = array.values
-                own = values.identity if isinstance(values, StoredComponents) else None
-                self.components(
-                    values.shape, dims=array.dims[1:], dtype=values.dtype, attributes=array.attributes, identity=own
-                ).copy(values)
+                sink = self.components(
+                    values.shape,
+                    dims=array.dims[1:],
+                    dtype=values.dtype,
+                    attributes=array.attributes,
+                    identity=values.identity if isinstance(values, StoredComponents) else None,
+                )
+                sink.copy(values)
         if statistic is not None:
             group = self._root.create_group(STATE, attributes={"kind": statistic.kind})
             for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 write_array(group, name, NamedArray(dims, values))
-        about = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
+        # The attribute that says `complete` is written last: until then a reader refuses the model.
+        attribute = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
         others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
         ome = ome_attribute(model.basis)
-        self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}) | ({OME: ome} if ome else {}))
+        self._root.attrs.put(
+            {ATTRIBUTE: attribute} | ({BESIDE: others} if others else {}) | ({OME: ome} if ome else {})
+        )
         consolidate(self._partial)
         seal(self._partial)
         if self._keeps and self._sink is not None:
@@ -258,20 +261,20 @@ class ModelWriter:
             sync_files(files_but(self._partial, COMPONENTS), self._partial)
 
 
-def _by_columns(array: Any) -> Array:
-    """Return an array, a matrix in Fortran order as LAPACK takes it; read in chunks, without a second copy of it."""
+def _in_fortran_order(array: Any) -> Array:
+    """Read an array, a matrix in Fortran order as LAPACK requires it, in chunks and so without a second copy."""
     if array.ndim < 2:
         return np.asarray(array[...])
-    whole = np.empty(array.shape, array.dtype, order="F")
+    matrix = np.empty(array.shape, array.dtype, order="F")
     rows = max(1, array.chunks[0])
-    for start in range(0, len(whole), rows):
+    for start in range(0, len(matrix), rows):
         safe_point()
-        whole[start : start + rows] = array[start : start + rows]
-    return whole
+        matrix[start : start + rows] = array[start : start + rows]
+    return matrix
 
 
 def kind_of_statistic(model: str | PCAModel) -> str | None:
-    """Return the kind of the statistic that a model has, or keeps at its path; None where there is none.
+    """Return the kind of the statistic of a model, in memory or at a path; None if it has none.
 
     Raises
     ------
@@ -285,7 +288,7 @@ def kind_of_statistic(model: str | PCAModel) -> str | None:
 
 
 def read_statistic(path: str, *, memory: int | None = None) -> Scatter | FrequentDirections | None:
-    """Read the statistic to which samples, or other models, can be added; None where the model keeps none.
+    """Read the statistic to which samples, or other models, can be added; None if the model has none.
 
     Raises
     ------
@@ -299,14 +302,15 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
         group = opened.group.get(STATE)
     if not isinstance(group, zarr.Group):
         return None
-    empty = {each.kind: each for each in (Scatter(1), FrequentDirections(1, rows=1))}.get(str(group.attrs.get("kind")))
+    statistics: tuple[Scatter | FrequentDirections, ...] = (Scatter(1), FrequentDirections(1, rows=1))
+    empty = {statistic.kind: statistic for statistic in statistics}.get(str(group.attrs.get("kind")))
     if empty is None:
         raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
-    # Only the arrays of such a statistic are read, whatever else is in the group.
+    # Only the arrays of this statistic are read, whatever else the group holds.
     opened.check_fits(*(f"{STATE}/{name}" for name in empty.state()))
-    found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in empty.state()}
+    arrays = {name: opened.read(f"{STATE}/{name}", _in_fortran_order) for name in empty.state()}
     with naming_damage(path, STATE):
-        state = {name: values for name, values in found.items() if values is not None}
+        state = {name: values for name, values in arrays.items() if values is not None}
         if isinstance(empty, Scatter):
             p = len(state["centre"])
             fits = state["scatter"].shape == (p, p) and state["total"].shape == (p,)
@@ -320,23 +324,24 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
 
 
 def model_arrays(model: Model) -> dict[str, NamedArray]:
-    """Return the root Dataset of a model: the arrays of its components, and those that its kind declares."""
+    """Return the arrays of a model's root Dataset: those of its components, and those that its kind declares."""
     dims, basis = model.sample_dims, model.basis
     arrays = {
         "component": NamedArray(("component",), np.arange(1, len(basis.components) + 1)),
         "components": NamedArray(("component", *dims), basis.components),
     }
-    known = {name: None if name == "scale" else getattr(basis, name) for name in AXES}
-    known["scale"] = model.preparation.full_scale(model.sample_shape)
-    known |= {f"{model.prefix}{name}": getattr(model, name) for name in model.own_arrays()}
+    values = {name: None if name == "scale" else getattr(basis, name) for name in AXES}
+    values["scale"] = model.preparation.full_scale(model.sample_shape)
+    values |= {f"{model.prefix}{name}": getattr(model, name) for name in model.own_arrays()}
     for name, axes in {**AXES, **stored_arrays(type(model))}.items():
-        if known[name] is not None:
-            arrays[name] = NamedArray(over_pixels(axes, dims), np.asarray(known[name]))
+        if values[name] is not None:
+            arrays[name] = NamedArray(over_pixels(axes, dims), np.asarray(values[name]))
     arrays |= _learned_arrays(model) | _map_arrays(model)
     for name, array in arrays.items():
         arrays[name] = replace(array, attributes=grid_mapping(array.dims, model.coordinates))
-    along = model.coordinates.items()
-    return arrays | {name: NamedArray(each.along(name), each.values, each.attributes) for name, each in along}
+    for name, coordinate in model.coordinates.items():
+        arrays[name] = NamedArray(coordinate.along(name), coordinate.values, coordinate.attributes)
+    return arrays
 
 
 def stored_arrays(kind: type[Model]) -> dict[str, tuple[str, ...]]:
@@ -345,36 +350,37 @@ def stored_arrays(kind: type[Model]) -> dict[str, tuple[str, ...]]:
 
 
 def over_pixels(axes: tuple[str, ...], dims: tuple[str, ...]) -> tuple[str, ...]:
-    """Return axes with the names of a sample's axes in the place of `SAMPLE`."""
+    """Return axes with `SAMPLE` replaced by the names of a sample's axes."""
     return tuple(name for axis in axes for name in (dims if axis == SAMPLE[0] else (axis,)))
 
 
 def kept_coordinates(
-    known: Mapping[str, Coordinate], dims: tuple[str, ...], kind: type[Model]
+    coordinates: Mapping[str, Coordinate], dims: tuple[str, ...], kind: type[Model]
 ) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes `dims`, except those named like an array of a kind of model."""
-    taken = names_of_arrays(kind) | set(GROUPS)
+    """Return the coordinates along the axes `dims` that a kind of model can store under their names."""
+    reserved = names_of_arrays(kind) | set(GROUPS)
+
+    def is_storable(name: str) -> bool:
+        """Return whether a name can be a folder of the store, and part of a list separated by spaces."""
+        separators = any(letter.isspace() or letter in "/\\" for letter in name)
+        return bool(name) and name not in reserved and not name.startswith((".", "_")) and not separators
+
     return {
-        name: each
-        for name, each in known.items()
-        if set(each.along(name)) <= set(dims) and (name in dims or (name not in taken and _is_plain_name(name)))
+        name: coordinate
+        for name, coordinate in coordinates.items()
+        if set(coordinate.along(name)) <= set(dims) and (name in dims or is_storable(name))
     }
 
 
 def names_of_arrays(kind: type[Model]) -> set[str]:
-    """Return the names of the arrays of a kind of model, and of their axes but those of samples."""
+    """Return the names of the arrays of a kind of model, and of their axes other than a sample's."""
     arrays = {**AXES, **stored_arrays(kind)}
     names = {COMPONENTS, "group_mean", "group_weight", "trend", "deviation", STATE, *DERIVED, *arrays}
     return names.union(*arrays.values()) - {*SAMPLE}
 
 
-def _is_plain_name(name: str) -> bool:
-    """Return whether a name can be a folder of a store, and part of a list separated by spaces."""
-    return bool(name) and not name.startswith((".", "_")) and not any(each.isspace() or each in "/\\" for each in name)
-
-
 def _learned_arrays(model: Model) -> dict[str, NamedArray]:
-    """Return what the preparation has learned, of pixels: NaN outside the mask."""
+    """Return the arrays that the preparation has learned, over pixels: NaN outside the mask."""
     learned = model.preparation.learned
     if learned is None:
         return {}
@@ -389,7 +395,7 @@ def _learned_arrays(model: Model) -> dict[str, NamedArray]:
 
 
 def _pixels(model: Model) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
-    """Return names and lengths of the axes of pixels, and their mask: before the map where features are mapped."""
+    """Return names and lengths of the axes of pixels, and their mask; those before the feature map, if there is one."""
     if not model.preparation.maps:
         return model.sample_dims, model.sample_shape, model.mask
     before = model.frame.before_map
@@ -413,7 +419,7 @@ def _map_arrays(model: Model) -> dict[str, NamedArray]:
 def _read_learned(
     opened: OpenModel, prepared: Mapping[str, Any], mask: Array | None, sample: tuple[int, ...]
 ) -> Learned | None:
-    """Return what the preparation of an opened model has learned; None where that is nothing."""
+    """Read the arrays that an opened model's preparation has learned; None if it has no learned step."""
     if not any(prepared[name] for name in ("anomaly", "detrend", "standardize")):
         return None
     p = math.prod(sample) if mask is None else int(np.count_nonzero(mask))
@@ -422,18 +428,18 @@ def _read_learned(
         """Read an array of pixels, or of groups by pixels, a chunk at a time, as rows of features."""
         if array.shape not in (sample, (*array.shape[:1], *sample)):
             raise ValueError(f"it has shape {tuple(array.shape)}, and samples have {sample}")
-        one = array.shape == sample
-        rows = np.empty((1 if one else array.shape[0], p))
-        step = len(rows) if one else max(1, array.chunks[0])
+        is_single = array.shape == sample
+        rows = np.empty((1 if is_single else array.shape[0], p))
+        step = len(rows) if is_single else max(1, array.chunks[0])
         for start in range(0, len(rows), step):
-            some = np.asarray(array[...] if one else array[start : start + step]).reshape(-1, math.prod(sample))
-            rows[start : start + step] = some if mask is None else some.compress(mask.ravel(), axis=1)
+            pixels = np.asarray(array[...] if is_single else array[start : start + step]).reshape(-1, math.prod(sample))
+            rows[start : start + step] = pixels if mask is None else pixels.compress(mask.ravel(), axis=1)
             if not _is_finite(rows[start : start + step], None):
                 raise ValueError("values are missing")
-        return rows[0] if one else rows
+        return rows[0] if is_single else rows
 
     means, trend, deviation = (opened.read(name, features) for name in ("group_mean", "trend", "deviation"))
-    hand_back()  # what decoding left, which what follows would find no room beside
+    hand_back()  # memory freed by decoding, else the peak would grow with the next arrays
     weights, groups = opened.read("group_weight"), None
     if means is not None and prepared["anomaly"]:
         groups = opened.read(str((opened.array("group_mean").metadata.dimension_names or ("",))[0]))
@@ -452,7 +458,7 @@ def _read_learned(
     return Learned(
         means=cast("Array", means),
         weights=cast("Array", weights),
-        groups=None if groups is None else _texts_or_numbers(groups),
+        groups=None if groups is None else _as_strings(groups),
         trend=trend,
         origin=float(prepared.get("trend_origin", 0.0)),
         calendar=str(prepared.get("calendar", "")),
@@ -461,7 +467,7 @@ def _read_learned(
 
 
 def model_attributes(model: Model) -> dict[str, Any]:
-    """Return the plain data of a model beside its arrays."""
+    """Return the data of a model that are stored as attributes: provenance and preparation."""
     raw: dict[str, Any] = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
     learned = model.preparation.learned
     if learned is not None and learned.trend is not None:
@@ -470,10 +476,10 @@ def model_attributes(model: Model) -> dict[str, Any]:
 
 
 def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] | None = None) -> dict[str, Any]:
-    """Return the fields that the components of an opened model have; raises as `read_model`.
+    """Read the fields of an opened model's components; raises as `read_model`.
 
-    Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
-    the format and the kind know are read. `function` is the kernel of the model, where that is not a built-in one.
+    Components stay on disk if they take more than 1 / `HELD_SHARE` of `memory` bytes. Only arrays that the format and
+    the kind declare are read. `function` is the kernel of the model, if that is not a built-in one.
     """
     path = opened.path
     names, dims = _checked_names(opened)
@@ -482,23 +488,23 @@ def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] |
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
     if not _is_finite(arrays["mean"], mask):
         raise damaged(path, "mean", "values are missing")
-    with naming_damage(path, "its attributes"):  # whatever plain data that are not ours lead to
+    with naming_damage(path, "its attributes"):  # any error that attributes written by others cause
         prepared, provenance = opened.about["preparation"], opened.about["provenance"]
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
         feature_map, mapped = read_map(opened, prepared, function, memory)
-        own, scale, sample = mask, arrays.get("scale"), opened.array("mean").shape
-        if mapped is not None:
-            own, scale = (opened.read(f"{BEFORE_MAP}{name}") for name in ("mask", "scale"))
-            own = None if own is None else own.astype(bool)
+        pixels, scale, sample = mask, arrays.get("scale"), opened.array("mean").shape
+        if mapped is not None:  # mean and mask are of mapped features; these steps come before the map
+            pixels, scale = (opened.read(f"{BEFORE_MAP}{name}") for name in ("mask", "scale"))
+            pixels = None if pixels is None else pixels.astype(bool)
             sample = Preparation.from_json({**prepared, "scale": None}).of_images.shape_of(raw["raw_shape"])
-        learned = _read_learned(opened, prepared, own, sample)
-        preparation = Preparation.from_json(prepared, own, scale, learned, feature_map, mapped)
-    known = {name: arrays.get(name) for name in AXES if name not in (*DERIVED, "mask", "scale")}
+        learned = _read_learned(opened, prepared, pixels, sample)
+        preparation = Preparation.from_json(prepared, pixels, scale, learned, feature_map, mapped)
+    fields = {name: arrays.get(name) for name in AXES if name not in (*DERIVED, "mask", "scale")}
     return {
-        **{name: values.item() if values is not None and not values.ndim else values for name, values in known.items()},
+        **{name: array.item() if array is not None and not array.ndim else array for name, array in fields.items()},
         "components": _components(opened, memory, mask),
         "coordinates": {
-            name: Coordinate(_texts_or_numbers(arrays[name]), dict(opened.array(name).attrs))
+            name: Coordinate(_as_strings(arrays[name]), dict(opened.array(name).attrs))
             for name in dims
             if name in arrays
         }
@@ -514,7 +520,7 @@ def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] |
 
 def _coordinates_beside(opened: OpenModel, dims: tuple[str, ...]) -> dict[str, Coordinate]:
     """Read the coordinates that are not named like an axis."""
-    found, lengths = {}, dict(zip(dims, opened.array("mean").shape, strict=False))
+    coordinates, lengths = {}, dict(zip(dims, opened.array("mean").shape, strict=False))
     for name in str(opened.group.attrs.get(BESIDE, "")).split():
         array = opened.array(name)
         if array is None:
@@ -523,32 +529,30 @@ def _coordinates_beside(opened: OpenModel, dims: tuple[str, ...]) -> dict[str, C
         if tuple(array.shape) != tuple(lengths.get(axis) for axis in axes):
             raise opened.damaged(name, f"it has shape {tuple(array.shape)}, and axes {', '.join(axes) or 'of no name'}")
         with naming_damage(opened.path, name):
-            found[name] = Coordinate(_texts_or_numbers(np.asarray(array[...])), dict(array.attrs), axes)
-    return found
+            coordinates[name] = Coordinate(_as_strings(np.asarray(array[...])), dict(array.attrs), axes)
+    return coordinates
 
 
-def _texts_or_numbers(values: Array) -> Array:
+def _as_strings(values: Array) -> Array:
+    """Return text, which Zarr reads as objects, with a dtype of fixed-width strings; numbers as they are."""
     return np.array(values.tolist(), np.str_) if values.dtype.kind in "OT" else values
 
 
 def _checked_names(opened: OpenModel) -> tuple[list[str], tuple[str, ...]]:
-    """Return the names of all arrays but components that are read of a model, and of the sample's axes.
+    """Return the names of the arrays of a model, without components and those of its kind, and of a sample's axes.
 
     Raises
     ------
     ModelError
-        If an array that every model has is missing, or one has another shape or kind of values.
+        If a required array is missing, or an array has a wrong shape or kind of values.
     """
     components, mean = opened.array(COMPONENTS), opened.array("mean")
     if components is None or mean is None or components.ndim < 2:
         raise opened.damaged(COMPONENTS if mean is not None else "mean", "there is no such array of two axes or more")
     k, sample = components.shape[0], components.shape[1:]
     dims = tuple(map(str, mean.metadata.dimension_names or ()))
-    lengths: dict[tuple[str, ...], tuple[int, ...]] = {
-        SAMPLE: sample,
-        ("component",): (k,),
-        (): (),
-    }  # of eigenvalues there are as many as are known
+    # Without eigenvalues, whose number is not fixed.
+    lengths: dict[tuple[str, ...], tuple[int, ...]] = {SAMPLE: sample, ("component",): (k,), (): ()}
     shapes: dict[str, tuple[int, ...] | None] = {name: (length,) for name, length in zip(dims, sample, strict=False)}
     shapes |= {name: lengths.get(axes) for name, axes in AXES.items() if name not in DERIVED}
     for name, shape in shapes.items():
@@ -566,31 +570,31 @@ def _checked_names(opened: OpenModel) -> tuple[list[str], tuple[str, ...]]:
 
 
 class Verified(NamedTuple):
-    """Outcome of reading a model, whose checksums agree: number of arrays, and their bytes as decoded."""
+    """Number of arrays of a verified model or graph, and their bytes as decoded."""
 
     arrays: int
     nbytes: int
 
 
 def verify_model(path: str) -> Verified:
-    """Read all of a model, a file at a time, and compare what it says twice.
+    """Read all of a model, one file at a time, and compare it with its checksums.
 
     Raises
     ------
     ModelError
-        As `read_model`, and for the first array that is damaged.
+        As `read_model`, or if an array is damaged; names the first.
     """
     opened = read_model(path, MODEL_KINDS)
     _checked_names(opened)
-    # The root lists what was written, and nothing else.
-    names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
+    # By the consolidated metadata of the root, which list exactly the arrays that were written.
+    names = [name for name, member in opened.group.members(max_depth=None) if isinstance(member, zarr.Array)]
     if isinstance(opened.group.get(STATE), zarr.Group):
         check_metadata(path, STATE, opened.digest(STATE))
     return Verified(len(names), sum(map(opened.verify, sorted(names))))
 
 
 def _is_finite(values: Array, mask: Array | None) -> bool:
-    """Return whether there are numbers everywhere inside the mask; holds a copy of these."""
+    """Return whether all values inside the mask are finite; copies these values."""
     return bool(np.isfinite(values if mask is None else values[mask]).all())
 
 
@@ -600,33 +604,33 @@ def _components(opened: OpenModel, memory: int, mask: Array | None) -> Any:
     stored = StoredComponents.of(opened.path, array, piece, digest=opened.digest(COMPONENTS))
     if not are_held(stored.nbytes, memory):
         return stored
-    held = np.asarray(stored)
-    if not all(_is_finite(component, mask) for component in held):
+    components = np.asarray(stored)
+    if not all(_is_finite(component, mask) for component in components):
         raise opened.damaged(COMPONENTS, "values are missing")
-    return held
+    return components
 
 
 def are_held(nbytes: int, memory: int) -> bool:
-    """Return whether components of so many bytes are read into memory when a model is loaded."""
+    """Return whether components of `nbytes` bytes are read into memory when a model is loaded."""
     return HELD_SHARE * nbytes <= memory
 
 
 def check_model_output(path: str, *, overwrite: bool) -> None:
-    """Refuse a path where no model may be written.
+    """Refuse a path where a model cannot be written.
 
     Raises
     ------
     RequestError
         If the name has the ending of another format.
     OutputError
-        If a complete model is there and `overwrite` is false, or something that is not ours is.
+        If a complete model exists and `overwrite` is false, or if the path holds anything else.
     """
     bare = path.rstrip("/")
     if _ENDING.search(bare) and not bare.lower().endswith(".zarr"):
         raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")
     recover(bare)
-    about = group_attribute(bare) or {}
-    is_model = "format" in about and about.get("kind") in (None, *MODEL_KINDS)
+    attribute = group_attribute(bare) or {}
+    is_model = "format" in attribute and attribute.get("kind") in (None, *MODEL_KINDS)
     is_empty = os.path.isdir(bare) and not os.listdir(bare)
-    replaceable = overwrite or is_empty or not about.get("complete")
+    replaceable = overwrite or is_empty or not attribute.get("complete")
     check_existing(bare, "a model", overwrite=replaceable, is_another=lambda _: not (is_model or is_empty))

@@ -1,7 +1,7 @@
-"""The numbers alone: a mean and components that project and reconstruct plain arrays of rows.
+"""`Subspace`: a mean and components that project and reconstruct plain rows, without names or units.
 
-Components may be larger than memory: what is computed from them is a sum, or is put together, over ranges of features,
-each with its part of the mean and of the components.
+Components can be larger than memory: scores are summed, and rows are assembled, over ranges of features, each with its
+part of the mean and of the components.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
-# Samples are centred and multiplied so many bytes at a time, in memory that is used again: 3.4 ms in place of 4.5 for
-# 3000 samples of 784 features; and at least so many rows, as every piece reads all components.
+# Samples are centred and multiplied by tiles of this size, in a buffer that is used again: 3.4 ms in place of 4.5 for
+# 3000 samples of 784 features. A tile has at least TILE_ROWS rows, as every tile reads all components.
 TILE_BYTES, TILE_ROWS = 2**21, 64
 
 
 def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[Any]:
     """Return the dtype in which rows and components are multiplied, which is that of the result.
 
-    float32 when the components are and the rows are integers of up to 16 bits or floats of up to 32; else float64.
+    float32 if the components are and the rows are integers of up to 16 bits or floats of up to 32; else float64.
     """
     dtype = np.dtype(rows)
     narrow = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
@@ -41,21 +41,21 @@ def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[An
 
 
 def squared_lengths(rows: Array, others: Array) -> Float64:
-    """Squared distance of each row from another, shape (m,), in float64, a piece at a time.
+    """Return the squared distance between each row and another, shape (m,), in float64, a piece at a time.
 
     Parameters
     ----------
     rows : ndarray of shape (m, p)
-        Of any dtype.
+        Rows of any dtype.
     others : ndarray of shape (p,) or (m, p)
-        One for all rows, or one for each.
+        One row for all, or one for each.
     """
     lengths, others = np.zeros(len(rows)), np.broadcast_to(others, rows.shape)
     step = max(1, PIECE // rows.shape[1])
-    for row, left in product(range(0, rows.shape[0], step), range(0, rows.shape[1], PIECE)):
-        some, features = slice(row, row + step), slice(left, left + PIECE)
-        apart = np.subtract(rows[some, features], others[some, features], dtype=np.float64)
-        lengths[some] += np.einsum("ij,ij->i", apart, apart)
+    for row, feature in product(range(0, rows.shape[0], step), range(0, rows.shape[1], PIECE)):
+        block, features = slice(row, row + step), slice(feature, feature + PIECE)
+        difference = np.subtract(rows[block, features], others[block, features], dtype=np.float64)
+        lengths[block] += np.einsum("ij,ij->i", difference, difference)
     return lengths
 
 
@@ -63,20 +63,20 @@ def squared_lengths(rows: Array, others: Array) -> Float64:
 class Subspace:
     """An affine subspace of R^p with a basis of unit vectors, orthonormal unless there is a `triangle`.
 
-    Small to pickle next to the blocks it is applied to, and free of storage, units and names.
+    It pickles small beside the blocks it is applied to, and knows no storage, units or names.
 
     Attributes
     ----------
     mean : ndarray of shape (p,)
-        float64.
+        Mean of the rows.
     components : ndarray or StoredRows of shape (k, p)
         Orthonormal rows, or rows of unit length where there is a `triangle`; float32 or float64.
     variance : ndarray of shape (k,)
-        Variances along the components, for whitening and T2; 0 of a null direction.
+        Variances along the components, for whitening and T2; 0 for a null direction.
     missing : {"error", "drop-samples", "em"}
-        Treatment of rows in which values are missing (NaN or infinite). "error": these are not looked for, and callers
-        refuse NaN in the scores. "drop-samples": their scores are NaN. "em": their scores are those of least squares
-        over the features that are observed, and NaN only where there is none.
+        Treatment of rows with missing values (NaN or infinite). "error": no search for them, and callers refuse NaN in
+        the scores. "drop-samples": their scores are NaN. "em": their scores are those of least squares over the
+        observed features, and NaN only where no feature is observed.
     triangle : ndarray of shape (k, k) or None
         Upper triangular factor R of components^T = Q R, with orthonormal columns Q; None where components are
         orthonormal. Rows are reconstructed by projection on the span of the components.
@@ -95,17 +95,17 @@ class Subspace:
 
     @property
     def n_scores(self) -> int:
-        """Number of scores that a row has, k."""
+        """Number of scores of a row, k."""
         return len(self.components)
 
     @property
     def works_by_parts(self) -> bool:
-        """True where scores are sums over ranges of features: least squares need all components at once."""
+        """True if scores are sums over ranges of features; least squares need all components at once."""
         return self.missing != "em"
 
     @property
     def is_held(self) -> bool:
-        """True where the components are in memory."""
+        """True if the components are in memory."""
         return isinstance(self.components, np.ndarray)
 
     def held(self) -> Subspace:
@@ -113,29 +113,29 @@ class Subspace:
         return replace(self, components=np.asarray(self.components))
 
     def first(self, count: int) -> Subspace:
-        """The subspace of the first `count` components."""
-        own = self.components
-        first = own[:count] if isinstance(own, np.ndarray) else own.first(count)
+        """Return the subspace of the first `count` components."""
+        rows = self.components
+        first = rows[:count] if isinstance(rows, np.ndarray) else rows.first(count)
         triangle = None if self.triangle is None else self.triangle[:count, :count]
         return replace(self, components=first, variance=self.variance[:count], triangle=triangle)
 
     def ranges(self, most_features: int) -> list[Span]:
-        """Cut the features into ranges of at most so many, or the fewest that storage keeps together."""
+        """Cut the features into ranges of at most `most_features`, or of the smallest unit of storage."""
         if not isinstance(self.components, np.ndarray):
             return self.components.ranges(most_features)
         return list(blocks_of(Span(0, self.n_features), most_features))
 
     def piece(self, features: Span) -> Subspace:
-        """The part of mean and components along a range of features, in memory.
+        """Return the part of mean and components along a range of features, in memory.
 
-        Its components are orthonormal together with those of the other ranges only: scores by pieces add up.
+        The components of one piece are not orthonormal, only those of all pieces together: scores of pieces add up.
         """
-        cut, own = slice(*features), self.components
-        part = own[:, cut] if isinstance(own, np.ndarray) else own.read(features)
+        cut, rows = slice(*features), self.components
+        part = rows[:, cut] if isinstance(rows, np.ndarray) else rows.read(features)
         return replace(self, mean=self.mean[cut], components=part)
 
     def pieces(self) -> Iterator[tuple[Span, Subspace]]:
-        """Every range of features with its piece; all features at once where components are in memory."""
+        """Yield each range of features with its piece; all features at once if components are in memory."""
         if isinstance(self.components, np.ndarray):
             yield Span(0, self.n_features), self
         else:
@@ -146,24 +146,25 @@ class Subspace:
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Return scores of rows: (m, p) to (m, k). Sums over pieces are float64.
 
-        Cost: 2 m p k flops, and up to p k^2 + k^3 for each row that takes least squares.
+        Cost: 2 m p k flops, and up to p k^2 + k^3 for each row that requires least squares.
         """
-        found = self._scores(rows)
+        scores = self._scores(rows)
         if self.missing != "error" and rows.dtype.kind == "f":
-            partly = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-            found[partly] = np.nan
+            incomplete = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            scores[incomplete] = np.nan
             if self.missing == "em":
-                for some in groups(partly, *self.components.shape[::-1]):
-                    found[some] = self._least_squares(rows[some])
-        return self.whitened(found) if whiten else found
+                for group in groups(incomplete, *self.components.shape[::-1]):
+                    scores[group] = self._least_squares(rows[group])
+        return self.whitened(scores) if whiten else scores
 
     def _least_squares(self, rows: Array) -> Float64:
-        """Return the scores of rows in which values are missing."""
+        """Return the scores of rows with missing values."""
         equations = NormalEquations(len(rows), len(self.components))
         for features, piece in self.pieces():
             equations.add(rows[:, slice(*features)], piece.mean, cast("Array", piece.components))
-        found = equations.solved()
-        return found if self.triangle is None else found @ (self.triangle.T @ self.triangle)
+        coefficients = equations.solved()
+        # Least squares give the coefficients b of the components V = Q R; a score is the product with V: R^T R b.
+        return coefficients if self.triangle is None else coefficients @ (self.triangle.T @ self.triangle)
 
     def _scores(self, rows: Array) -> Array:
         """Return the scores of complete rows."""
@@ -178,7 +179,7 @@ class Subspace:
         return cast("Array", scores).astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
 
     def part_of_scores(self, rows: Array) -> Array:
-        """Return the share of some features in the scores, of the piece along them: (m, features) to (m, k)."""
+        """Return what the features of this piece contribute to the scores: (m, features) to (m, k)."""
         dtype = self._dtype_of(rows)
         loadings = cast("Array", self.components).T.astype(dtype, copy=False)
         scores: Array = np.empty((len(rows), loadings.shape[1]), dtype)
@@ -188,7 +189,7 @@ class Subspace:
             tile = rows[start : start + count]
             np.matmul(self._centred(tile, centred[: len(tile)]), loadings, out=scores[start : start + count])
         if scores.dtype == np.float32:
-            scores -= self._left
+            scores -= self._scores_of_mean_rounding
         return scores
 
     def whitened(self, scores: Array) -> Array:
@@ -202,7 +203,7 @@ class Subspace:
         return scores * self._deviations()[: scores.shape[1]].astype(scores.dtype)  # type: ignore[no-any-return]
 
     def reconstruct(self, scores: Array, *, whiten: bool = False) -> Array:
-        """Rows from scores of the first components: (m, j) to (m, p), j at most k."""
+        """Return rows from scores along the first components: (m, j) to (m, p), j at most k."""
         dtype = np.dtype(np.float32 if scores.dtype == np.float32 else np.float64)
         scores = scores.astype(dtype, copy=False)
         if whiten:
@@ -216,7 +217,7 @@ class Subspace:
         return rows
 
     def part_of_rows(self, scores: Array) -> Array:
-        """Return some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
+        """Return the features of this piece of reconstructed rows: (m, j) to (m, features), in the scores' dtype."""
         loads = self.coefficients(scores)
         rows: Array = loads @ cast("Array", self.components)[: loads.shape[1]].astype(scores.dtype, copy=False)
         rows += self.mean.astype(scores.dtype)
@@ -225,12 +226,12 @@ class Subspace:
     def squared_error(self, rows: Array, scores: Array | None = None) -> Array:
         """Return the squared distance of each row from the subspace over its observed features, shape (m,), float64.
 
-        Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
+        Stored components are read twice, or once if the rows' scores, as by `project`, are passed.
         """
         scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
         loads = self.coefficients(scores)
         for features, piece in self.pieces():
-            # What `_centred` leaves of the mean lies below the rounding of the rows themselves.
+            # The mean's own rounding in `_centred` lies below the rounding of the rows.
             centred = piece._centred(rows[:, slice(*features)])
             centred -= loads @ cast("Array", piece.components).astype(centred.dtype, copy=False)
             if self.missing == "em":
@@ -242,35 +243,34 @@ class Subspace:
         return error
 
     def t2(self, rows: Array, scores: Array | None = None) -> Float64:
-        """Hotelling's T2 of each row, shape (m,), float64: squared scores over variances, those above rounding.
+        """Return Hotelling's T2 of each row, shape (m,), float64: squared scores over variances above rounding.
 
-        Made of the rows' scores where they are given, as `project` makes them.
+        The rows' scores, as by `project`, are computed unless they are passed.
         """
         scores = self.project(rows) if scores is None else scores
-        variance = self._known(scores.dtype)
+        variance = self._variance_above_rounding(scores.dtype)
         precisions = np.divide(1.0, variance, out=np.zeros(len(variance)), where=variance > 0)
-        found: Float64 = np.square(scores, dtype=np.float64) @ precisions
-        return found
+        return cast("Float64", np.square(scores, dtype=np.float64) @ precisions)
 
     def along_basis(self, scores: Array) -> Array:
-        """Return scores of the first components along an orthonormal basis of the same nested spans."""
+        """Convert scores along the first components to an orthonormal basis of the same nested spans."""
         if self.triangle is None:
             return scores
-        own = self.triangle[: scores.shape[1], : scores.shape[1]]
-        return np.asarray(solve_triangular(own, scores.T, trans=1, check_finite=False).T, dtype=scores.dtype)
+        triangle = self.triangle[: scores.shape[1], : scores.shape[1]]
+        return np.asarray(solve_triangular(triangle, scores.T, trans=1, check_finite=False).T, dtype=scores.dtype)
 
     def coefficients(self, scores: Array) -> Array:
-        """Return the coefficients of the first components in the projections of rows with these scores, (m, j)."""
+        """Return the coefficients of the first components that give the projections of rows, from scores, (m, j)."""
         if self.triangle is None:
             return scores
-        own = self.triangle[: scores.shape[1], : scores.shape[1]]
+        triangle = self.triangle[: scores.shape[1], : scores.shape[1]]
         along = self.along_basis(scores)
-        return np.asarray(solve_triangular(own, along.T, check_finite=False).T, dtype=scores.dtype)
+        return np.asarray(solve_triangular(triangle, along.T, check_finite=False).T, dtype=scores.dtype)
 
     def _centred(self, rows: Array, out: Array | None = None) -> Array:
-        """Return rows less the mean, in the working dtype; in `out` where it is given."""
+        """Return rows minus the mean, in the working dtype; in `out` if it is passed."""
         out = np.empty(rows.shape, self._dtype_of(rows)) if out is None else out
-        np.copyto(out, rows, casting="unsafe")  # and then subtract: faster than both at once
+        np.copyto(out, rows, casting="unsafe")  # converting first is faster than converting while subtracting
         out -= self.mean.astype(out.dtype, copy=False)
         return out
 
@@ -279,20 +279,20 @@ class Subspace:
         return working_dtype(rows.dtype, self.components.dtype)
 
     @cached_property
-    def _left(self) -> Array:
-        """Scores of what float32 does not hold of the mean, shape (k,).
+    def _scores_of_mean_rounding(self) -> Array:
+        """Scores of the mean's float32 rounding residual, shape (k,).
 
-        Where data have a large offset its rounding would be seen in the scores; it is taken off them instead.
+        With a large offset of the data, the rounding of the mean would shift all scores; they are corrected by it.
         """
-        left = self.mean - self.mean.astype(np.float32)
-        return cast("Array", self.components) @ left.astype(np.float32)
+        residual = self.mean - self.mean.astype(np.float32)
+        return cast("Array", self.components) @ residual.astype(np.float32)
 
-    def _known(self, dtype: npt.DTypeLike) -> Float64:
-        """Return the variances, shape (k,), with 0 for those that scores of a dtype do not tell from rounding."""
+    def _variance_above_rounding(self, dtype: npt.DTypeLike) -> Float64:
+        """Return the variances, shape (k,), with 0 for those within the rounding of scores of a dtype."""
         return np.where(self.variance > np.finfo(dtype).eps * self.variance[:1], self.variance, 0.0)
 
     def _deviations(self) -> Float64:
-        """Return the standard deviations, shape (k,); 0 of a null direction."""
-        # Not by the dtype of the scores: their rounding is small beside every deviation that is kept, and going back
-        # has to undo whitening whatever dtype the scores were stored in meanwhile.
-        return np.sqrt(self._known(np.float64))
+        """Return the standard deviations, shape (k,); 0 for a null direction."""
+        # In float64 whatever the dtype of the scores: `unwhitened` has to undo `whitened` even if the scores were
+        # stored in another dtype in between, and float32 rounding is small beside every deviation that is kept.
+        return np.sqrt(self._variance_above_rounding(np.float64))

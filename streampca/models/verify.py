@@ -10,7 +10,7 @@ from .store import Verified, verify_model
 
 
 def verify(path: str | os.PathLike[str]) -> Verified:
-    """Read all of a stored model or graph, a file at a time, and compare it with its checksums.
+    """Read all of a stored model or graph, one file at a time, and compare it with its checksums.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def verify(path: str | os.PathLike[str]) -> Verified:
     Raises
     ------
     ModelError
-        If there is none, or the first array that is damaged.
+        If there is no model or graph, or an array is damaged; names the first.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""A model's numbers applied to a collection: as a lazy dask array, or block by block into an output.
+"""Application of a model to a collection: as a lazy dask array, or block by block into an output.
 
 The graph of a lazy result is small and holds the collection's path, not its data; each chunk reads its own samples.
-Outputs are written within a budget: block by block of samples where the components are in memory beside, else piece by
-piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they go on where they were after a kill.
+Outputs are written within a budget: by blocks of samples if the components fit in memory beside them, else by pieces of
+both, as `streampca.planning.plan_pieces` plans; with a checkpoint they resume after a kill.
 """
 
 from .before_fit import ComponentsToCome, check_foreseen

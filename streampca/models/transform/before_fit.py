@@ -1,9 +1,8 @@
-"""Refusal, before any data are read, of a model to be fitted that could not be applied within a budget."""
+"""Refusal, before any data are read, of a fit whose model could not be applied within a budget."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +23,16 @@ from .write import fits, planned
 
 @dataclass(frozen=True)
 class ComponentsToCome:
-    """Components of a model that is not fitted yet.
+    """Size of the components of a model that is not fitted yet.
 
     Attributes
     ----------
     count : int
-        Their number.
+        Number of components.
     dtype : dtype
-        The narrower that they may have, float32 or float64.
+        The narrower of the possible dtypes, float32 or float64.
     stored : bool
-        Whether they will be on disk, or in memory throughout.
+        True if they will be on disk, False if in memory throughout.
     """
 
     count: int
@@ -51,24 +50,24 @@ def check_foreseen(
     whole: bool = False,
     memory: int | str | None,
 ) -> Application | Piecewise:
-    """Refuse scores or images of a collection that could not be made with as many components, or return their plan.
+    """Plan the scores or images of a collection with that many components; refuse them if they exceed the budget.
 
     Parameters
     ----------
     collection : Collection
-        Of prepared samples, not normalized yet where images are made of them.
+        Prepared samples, not normalized yet if images are computed from them.
     frame : Frame
-        Of the model.
+        Frame of the model.
     components : ComponentsToCome
         Components of the model that are used.
     makes_images : bool
-        Whether images are made, or scores.
+        True for images, False for scores.
     residual : bool
-        Whether, of images, what they leave of the samples.
+        Images are replaced by the samples minus the images.
     whole : bool
-        Whether pictures are put together of windows.
+        Pictures are assembled from windows.
     memory : int, str or None
-        Budget; the default as for `Request`.
+        Budget; the default is that of `Request`.
 
     Returns
     -------
@@ -78,29 +77,31 @@ def check_foreseen(
     Raises
     ------
     BudgetError
-        If not even the smallest pieces fit, naming the budget that would do.
+        If not even the smallest pieces fit; names a sufficient budget.
     RequestError
-        If pictures are to be put together, and samples are no windows.
+        If pictures are to be assembled, and samples are not windows.
     """
-    windows, wide = patches_of(collection, frame).windows if whole else None, np.dtype(np.float64)
-    made: dict[str, Any] = {"makes_images": makes_images, "residual": residual, "windows": windows}
-    kinds = (np.dtype(components.dtype), wide)
-    works = [_foreseen(collection, frame, replace(components, dtype=kind), **made) for kind in kinds]
+    windows = patches_of(collection, frame).windows if whole else None
+    works = []
+    for dtype in (np.dtype(components.dtype), np.dtype(np.float64)):
+        subspace = _placeholder(frame, replace(components, dtype=dtype))
+        works.append(
+            Projection(subspace, frame, collection, makes_images=makes_images, residual=residual, windows=windows)
+        )
     budget, source = this_machine().budget(parse_bytes(memory))
-    if not fits(works[0], budget):  # the fit says which of them it will be
-        what = f"applying {components.count} components of {frame.n_features} features"
-        check_budget(what, lambda count: all(fits(work, count) for work in works), budget, source)
+    # Only the fit decides the dtype: the budget must suffice for one, and the remedy must suffice for both.
+    if not fits(works[0], budget):
+        subject = f"applying {components.count} components of {frame.n_features} features"
+        check_budget(subject, lambda size: all(fits(work, size) for work in works), budget, source)
     return planned(works[0], "", budget, workers=1)
 
 
-def _foreseen(collection: Collection, frame: Frame, components: ComponentsToCome, **made: Any) -> Projection:
-    """Return what is to be made, with numbers that take no memory in the place of the model's."""
+def _placeholder(frame: Frame, components: ComponentsToCome) -> Subspace:
+    """Return a subspace with the sizes of the model's, whose arrays take no memory."""
     p, count, dtype = frame.n_features, components.count, np.dtype(components.dtype)
     rows = RowsToCome.of((count, *frame.sample_shape), dtype, frame.mask) if components.stored else None
-    zero = np.zeros((), dtype)
-    subspace = Subspace(
+    return Subspace(
         np.broadcast_to(np.float64(0), p),
-        np.broadcast_to(zero, (count, p)) if rows is None else rows,
+        np.broadcast_to(np.zeros((), dtype), (count, p)) if rows is None else rows,
         np.broadcast_to(np.float64(1), count),
     )
-    return Projection(subspace, frame, collection, **made)

@@ -1,8 +1,8 @@
-"""`ByFeatures`: a model applied whose components do not fit in memory, range by range of features.
+"""`ByFeatures`: application of a model whose components do not fit in memory, by ranges of features.
 
-Scores add up over the ranges, and images are made of them range by range. The plan,
-`streampca.planning.transform_pieces`, says which side stays in memory and which streams past. Every product is a step,
-and steps are what the executor folds: so a run resumes in the middle of a range.
+Scores are summed over the ranges, and images are computed range by range. The plan,
+`streampca.planning.transform_pieces`, says whether samples or components stay in memory while the other streams past.
+The executor folds single steps, each one product, so that a run resumes in the middle of a range.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ NOTHING = Span(0, 0)
 class Step(NamedTuple):
     """One step of a run of samples.
 
-    ``kind`` is "product" (of a block and a range of the components), "scores" (the sums are complete, or scores are
-    read) or "images" (of a block and a tile). Samples count from the beginning of the run; a `panel` is held.
+    ``kind`` is "product" (of a block and a range of the components), "scores" (complete the sums, or read scores) or
+    "images" (of a block and a tile). Samples count from the start of the run. A `panel` is a block of whole samples
+    that stays in memory.
     """
 
     kind: str
@@ -51,10 +52,10 @@ class Step(NamedTuple):
 
 
 class Sums(Written):
-    """State of a run of samples in memory, and the piece of the components that is multiplied.
+    """State of a run of m samples, and the current piece of the components.
 
-    `arrays` are, of m samples, ``total`` (m, k) and ``squares`` (m,), while these add up; ``scores`` (m, k); and
-    ``numbers`` (m,), means or norms of samples that are normalized here.
+    `arrays` are ``total`` (m, k) and ``squares`` (m,) while they are summed, ``scores`` (m, k) afterwards, and
+    ``numbers`` (m,), the means or norms of samples that are normalized here.
     """
 
     panel: tuple[Span, Array] | None = None
@@ -68,11 +69,11 @@ class ByFeatures:
     Attributes
     ----------
     work : Projection
-        What is computed.
+        Scores or images to compute.
     plan : Piecewise
-        In which pieces.
+        Sizes of the pieces.
     writer : Writer
-        Takes rows, or boxes of them.
+        Writer of rows, or of boxes of them.
     """
 
     work: Projection
@@ -90,28 +91,28 @@ class ByFeatures:
     def spans(self, count: int) -> tuple[Span, ...]:
         """Cut all steps into at most `count` spans of whole runs of samples."""
         n, rows = self.work.collection.n_samples, self.plan.scored_rows
-        each, last = len(self._whole_run), len(self._last_run)
-        end = (-(-n // rows) - 1) * each + last
+        steps, last = len(self._whole_run), len(self._last_run)
+        end = (-(-n // rows) - 1) * steps + last
         return tuple(
-            Span(run.start // rows * each, end if run.stop == n else run.stop // rows * each)
+            Span(run.start // rows * steps, end if run.stop == n else run.stop // rows * steps)
             for run in spans_of(n, count, rows)
         )
 
     def blocks(self, span: Span) -> Iterator[Span]:
-        """Every step."""
+        """Yield every step as a block of its own."""
         return blocks_of(span, 1)
 
     def counts(self, block: Span) -> BlockDone:
-        """A step's share of the samples of its run."""
+        """Count a step as its share of the samples of its run."""
         run, number, steps = self._find(block)
-        done = run.size * (number + 1) // len(steps) - run.size * number // len(steps)
-        return BlockDone(done, done * self.work.collection.row_bytes)
+        samples = run.size * (number + 1) // len(steps) - run.size * number // len(steps)
+        return BlockDone(samples, samples * self.work.collection.row_bytes)
 
     def fetch(self, block: Span) -> Any:
-        """Read what a step multiplies: rows, and means or norms of those that are normalized here."""
+        """Read the samples of a step: rows, and their means or norms if they are normalized here."""
         run, number, steps = self._find(block)
         step, work = steps[number], self.work
-        samples = _moved(step.block, run.start)
+        samples = _shifted(step.block, run.start)
         if step.kind == "product" and step.panel is None:
             return self._read(samples, step.features)
         if step.kind == "images" and work.residual:
@@ -120,7 +121,7 @@ class ByFeatures:
         return None
 
     def feed(self, accumulator: Sums, block: Span, fetched: Any) -> None:
-        """Do a step.
+        """Carry out a step.
 
         Raises
         ------
@@ -154,9 +155,11 @@ class ByFeatures:
         return list(self._steps(n - (n - 1) // rows * rows))
 
     def _steps(self, rows: int) -> Iterator[Step]:
-        """The steps of a run of so many samples, in order."""
+        """Yield the steps of a run of `rows` samples, in order."""
         plan, work, run = self.plan, self.work, Span(0, rows)
-        ranges = () if work.given else work.subspace.ranges(plan.features)
+        ranges = () if work.from_scores else work.subspace.ranges(plan.features)
+        # With panels the samples stay in memory and the components stream past; else each range of the components stays
+        # while all samples of the run stream past.
         for panel in blocks_of(run, plan.panel_rows) if plan.panel_rows else ():
             yield from (Step("product", panel, features, panel) for features in ranges)
         for features in () if plan.panel_rows else ranges:
@@ -166,7 +169,7 @@ class ByFeatures:
             yield from (Step("images", block, tile=tile) for block in blocks_of(run, plan.block_rows))
 
     def _find(self, block: Span) -> tuple[Span, int, list[Step]]:
-        """The run of samples that a step belongs to, its number there, and all steps of the run."""
+        """Return the run of samples that a step belongs to, its number there, and all steps of the run."""
         n, rows = self.work.collection.n_samples, self.plan.scored_rows
         index = min(block.start // len(self._whole_run), (n - 1) // rows)
         run = Span(index * rows, min((index + 1) * rows, n))
@@ -182,7 +185,7 @@ class ByFeatures:
         return tiling_of(self.work, self.plan)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     # -- scores
 
@@ -193,7 +196,7 @@ class ByFeatures:
         sums.arrays["total"] = np.zeros((run.size, count))
 
     def _multiply(self, sums: Sums, run: Span, step: Step, fetched: tuple[Array, Float64 | None]) -> None:
-        """Add what a range of features adds to the scores of a block."""
+        """Add the products of a range of features to the scores of a block."""
         if step.panel is not None:
             rows = self._panel(sums, run, step.panel)[:, slice(*step.features)]
         else:
@@ -201,35 +204,35 @@ class ByFeatures:
             if numbers is not None:
                 sums.arrays["numbers"][slice(*step.block)] = numbers
         piece = self._piece(sums, step.features, self.work.working)
-        at, squares = slice(*step.block), sums.arrays.get("squares")
-        total = sums.arrays["total"][at]
-        squares = None if squares is None else squares[at]
+        samples, squares = slice(*step.block), sums.arrays.get("squares")
+        total = sums.arrays["total"][samples]
+        squares = None if squares is None else squares[samples]
         count = product_rows(piece.n_features, self.work.working.itemsize)
         for start in range(0, len(rows), count):
-            some = slice(start, start + count)
-            with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named later
-                total[some] += piece.part_of_scores(rows[some])
+            part = slice(start, start + count)
+            with np.errstate(invalid="ignore"):  # infinity minus infinity; `_complete` refuses the sample by name
+                total[part] += piece.part_of_scores(rows[part])
                 if squares is not None:
-                    squares[some] += squared_lengths(rows[some], piece.mean)
+                    squares[part] += squared_lengths(rows[part], piece.mean)
 
     def _panel(self, sums: Sums, run: Span, panel: Span) -> Array:
-        """Whole samples, which stay in memory while the components stream past: (panel, p)."""
+        """Return whole samples, which stay in memory while the components stream past: (panel, p)."""
         if sums.panel is not None and sums.panel[0] == panel:
             return sums.panel[1]
-        sums.panel = sums.piece = None  # before there is another
-        held = np.empty((panel.size, self.work.subspace.n_features), self.work.row_dtype)
+        sums.panel = sums.piece = None  # free the last panel before this one is allocated
+        samples = np.empty((panel.size, self.work.subspace.n_features), self.work.row_dtype)
         for block in blocks_of(panel, self.plan.read_rows):
-            rows, numbers = self._read(_moved(block, run.start), None)
-            held[block.start - panel.start : block.stop - panel.start] = rows
+            rows, numbers = self._read(_shifted(block, run.start), None)
+            samples[block.start - panel.start : block.stop - panel.start] = rows
             if numbers is not None:
                 sums.arrays["numbers"][slice(*block)] = numbers
             del rows  # before the next are read
-        hand_back()  # what decoding left
-        sums.panel = panel, held
-        return held
+        hand_back()  # memory that decoding has freed
+        sums.panel = panel, samples
+        return samples
 
     def _read(self, samples: Span, features: Span | None) -> tuple[Array, Float64 | None]:
-        """Prepared samples, normalized if need be, and by what: (samples, features); all features where None."""
+        """Read prepared samples, (samples, features), normalized if need be, and the numbers that normalized them."""
         work = self.work
         if not work.normalizes:
             return self._prepared(samples, features), None
@@ -238,52 +241,55 @@ class ByFeatures:
         return rows if features is None else rows[:, slice(*features)], numbers
 
     def _prepared(self, samples: Span, features: Span | None) -> Array:
-        whole = features is None or features.size == self.work.subspace.n_features
-        return self.work.collection.read(slice(*samples), None if whole or features is None else slice(*features))
+        """Read prepared samples along a range of features; all features if None."""
+        # None also for the full range: a reader may refuse or slow down on ranges.
+        partial = features is not None and features.size < self.work.subspace.n_features
+        return self.work.collection.read(slice(*samples), slice(*features) if features and partial else None)
 
     def _piece(self, sums: Sums, features: Span, dtype: np.dtype[Any]) -> Subspace:
-        """A range of the components, converted once and not for every block to the dtype it is multiplied in."""
+        """Return a range of the components, converted once, not for every block, to the dtype of the product."""
         if sums.piece is None or sums.piece[0] != features:
             sums.piece = None
-            hand_back()  # else this range, where it is the larger, finds no room in what the last one leaves
+            hand_back()  # else a larger range would not fit in the memory of the last one, and the peak would grow
             piece = self.work.subspace.piece(features)
             components = np.asarray(piece.components).astype(dtype, copy=False)
             sums.piece = features, replace(piece, components=components)
         return sums.piece[1]
 
     def _complete(self, sums: Sums, run: Span) -> None:
-        """Turn sums into scores, and write them if they are what is wanted."""
+        """Turn sums into scores; write them unless images are computed from them."""
         work, arrays = self.work, sums.arrays
         sums.panel = sums.piece = None
-        if work.given:
+        if work.from_scores:
             arrays.clear()
-            scores = self._given(run)
+            scores = self._read_scores(run)
             arrays["scores"] = work.subspace.unwhitened(scores) if work.whiten else scores
             return
         total = arrays.pop("total")
         bad = np.flatnonzero(~np.isfinite(total).all(axis=1))
         if work.subspace.missing == "error":
             for index in bad:
-                at = run.start + int(index)
-                refuse_bad(work.collection.named, work.collection.read(slice(at, at + 1)), at)
+                sample = run.start + int(index)
+                refuse_bad(work.collection.named, work.collection.read(slice(sample, sample + 1)), sample)
         else:
             total[bad] = np.nan
-        if "squares" in arrays:  # of what lies beside the components; where that is nothing, rounding
+        if "squares" in arrays:
+            # The squared error by Pythagoras; the difference of equal numbers is rounding, which can be negative.
             squares = arrays.pop("squares")
-            beside = np.maximum(squares - np.square(work.subspace.along_basis(total)).sum(axis=1), 0)
-            sums.totals[1] += float(np.nansum(beside))
+            errors = np.maximum(squares - np.square(work.subspace.along_basis(total)).sum(axis=1), 0)
+            sums.totals[1] += float(np.nansum(errors))
         scores = total.astype(work.working)
         if work.makes_images:
             arrays["scores"] = scores
         else:
             self.writer.write(run.start, work.subspace.whitened(scores) if work.whiten else scores)
 
-    def _given(self, run: Span) -> Array:
+    def _read_scores(self, run: Span) -> Array:
         """Read the scores of a run, block by block: (run, k)."""
         collection, count = self.work.collection, len(self.work.subspace.components)
         scores = np.empty((run.size, count), self.work.working)
         for block in blocks_of(Span(0, run.size), self.plan.read_rows):
-            samples = _moved(block, run.start)
+            samples = _shifted(block, run.start)
             rows = collection.read(slice(*samples))
             if rows.dtype.kind == "f":
                 refuse_bad(collection.named, rows, samples.start)
@@ -292,16 +298,16 @@ class ByFeatures:
 
     # -- images
 
-    def _write_images(self, sums: Sums, run: Span, step: Step, given: Array | None) -> None:
-        """Write the part of a block of images that lies in a tile."""
-        work, tile, at = self.work, self._tiles[step.tile], slice(*step.block)
+    def _write_images(self, sums: Sums, run: Span, step: Step, samples: Array | None) -> None:
+        """Write the part of a block of images that lies in a tile: `samples`, if any, minus their reconstructions."""
+        work, tile, block = self.work, self._tiles[step.tile], slice(*step.block)
         scores, numbers = sums.arrays["scores"], sums.arrays.get("numbers")
         first = run.start + step.block.start
         piece = self._piece(sums, tile.features, scores.dtype)
-        rows = work.frame.denormalized(piece.part_of_rows(scores[at]), None if numbers is None else numbers[at])
-        if given is not None:
-            rows = np.subtract(given, rows, out=rows, casting="unsafe")
-        images = work.frame.undone(rows, first, slice(*tile.features), differences=given is not None)
+        rows = work.frame.denormalized(piece.part_of_rows(scores[block]), None if numbers is None else numbers[block])
+        if samples is not None:
+            rows = np.subtract(samples, rows, out=rows, casting="unsafe")
+        images = work.frame.undone(rows, first, slice(*tile.features), differences=samples is not None)
         self.writer.write(first, tile.filled(images), tile.box)
 
 
@@ -314,7 +320,7 @@ def _naming(collection: Collection, block: Span) -> Iterator[None]:
 
 
 def tiling_of(work: Projection, plan: Piecewise) -> Tiling:
-    """Boxes of pixels in which images are made: whole boxes of the components' storage."""
+    """Return the boxes of pixels in which images are computed: unions of boxes of the components' storage."""
     shape, components = work.frame.sample_shape, work.subspace.components
     if isinstance(components, StoredRows) and components.is_cut:
         box = union_of(plan.image_features, components.tiling.box, shape)
@@ -323,5 +329,5 @@ def tiling_of(work: Projection, plan: Piecewise) -> Tiling:
     return Tiling(shape, box, work.frame.mask)
 
 
-def _moved(span: Span, start: int) -> Span:
+def _shifted(span: Span, start: int) -> Span:
     return Span(span.start + start, span.stop + start)

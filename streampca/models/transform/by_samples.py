@@ -1,4 +1,4 @@
-"""`BySamples`: a model applied to blocks of whole samples, with all its components in memory."""
+"""`BySamples`: application of a model to blocks of whole samples, with all its components in memory."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .projection import Projection
 from .row_maps import images_of, reconstructions_of
 
 Array = npt.NDArray[Any]
-OWN = ("totals", "size")  # entries of every state of `Written`
+SHARED = ("totals", "size")  # entries that every state of `Written` has
 
 
 class Written:
-    """Sums of a fold of samples to an output, which takes the rows themselves.
+    """Accumulator of a fold that writes rows to an output.
 
     Parameters
     ----------
     writer : Writer
-        Takes the rows.
+        Writer of the rows.
     totals : ndarray of shape (2,), optional
-        Samples written, and the sum of the squared errors of images.
+        Number of samples written, and sum of the squared errors of images.
     arrays : mapping of str to ndarray, optional
-        What else a task has in memory from one block to the next.
+        Other state that a task keeps from one block to the next.
     """
 
     def __init__(self, writer: Writer, totals: Array | None = None, arrays: dict[str, Array] | None = None) -> None:
@@ -41,17 +41,17 @@ class Written:
         self.totals = np.zeros(2) if totals is None else np.array(totals)
 
     def absorb(self, other: Written) -> None:
-        """Add what another run of samples came to."""
+        """Add the totals of another run of samples."""
         self.totals += other.totals
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Put the rows on disk, and return everything else as plain arrays, and the `size` of the output's file."""
+        """Flush the rows to disk, and return the totals, the `size` of the output's file and the other arrays."""
         return {"totals": self.totals.copy(), "size": np.array(self.writer.sync()), **self.arrays}
 
     @classmethod
     def from_state(cls, writer: Writer, state: dict[str, Array]) -> Self:
         """Undo `state`."""
-        return cls(writer, state["totals"], {name: array for name, array in state.items() if name not in OWN})
+        return cls(writer, state["totals"], {name: array for name, array in state.items() if name not in SHARED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class BySamples:
     Attributes
     ----------
     work : Projection
-        What is computed.
+        Scores or images to compute.
     writer : Writer
-        Takes the rows.
+        Writer of the rows.
     block_rows : int
         Samples in memory at once.
     """
@@ -78,7 +78,7 @@ class BySamples:
 
     def restore(self, state: dict[str, Array]) -> Written:
         """Return the sum of this state."""
-        _ = self._held  # here, for several threads may feed blocks
+        _ = self._held  # compute it here: later several threads would do so at the same time
         written = Written.from_state(self.writer, state)
         if self.work.windows is not None:
             written.mosaic = Mosaic(self.work.windows, written.arrays or None)
@@ -86,11 +86,11 @@ class BySamples:
         return written
 
     def blocks(self, span: Span) -> Any:
-        """Blocks that end at multiples of the plan's block length."""
+        """Yield blocks that end at multiples of the plan's block length."""
         return blocks_of(span, self.block_rows)
 
     def counts(self, block: Span) -> BlockDone:
-        """Samples of a block, and their bytes."""
+        """Return the number of samples of a block, and their bytes."""
         return BlockDone(block.size, block.size * self.work.collection.row_bytes)
 
     def fetch(self, block: Span) -> Array:
@@ -98,14 +98,14 @@ class BySamples:
         return self.work.collection.read(slice(*block))
 
     def feed(self, accumulator: Written, block: Span, fetched: Array) -> None:
-        """Write what is computed from a block; raises as `applied`."""
+        """Compute the scores or images of a block and write them; raises as `applied`."""
         work, errors = self._held, [0.0]
         function: Any = partial(work.subspace.project, whiten=work.whiten)
-        if work.given:
+        if work.from_scores:
             function = OfNumbered(partial(images_of, work.subspace, whiten=work.whiten), work.frame)
         elif work.makes_images:
-            how: Any = {"residual": work.residual, "errors": errors}
-            function = OfNumbered(partial(reconstructions_of, work.subspace, **how), work.frame)
+            row_map = partial(reconstructions_of, work.subspace, residual=work.residual, errors=errors)
+            function = OfNumbered(row_map, work.frame)
         result = applied(function, fetched, work.collection.named, block.start, missing=work.subspace.missing)
         if accumulator.mosaic is None or work.windows is None:
             self.writer.write(block.start, result)
@@ -116,8 +116,8 @@ class BySamples:
 
     @cached_property
     def _held(self) -> Projection:
-        """The projection with its components in memory."""
+        """The projection with its components in memory, read once in each process."""
         return replace(self.work, subspace=self.work.subspace.held())
 
-    def __getstate__(self) -> dict[str, Any]:  # workers read components that are on disk
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+    def __getstate__(self) -> dict[str, Any]:  # without `_held`: workers read components from disk
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,4 +1,4 @@
-"""Maps of rows that refuse a sample they make no number of, by name."""
+"""Application of maps to rows, with an error that names a sample that is not finite."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Named = Callable[[int], str]  # the name of a sample by its number, such as `Col
 
 @dataclass(frozen=True)
 class OfNumbered:
-    """A map of rows to images that goes by the numbers of the samples: ``function(rows, frame=..., start=first)``."""
+    """A map of rows that depends on the samples' groups or dates: ``function(rows, frame=..., start=first)``."""
 
     function: Callable[..., Array]
     frame: Frame
 
-    def of(self, keys: SampleKeys | None) -> OfNumbered:
-        """Return the map for samples of these groups and dates."""
+    def with_keys(self, keys: SampleKeys | None) -> OfNumbered:
+        """Return the map for samples with these groups and dates."""
         return replace(self, frame=replace(self.frame, keys=keys))
 
-    def at(self, start: int) -> RowMap:
-        """Return the map of rows of samples from number `start` on."""
+    def starting_at(self, start: int) -> RowMap:
+        """Return the map of the rows of samples from index `start` on."""
         return partial(self.function, frame=self.frame, start=start)
 
 
@@ -44,30 +44,31 @@ def applied(
     frame: Frame | None = None,
     missing: str = "error",
 ) -> Array:
-    """Map rows of features, of samples from number `start` on; raw rows if there is a `frame`, which prepares them.
+    """Map rows of features, those of samples from index `start` on; a `frame` prepares raw rows first.
 
-    Samples that are not finite are refused if `missing` is "error"; otherwise the map is left to follow that rule.
+    Samples that are not finite are refused if `missing` is "error"; otherwise `function` treats them.
 
     Raises
     ------
     DataError
         If a sample is not finite, or cannot be normalized; names the first.
     """
-    with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
+    with np.errstate(invalid="ignore"):  # infinity minus infinity; an error names the sample instead
         try:
             rows = rows if frame is None else frame.rows(rows, start)
-            result = (function.at(start) if isinstance(function, OfNumbered) else function)(rows)
+            result = (function.starting_at(start) if isinstance(function, OfNumbered) else function)(rows)
         except SampleError as error:
             raise error.of(named, start) from None
-        seen = result if result.size else rows  # without components there are no scores
-        finite = missing != "error" or rows.dtype.kind != "f" or np.isfinite(np.sum(seen, dtype=np.float64))
+        # The result is smaller than the rows, and not finite if they are not; with no components it is empty.
+        checked = result if result.size else rows
+        finite = missing != "error" or rows.dtype.kind != "f" or np.isfinite(np.sum(checked, dtype=np.float64))
     if not finite:
         refuse_bad(named, rows, start)
     return result
 
 
 def refuse_bad(named: Named, rows: Array, start: int) -> None:
-    """Refuse rows of samples from number `start` on, if any is not finite.
+    """Refuse rows, those of samples from index `start` on, if any is not finite.
 
     Raises
     ------

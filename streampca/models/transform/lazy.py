@@ -1,4 +1,4 @@
-"""Maps of rows as lazy dask arrays; nothing is read or computed before it is asked for."""
+"""Maps of rows as lazy dask arrays: chunks are read and mapped when they are computed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ...readers.dask import lazy_rows
 from ...storage.components import StoredComponents
 from .finite import Named, OfNumbered, RowMap, applied
 
-if TYPE_CHECKING:  # dask.array takes half of the time of importing this package (with xarray, which it imports): on use
+if TYPE_CHECKING:  # imported on use: dask.array, with xarray, takes half of the time of importing this package
     import dask.array as da
 
 Array = npt.NDArray[Any]
 
-NOW_BLOCK_BYTES = 8 * 2**20  # read at a time where the result is not lazy
+NOW_BLOCK_BYTES = 8 * 2**20  # bytes read at a time for results in memory
 
 
 def is_dask_array(value: object) -> TypeGuard[da.Array]:
-    """Return whether a value is a dask array; none is before `dask.array` is imported."""
+    """Return whether a value is a dask array, without importing dask: no such array exists before that."""
     loaded = sys.modules.get("dask.array")
     return loaded is not None and isinstance(value, loaded.Array)
 
@@ -40,10 +40,11 @@ def map_collection(
     missing: str = "error",
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples; see `applied`."""
-    return lazy_rows(collection, partial(_applied_to_block, function, collection.named, missing), shape, dtype)
+    map_block = partial(_apply_to_block, function, collection.named, missing)
+    return lazy_rows(collection, map_block, shape, dtype)
 
 
-def _applied_to_block(function: RowMap | OfNumbered, named: Named, missing: str, rows: Array, start: int) -> Array:
+def _apply_to_block(function: RowMap | OfNumbered, named: Named, missing: str, rows: Array, start: int) -> Array:
     return applied(function, rows, named, start, missing=missing)
 
 
@@ -55,17 +56,17 @@ def map_now(
     dtype: npt.DTypeLike,
     missing: str = "error",
 ) -> Array:
-    """Apply a map of rows to a collection at once, a small block after another: an array in memory."""
-    found = np.empty((collection.n_samples, *shape), dtype)
+    """Apply a map of rows to a collection by small blocks: an array in memory."""
+    result = np.empty((collection.n_samples, *shape), dtype)
     rows = max(1, NOW_BLOCK_BYTES // max(1, collection.n_features * collection.dtype.itemsize))
     for start in range(0, collection.n_samples, rows):
-        some = slice(start, min(start + rows, collection.n_samples))
-        found[some] = applied(function, collection.read(some), collection.named, start, missing=missing)
-    return found
+        block = slice(start, min(start + rows, collection.n_samples))
+        result[block] = applied(function, collection.read(block), collection.named, start, missing=missing)
+    return result
 
 
 def lazy_components(components: StoredComponents) -> da.Array:
-    """Components on disk as a lazy dask array, (k, *sample_shape), in the pieces in which they are read."""
+    """Return components on disk as a lazy dask array, (k, *sample_shape), chunked as they are stored."""
     import dask.array as da
 
     with components.reading() as array:
@@ -83,20 +84,20 @@ def map_array(
     frame: Frame | None = None,
     missing: str = "error",
 ) -> Any:
-    """Apply a map of rows, (m, p) to (m, *shape), to an array of samples: at once to numpy's, lazily to dask's.
+    """Apply a map of rows, (m, p) to (m, *shape), to samples: at once for a numpy array, lazily for a dask array.
 
     Parameters
     ----------
     samples : ndarray or dask array of shape (n, *sample_shape)
         Features, or raw samples if there is a `frame`.
     function : callable
-        The map of rows of features.
+        Map of rows of features.
     shape, dtype
-        Of what it makes of one row, and of its result.
+        Shape of the result for one row, and dtype of the result.
     named : callable
-        Gives the name of a sample that is refused, by its number.
+        Returns the name of a sample by its number, for errors.
     frame : Frame, optional
-        Prepares raw rows first.
+        Preparation of raw rows.
     missing : str
         See `applied`.
     """
@@ -106,7 +107,7 @@ def map_array(
     samples, dtype = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
     rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(
-        partial(_applied_to_chunk, function=function, named=named, frame=frame, missing=missing),
+        partial(_apply_to_chunk, function=function, named=named, frame=frame, missing=missing),
         dtype=dtype,
         chunks=(rows.chunks[0], *((length,) for length in shape)),
         drop_axis=1 if not shape else None,
@@ -115,7 +116,7 @@ def map_array(
     )
 
 
-def _applied_to_chunk(
+def _apply_to_chunk(
     rows: Array,
     *,
     function: RowMap | OfNumbered,
@@ -124,6 +125,6 @@ def _applied_to_chunk(
     missing: str,
     block_info: Any = None,
 ) -> Array:
-    """Apply a map to a chunk of rows, of which dask says where in the whole array it lies."""
+    """Apply a map to a chunk of rows; dask passes the position of the chunk by the name `block_info`."""
     start = block_info[0]["array-location"][0][0]
     return applied(function, unmasked(rows), named, start, frame=frame, missing=missing)

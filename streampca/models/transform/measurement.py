@@ -1,4 +1,4 @@
-"""Samples measured block by block, with nothing written: the fold, and how many fit beside a model's components."""
+"""Measurement of samples block by block, without an output: the fold, and the number of samples in memory at once."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ def measure(
     Parameters
     ----------
     function : callable
-        ``function(block, rows)``, with the rows of each collection; adds up what it measures.
+        ``function(block, rows)``, with the rows of each collection; it adds up the measurements.
     collections : sequence of Collection
-        Of as many samples each.
+        Collections with the same number of samples.
     block_rows, ahead : int
         Samples in memory at once, and blocks read ahead.
     listener : callable
-        Told of progress.
+        Receiver of progress events.
     """
     n = collections[0].n_samples
     task = _Measuring(function, collections, block_rows)
-    everything = task.counts(Span(0, n))
-    with reported(listener, PassStarted("samples", 1, 1, everything.samples, everything.bytes)), ExitStack() as stack:
-        for each in collections:
-            stack.enter_context(unchanged(each))
+    total = task.counts(Span(0, n))
+    with reported(listener, PassStarted("samples", 1, 1, total.samples, total.bytes)), ExitStack() as stack:
+        for collection in collections:
+            stack.enter_context(unchanged(collection))
         LocalExecutor().fold(task, [Span(0, n)], one_span, ahead=ahead, listener=listener)
 
 
 @dataclass(frozen=True)
 class _Measuring:
-    """Show blocks to a function; see `streampca.execution.Task`. What is added up is the function's."""
+    """Task that passes blocks to a function, which keeps the sums itself; see `streampca.execution.Task`."""
 
     function: Measure
     collections: Sequence[Collection]
@@ -84,17 +84,17 @@ class _Measuring:
         return blocks_of(span, self.block_rows)
 
     def counts(self, block: Span) -> BlockDone:
-        return BlockDone(block.size, block.size * sum(each.row_bytes for each in self.collections))
+        return BlockDone(block.size, block.size * sum(collection.row_bytes for collection in self.collections))
 
     def fetch(self, block: Span) -> list[Array]:
-        return [each.read(slice(*block)) for each in self.collections]
+        return [collection.read(slice(*block)) for collection in self.collections]
 
     def feed(self, accumulator: Self, block: Span, fetched: list[Array]) -> None:
         self.function(block, fetched)
 
 
 class Rows(NamedTuple):
-    """Number of samples in memory at once, blocks read ahead, and whether the components are in memory too."""
+    """Number of samples in memory at once, of blocks read ahead, and whether the components are in memory too."""
 
     at_once: int
     ahead: int
@@ -102,29 +102,30 @@ class Rows(NamedTuple):
 
 
 def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collection], memory: int | str | None) -> Rows:
-    """Choose how many samples to work on at once.
+    """Choose how many samples are in memory at once, beside the components of a model or ranges of them.
 
     Parameters
     ----------
     subspace, frame : Subspace, Frame
-        Those of a model.
+        Subspace and frame of the model.
     collections : sequence of Collection
-        Prepared samples; as many of each are in memory together.
+        Prepared samples; the same number of each is in memory.
     memory : int, str or None
         Budget; the default as for `Request`.
 
     Raises
     ------
     BudgetError
-        If not even single samples fit, naming the budget that would do.
+        If not even single samples fit; names a sufficient budget.
     """
     budget, source = this_machine().budget(parse_bytes(memory))
-    problem, (k, p) = _together(collections), subspace.components.shape
+    problem, (k, p) = _combined_problem(collections), subspace.components.shape
     dtype = subspace.components.dtype
-    if subspace.missing == "em" and any(each.dtype.kind == "f" for each in collections):
+    if subspace.missing == "em" and any(collection.dtype.kind == "f" for collection in collections):
         problem = replace(problem, scratch_bytes=problem.scratch_bytes + least_squares_bytes(p, k))
     try:
-        plan = plan_application(  # of scores
+        # Three arrays of scores: as projected, their sums, and as compared.
+        plan = plan_application(
             problem=problem,
             components_shape=(k, p),
             component_itemsize=dtype.itemsize,
@@ -136,35 +137,35 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     except BudgetError:
         if subspace.is_held:
             raise
-    at_once = partial(_beside_ranges, subspace, frame, collections, problem)
-    what = f"comparing samples of {p} features with {k} components in ranges"
-    check_budget(what, lambda size: at_once(size) > 0, budget, source)
+    at_once = partial(_rows_beside_ranges, subspace, frame, collections, problem)
+    subject = f"comparing samples of {p} features with {k} components in ranges"
+    check_budget(subject, lambda size: at_once(size) > 0, budget, source)
     return Rows(at_once(budget), 0, False)
 
 
-def _together(collections: Sequence[Collection]) -> Problem:
-    """Return the samples of all collections side by side, in integers; they are decoded one after another."""
-    problems = [problem_of(each) for each in collections]
+def _combined_problem(collections: Sequence[Collection]) -> Problem:
+    """Return the sizes of reading all collections together; they are decoded one after another."""
+    problems = [problem_of(collection) for collection in collections]
     return replace(
         problems[0],
-        row_bytes=sum(each.row_bytes for each in problems),
-        prepared_bytes=sum(each.prepared_bytes for each in problems),
-        decode_bytes=max(each.decode_bytes for each in problems),
-        scratch_bytes=max(each.scratch_bytes for each in problems),
-        held_bytes=sum(each.held_bytes for each in problems),
+        row_bytes=sum(problem.row_bytes for problem in problems),
+        prepared_bytes=sum(problem.prepared_bytes for problem in problems),
+        decode_bytes=max(problem.decode_bytes for problem in problems),
+        scratch_bytes=max(problem.scratch_bytes for problem in problems),
+        held_bytes=sum(problem.held_bytes for problem in problems),
     )
 
 
-def _beside_ranges(
+def _rows_beside_ranges(
     subspace: Subspace, frame: Frame, collections: Sequence[Collection], problem: Problem, budget: int
 ) -> int:
-    """Return the samples that fit beside a range of the components; none or less where there is no room."""
+    """Return the number of samples that fit beside a range of the components; 0 or less if none fit."""
     width = max(span.size for span in subspace.ranges(0))
-    dtype = np.result_type(*(working_dtype(each.dtype, subspace.components.dtype) for each in collections))
+    dtype = np.result_type(*(working_dtype(collection.dtype, subspace.components.dtype) for collection in collections))
     parts = Projection(subspace, frame, collections[0]).parts()
     column = parts.column_bytes + len(subspace.components) * dtype.itemsize
     held = parts.held_bytes + problem.held_bytes + parts.reading_bytes + 2 * width * column
-    room = budget - RUNTIME_BYTES - held - problem.decode_bytes - problem.scratch_bytes
+    remaining = budget - RUNTIME_BYTES - held - problem.decode_bytes - problem.scratch_bytes
     row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * width * dtype.itemsize
-    row += 3 * 8 * len(subspace.components) * len(collections)  # scores, their sums, and as they are compared
-    return min(room // row, max(1, MOST_BLOCK // row), problem.n_samples)
+    row += 3 * 8 * len(subspace.components) * len(collections)  # scores, their sums, and scores as compared
+    return min(remaining // row, max(1, MOST_BLOCK // row), problem.n_samples)

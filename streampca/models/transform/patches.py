@@ -1,4 +1,4 @@
-"""Pictures written from the windows they were cut into: put back line by line, as the windows are made."""
+"""Pictures assembled from the windows that they were cut into, and written line by line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ...storage.writers import OutputArray, Writer
 
 
 def patches_of(collection: Collection, frame: Frame) -> Patches:
-    """The windows that prepared samples are, all of them.
+    """Return the patches that the prepared samples of a collection are.
 
     Raises
     ------
     RequestError
-        If they are none, or are prepared to another shape.
+        If samples are not patches, or are prepared to another shape.
     """
     raw = getattr(collection, "raw", collection)
     if not isinstance(raw, Patches):
@@ -40,7 +40,7 @@ def patches_of(collection: Collection, frame: Frame) -> Patches:
 
 
 def table_of(patches: Patches, table: OutputArray) -> OutputArray:
-    """The table of the pictures that windows were cut from; of a single one, its lines are the rows."""
+    """Return the output table of the pictures that windows were cut from; of a single picture, its lines are rows."""
     base, windows, dims = patches.base, patches.windows, sample_dims(patches.base)
     if base.n_samples == 1:
         rows: dict[str, Any] = {"shape": windows.image, "dims": dims, "names": None, "chunk_rows": windows.band_lines}
@@ -57,9 +57,9 @@ def table_of(patches: Patches, table: OutputArray) -> OutputArray:
     )
 
 
-def write_lines(writer: Writer, done: Iterable[Lines], windows: Windows, *, several: bool) -> None:
-    """Write lines of pictures, of a single one as rows; see `table_of`."""
-    for lines in done:
+def write_lines(writer: Writer, finished: Iterable[Lines], windows: Windows, *, several: bool) -> None:
+    """Write finished lines of pictures, those of a single one as rows; see `table_of`."""
+    for lines in finished:
         if several:
             inside: Box = (slice(lines.start, lines.start + len(lines.values)),)
             inside += tuple(slice(0, length) for length in windows.image[1:])

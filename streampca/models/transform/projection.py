@@ -1,4 +1,4 @@
-"""`Projection`: scores or images to compute from a collection, and the integers that planning needs of it."""
+"""`Projection`: scores or images to compute from a collection, and its sizes as integers for planning."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ class Projection:
     Attributes
     ----------
     subspace, frame : Subspace, Frame
-        The model's numbers, and how rows become images.
+        The model's numbers, and the conversion of rows to images.
     collection : Collection
-        Prepared samples, not yet normalized if images are made of them; or scores.
+        Prepared samples, not yet normalized if images are computed from them; or scores.
     whiten : bool
-        Whether scores are to be whitened, or are.
-    given : bool
-        Whether the collection is of scores.
+        True if scores are to be whitened, or are whitened already.
+    from_scores : bool
+        True if the collection holds scores.
     makes_images : bool
-        Whether images are made, or scores.
+        True if images are computed, False for scores.
     residual : bool
-        Whether images are replaced by what they leave of the samples.
+        Replace images by the samples minus the images.
     windows : Windows or None
-        Windows of which pictures are put together, if they are.
+        Windows from which pictures are assembled; None if they are not.
     grid_bytes : int
-        Bytes of the coordinates along several axes of the model and of the samples.
+        Bytes of the coordinates along several axes, of the model and of the samples.
     """
 
     subspace: Subspace
     frame: Frame
     collection: Collection
     whiten: bool = False
-    given: bool = False
+    from_scores: bool = False
     makes_images: bool = False
     residual: bool = False
     windows: Windows | None = None
@@ -58,13 +58,13 @@ class Projection:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the result."""
+        """The dtype of the result."""
         return working_dtype(self.collection.dtype, self.subspace.components.dtype)
 
     @property
     def normalizes(self) -> bool:
-        """True where samples as read still are to be normalized."""
-        return self.makes_images and not self.given and self.frame.preparation.normalize is not None
+        """True if samples are normalized after reading: images need the numbers that normalized them."""
+        return self.makes_images and not self.from_scores and self.frame.preparation.normalize is not None
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
@@ -76,12 +76,12 @@ class Projection:
     @property
     def working(self) -> np.dtype[Any]:
         """Dtype in which samples and components are multiplied."""
-        if self.given:
+        if self.from_scores:
             return np.dtype(np.float32 if self.collection.dtype == np.float32 else np.float64)
         return working_dtype(self.row_dtype, self.subspace.components.dtype)
 
     def sizes(self) -> Problem:
-        """Return the collection in integers, with what images' levels take: means of groups and the like."""
+        """Return the sizes of the collection, with those of undoing a preparation's learned steps."""
         problem, frame = problem_of(self.collection), self.frame
         if not self.makes_images or frame.preparation.learned is None:
             return problem
@@ -89,7 +89,7 @@ class Projection:
         return replace(problem, scratch_bytes=undoing, held_bytes=max(problem.held_bytes, frame.held_bytes))
 
     def problem(self) -> Problem:
-        """Return the sizes with what normalizing the samples takes."""
+        """Return the sizes with those of normalizing the samples."""
         problem, p = self.sizes(), self.subspace.n_features
         if not self.normalizes:
             return problem
@@ -97,14 +97,15 @@ class Projection:
         return replace(problem, prepared_bytes=row, scratch_bytes=problem.scratch_bytes + normalizing_bytes())
 
     def plan(self, memory: int | None) -> Piecewise:
-        """Return the pieces in which it is made within a budget in bytes; raises as `plan_pieces`."""
+        """Return the pieces that fit a budget in bytes; raises as `plan_pieces`."""
         return plan_pieces(self.problem(), self.parts(), memory)
 
     def parts(self) -> Parts:
-        """Return the same in integers."""
+        """Return the sizes of the model and of its products with samples."""
         components = self.subspace.components
         k, p = components.shape
         stored = components if isinstance(components, StoredRows) else None
+        # Whole rows on disk are copied into the piece of features that is read from them.
         copies = 2 if stored is not None and not stored.is_cut else 1
         cast = 0 if self.working == components.dtype else self.working.itemsize
         return Parts(
@@ -116,14 +117,14 @@ class Projection:
             tile_features=stored.tile_features if stored is not None else 1,
             reading_bytes=stored.reading_bytes if stored is not None else 0,
             value_bytes=self.working.itemsize,
-            sample_bytes=0 if self.given else self.row_dtype.itemsize,
+            sample_bytes=0 if self.from_scores else self.row_dtype.itemsize,
             out_bytes=self.dtype.itemsize,
             makes_images=self.makes_images,
             reads_again=self.residual,
         )
 
     def _held_bytes(self) -> int:
-        """The model's mean, scale, mask and grid, over pixels and again over features; components where in memory."""
+        """Return the bytes of mean, scale, mask and grid, over pixels and features, and of components in memory."""
         pixels, p = prod(self.frame.sample_shape), self.subspace.n_features
         masked = self.frame.mask is not None
         scaled = 0 if self.frame.preparation.scale is None else 8 * (2 * pixels + p)

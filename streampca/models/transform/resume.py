@@ -1,4 +1,4 @@
-"""Resuming an output of a model: the identity of its run, and the plan of one that was begun."""
+"""Resuming an output of a model: the identity of its run, and the plan of the run that is resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 def identity_of(work: Projection, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:
-    """Return what must be the same for an unfinished output to be resumed."""
+    """Return the facts that must be unchanged for an unfinished output to be resumed."""
     raw = getattr(work.collection, "raw", work.collection)
     return {
         "output": os.path.abspath(path),
@@ -45,7 +45,7 @@ def identity_of(work: Projection, table: OutputArray, path: str, budget: int | N
 
 
 def saved_plan(saved: CheckpointFolder | None) -> Application | Piecewise | None:
-    """Return the plan of a run that is resumed, whatever memory there is now: it was checked when that run began."""
+    """Return the plan of a run that is resumed, or None; its memory was checked when the run started."""
     numbers = None if saved is None else saved.record.get("plan")
     if numbers is None:
         return None
@@ -55,21 +55,21 @@ def saved_plan(saved: CheckpointFolder | None) -> Application | Piecewise | None
 
 
 def digest_of(subspace: Subspace, frame: Frame) -> str:
-    """Return a digest of a model's numbers; reads components where they are in memory."""
-    found = hashlib.sha256(repr((frame.raw_shape, frame.sample_shape, frame.preparation.to_json())).encode())
+    """Return a digest of a model's numbers, with those of its components only if they are in memory."""
+    digest = hashlib.sha256(repr((frame.raw_shape, frame.sample_shape, frame.preparation.to_json())).encode())
     arrays: list[Any] = [subspace.mean, subspace.variance, frame.mask, frame.preparation.scale, frame.preparation.mask]
-    for each in (frame.preparation.learned, frame.preparation.mapped):
-        if each is not None:
-            found.update(each.digest.encode())
+    for step in (frame.preparation.learned, frame.preparation.mapped):
+        if step is not None:
+            digest.update(step.digest.encode())
     arrays += [*(frame.keys or ())]
     components = subspace.components
     if isinstance(components, StoredRows):
         stored = components.components
-        found.update(repr((stored.identity or stored.path, components.shape, str(components.dtype))).encode())
+        digest.update(repr((stored.identity or stored.path, components.shape, str(components.dtype))).encode())
     else:
         arrays += [*np.asarray(components)]  # a row at a time: the digest copies what is not contiguous
     for array in arrays:
         if isinstance(array, np.ndarray):
-            found.update(repr((array.shape, array.dtype.str)).encode())
-            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()[:16]
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Maps of rows to images: functions of a subspace first, so that `functools.partial` of them pickles."""
+"""Maps of rows to images, as functions of a subspace so that `functools.partial` objects of them pickle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool = False, start: int = 0) -> Array:
-    """Return images from scores of samples from number `start` on; those beyond the components are left out."""
+    """Return images from scores of the samples from index `start` on; scores beyond the components are ignored."""
     return frame.images(subspace.reconstruct(scores[:, : len(subspace.components)], whiten=whiten), start)
 
 
@@ -27,22 +27,21 @@ def reconstructions_of(
     errors: list[float] | None = None,
     start: int = 0,
 ) -> Array:
-    """Return images of rows that are not normalized yet, projected and back, or of what that leaves of them.
-
-    The rows are of samples from number `start` on.
+    """Return reconstructions, or residuals, of rows that are not normalized yet: the samples from index `start` on.
 
     Each row is normalized by its own mean or norm. The sum of the squared errors of features as analysed is appended to
     `errors`.
     """
     normal, numbers = frame.normalized(rows)
-    made = subspace.reconstruct(subspace.project(normal))
+    reconstruction = subspace.reconstruct(subspace.project(normal))
     if errors is not None:
-        if subspace.missing == "em":
-            normal = np.where(np.isfinite(normal), normal, made)
-        lengths = squared_lengths(normal, made)
+        if subspace.missing == "em":  # errors are over the observed features only
+            normal = np.where(np.isfinite(normal), normal, reconstruction)
+        lengths = squared_lengths(normal, reconstruction)
         errors.append(float(lengths.sum() if subspace.missing == "error" else lengths[np.isfinite(lengths)].sum()))
     del normal
-    made = frame.denormalized(made, numbers)
-    made = np.subtract(rows, made, out=made, casting="unsafe") if residual else made
-    images = frame.images(made, start, differences=residual)
-    return images.astype(working_dtype(rows.dtype, subspace.components.dtype), copy=False)  # as rows are, not as ratios
+    result = frame.denormalized(reconstruction, numbers)
+    result = np.subtract(rows, result, out=result, casting="unsafe") if residual else result
+    images = frame.images(result, start, differences=residual)
+    # Normalized rows are float64; images get the dtype that the raw rows call for.
+    return images.astype(working_dtype(rows.dtype, subspace.components.dtype), copy=False)

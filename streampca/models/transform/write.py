@@ -1,4 +1,4 @@
-"""Scores and images of a collection written to an output within a budget."""
+"""Writing of scores and images of a collection to an output, within a budget."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def write_projection(
     coordinates: Mapping[str, Coordinate],
     run: Run,
 ) -> float:
-    """Write scores or images, while no other process writes the same.
+    """Write scores or images to an output that no other process writes at the same time.
 
     See `PCAModel.write_scores` and `PCAModel.write_reconstruction`.
 
     Returns
     -------
     float
-        Sum of squared errors of features as analysed, of images made of samples.
+        Sum of the squared errors of features as analysed, for images reconstructed from samples.
     """
     table = _table(work, model, dims, coordinates)
-    if _ending(path) == PARQUET:  # which is begun again after a kill
+    if _ending(path) == PARQUET:  # a partial Parquet file cannot be appended to: no checkpoint
         run, table = replace(run, checkpoint=None), _with_dates(table)
     with run_session("", run) as current:  # the output is locked where it is opened
         if work.windows is not None or _ending(path) in IN_ORDER:
-            current = replace(current, executor=LocalExecutor())  # what is written in order is written by one process
+            current = replace(current, executor=LocalExecutor())  # only one process can write rows in order
         executor, saved = current.executor, None
         if current.checkpointing is not None:
             saved = current.checkpoint(identity_of(work, table, path, run.budget))
@@ -68,22 +68,24 @@ def write_projection(
 
 
 def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> OutputArray:
-    """Describe the output: a row for each sample, or the pictures that windows are put together to."""
+    """Describe the output: a row for each sample, or the pictures that are assembled from windows."""
     collection, k = work.collection, work.subspace.n_scores
-    about: dict[str, Any] = {"source": collection.source, "model": model}
+    attributes: dict[str, Any] = {"source": collection.source, "model": model}
     if work.makes_images:
-        normalize = work.frame.preparation.normalize if work.given else None
-        own = {"residual": work.residual or None, "normalized": normalize}
-        about |= {"n_components": k} | {name: value for name, value in own.items() if value is not None}
+        attributes["n_components"] = k
+        if work.residual:
+            attributes["residual"] = True
+        if work.from_scores and work.frame.preparation.normalize is not None:
+            attributes["normalized"] = work.frame.preparation.normalize
     else:
-        about["whiten"] = work.whiten
+        attributes["whiten"] = work.whiten
     table = OutputArray(
         "images" if work.makes_images else "scores",
         (collection.n_samples, *(work.frame.sample_shape if work.makes_images else (k,))),
         (counting_dim(collection, dims), *dims),
         work.dtype,
         names=collection.sample_names(),
-        attributes=about,
+        attributes=attributes,
         coordinates=coordinates,
         sample_coordinates=collection.sample_coordinates(),
     )
@@ -95,12 +97,12 @@ def _ending(path: str) -> str:
 
 
 def _with_dates(table: OutputArray) -> OutputArray:
-    """Return a table whose times along the samples are dates, as programs for tables know them."""
-    along = {
-        name: each if (dates := timestamps(each)) is None else Coordinate(dates)
-        for name, each in table.sample_coordinates.items()
+    """Return a table with CF times along the samples converted to dates, which readers of tables understand."""
+    coordinates = {
+        name: coordinate if (dates := timestamps(coordinate)) is None else Coordinate(dates)
+        for name, coordinate in table.sample_coordinates.items()
     }
-    return replace(table, sample_coordinates=along)
+    return replace(table, sample_coordinates=coordinates)
 
 
 def _write_by(
@@ -111,8 +113,8 @@ def _write_by(
     path: str,
     saved: CheckpointFolder | None,
 ) -> float:
-    """Fold the collection into its output: block by block, or by ranges of features where components do not fit."""
-    collection, stored = work.collection, _stored(work, plan, table)
+    """Fold the collection into its output: by blocks of samples, or by ranges of features if components do not fit."""
+    collection, stored = work.collection, _chunked(work, plan, table)
     executor, listener = current.executor, current.listener
     numbers = {item.name: getattr(plan, item.name) for item in fields(plan) if item.name != "memory_estimate"}
     with (
@@ -120,7 +122,7 @@ def _write_by(
         resumable_output(current, saved, numbers, path, stored) as (writer, checkpoint),
         unchanged(collection),
     ):
-        executor.check(partial(_try, collection, writer), plan.memory_estimate.total, listener)
+        executor.check(partial(_read_one, collection, writer), plan.memory_estimate.total, listener)
         task: Any
         if isinstance(plan, Piecewise):
             task = ByFeatures(work=work, plan=plan, writer=writer)
@@ -128,18 +130,19 @@ def _write_by(
         else:
             task = BySamples(work=work, writer=writer, block_rows=plan.block_rows)
             spans, threads, ahead = plan.spans(collection.n_samples), plan.threads, plan.ahead
-        how: Any = {"threads": threads, "ahead": ahead, "listener": listener, "checkpoint": checkpoint}
-        written: Written = executor.fold(task, spans, Written.absorb, **how)
+        written: Written = executor.fold(
+            task, spans, Written.absorb, threads=threads, ahead=ahead, listener=listener, checkpoint=checkpoint
+        )
     return float(written.totals[1])
 
 
-def _try(collection: Collection, writer: Writer) -> None:
-    """Read a sample; that the output can be written to shows when the writer is unpickled."""
+def _read_one(collection: Collection, writer: Writer) -> None:
+    """Read a sample on a worker; unpickling the writer checks there that the output can be written."""
     collection.read(slice(0, 1))
 
 
-def _stored(work: Projection, plan: Application | Piecewise, table: OutputArray) -> OutputArray:
-    """The table as a plan cuts it; pictures put together of windows have a cut of their own."""
+def _chunked(work: Projection, plan: Application | Piecewise, table: OutputArray) -> OutputArray:
+    """Return the table with the chunks of a plan; assembled pictures keep the chunks of their lines."""
     if work.windows is not None:
         return table
     table = replace(table, chunk_rows=plan.chunk_rows)
@@ -150,7 +153,7 @@ def _stored(work: Projection, plan: Application | Piecewise, table: OutputArray)
 
 
 def fits(work: Projection, budget: int) -> bool:
-    """Return whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
+    """Return whether an output can be written within a budget in bytes; reads no sample."""
     try:
         planned(work, "", budget, workers=1)
     except BudgetError:
@@ -159,26 +162,27 @@ def fits(work: Projection, budget: int) -> bool:
 
 
 def planned(work: Projection, path: str, memory: int | None, workers: int) -> Application | Piecewise:
-    """Plan the blocks or pieces in which something is written; pictures are put together from whole windows only."""
+    """Plan the blocks or pieces in which an output is written; pictures are assembled from whole windows only."""
     if work.windows is not None:
-        return _in_blocks(work, memory, ahead=1)
+        return _plan_blocks(work, memory)
     in_order = _ending(path) in IN_ORDER
     threads = 1 if in_order or workers > 1 else machine.cores()
     try:
-        return _in_blocks(work, memory, threads=threads, ahead=1, workers=workers)
-    except BudgetError:  # all components do not fit beside a sample
+        return _plan_blocks(work, memory, threads, workers)
+    except BudgetError:  # the components do not fit in memory beside a sample
         if not work.subspace.works_by_parts:
             raise
-        found = work.plan(memory)
+        pieces = work.plan(memory)
     if workers == 1:
-        return found
-    # Each worker reads the components once for the samples whose scores it holds.
-    unit, share = found.block_rows or found.chunk_rows, -(-work.collection.n_samples // workers)
-    rows = min(found.scored_rows, -(-share // unit) * unit)
-    return replace(found, scored_rows=rows, panel_rows=min(found.panel_rows, rows), pieces=SPANS_A_WORKER * workers)
+        return pieces
+    # Each worker reads the components once for each run of samples: no run may be longer than a worker's share.
+    unit, share = pieces.block_rows or pieces.chunk_rows, -(-work.collection.n_samples // workers)
+    rows = min(pieces.scored_rows, -(-share // unit) * unit)
+    return replace(pieces, scored_rows=rows, panel_rows=min(pieces.panel_rows, rows), pieces=SPANS_A_WORKER * workers)
 
 
-def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
+def _plan_blocks(work: Projection, memory: int | None, threads: int = 1, workers: int = 1) -> Application:
+    """Plan blocks of whole samples, with all components in memory."""
     components, problem = work.subspace.components, work.sizes()
     shape = work.frame.sample_shape if work.makes_images else (work.subspace.n_scores,)
     if work.windows is not None:
@@ -193,5 +197,7 @@ def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
         component_itemsize=components.dtype.itemsize,
         out_bytes=math.prod(shape) * work.dtype.itemsize,
         memory=memory,
-        **how,
+        threads=threads,
+        ahead=1,
+        workers=workers,
     )
