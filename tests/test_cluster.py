@@ -351,17 +351,17 @@ def test_a_worker_that_comes_later_and_is_unfit_is_left_out(client):
     executor = DaskExecutor(client)
     executor.check(int, MIB, heard.append)
     workers = executor._workers
-    late, other = workers._fit
-    workers._fit.discard(late)
+    late, other = workers._suitable
+    workers._suitable.discard(late)
 
     def dies(workers):
         raise OSError
 
-    workers._wrong = dies
+    workers._problem_of = dies
     assert workers.present() == [other]
     assert not heard, "it may be asked again"
     workers._looked = 0.0
-    workers._wrong = lambda workers: f"worker {', '.join(workers)} cannot read the collection."
+    workers._problem_of = lambda workers: f"worker {', '.join(workers)} cannot read the collection."
     assert workers.present() == [other]
     assert heard == [Warned(f"a worker is left out: worker {late} cannot read the collection.")]
 

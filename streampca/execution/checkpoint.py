@@ -1,7 +1,7 @@
-"""`CheckpointFolder`, where a run saves how far it is: at an interval, and when it is told to stop.
+"""`CheckpointFolder`: the progress of one run, saved at an interval and when the run is asked to stop.
 
-A folder holds one run: a record of which work it is and with which plan, and the partial results of its stages. Each
-is a `CheckpointFile`, so that one is whole whenever the process dies.
+A folder holds one run: a record that identifies the work and its plan, and the partial results of its stages. Each is a
+`CheckpointFile`, of which one version is complete at any time, whenever the process dies.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .threads import blas_in_use
 
 Array = npt.NDArray[Any]
 
-RECORD = "run"  # name of the file that says which work the folder holds
-FILE = re.compile(r"[a-z]+(-[a-z]+)*(-\d+)?\.[ab]")  # names of checkpoint files, in a folder that may hold others
-SCRATCH_NAME = re.compile(r"\w+" + re.escape(SCRATCH))  # of a scratch copy or folder, wherever it may lie
-FOLDER = ".streampca-checkpoint"  # ending of the name of a folder that lies beside an output
+RECORD = "run"  # name of the file that identifies the work of the folder
+FILE = re.compile(r"[a-z]+(-[a-z]+)*(-\d+)?\.[ab]")  # names of checkpoint files, in a folder that can hold others
+SCRATCH_NAME = re.compile(r"\w+" + re.escape(SCRATCH))  # name of a scratch copy or folder
+FOLDER = ".streampca-checkpoint"  # ending of the name of a checkpoint folder beside an output
 EVERY = 30.0  # seconds between saves, or more ...
-SHARE = 0.025  # ... so that they take no more of the time than this
-PATIENCE = 20.0  # seconds that a save may take when the run is told to stop
-UNMEASURED = 100 * MIB  # bytes a second, until a save has been measured
+SHARE = 0.025  # ... so that they take no more than this share of the time
+PATIENCE = 20.0  # most seconds for a save when the run is asked to stop
+UNMEASURED = 100 * MIB  # assumed bytes a second, until a save has been measured
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Checkpointing:
     Attributes
     ----------
     folder : str
-        Made when something is saved, removed when the run is complete.
+        Folder, created at the first save and removed when the run is complete.
     every : float
         Least seconds between saves; 0 saves after every block.
     require_same_bits : bool
-        Refuse to resume a run that began with other threads or another kernel of BLAS, which may round otherwise; by
-        default that is a warning.
+        Refuse to resume a run that began with other threads or another kernel of BLAS, whose rounding can differ; by
+        default a warning.
     """
 
     folder: str
@@ -67,14 +67,14 @@ class Checkpointing:
 
 
 def checkpointing_of(run: Run) -> Checkpointing | None:
-    """Return the folder and interval of a run's checkpoints; None for none."""
+    """Return the folder and interval of a run's checkpoints; None if it saves none."""
     if run.checkpoint is None or isinstance(run.checkpoint, Checkpointing):
         return run.checkpoint
     return Checkpointing(os.fspath(run.checkpoint), run.checkpoint_every, run.require_same_bits)
 
 
 class _Save(NamedTuple):
-    """A file, the position that is saved in it, and the state there."""
+    """A file, a position, and the accumulator at that position whose state is saved in the file."""
 
     file: CheckpointFile
     position: Mapping[str, int]
@@ -86,96 +86,91 @@ class CheckpointFolder:
 
     Parameters
     ----------
-    how : Checkpointing
-        Where, how often, and when to end.
+    options : Checkpointing
+        Folder and interval.
     identity : mapping
-        Plain data that tell this work from other work.
+        Plain data that distinguish this work from other work.
     overwrite : bool, default=False
-        Whether the checkpoint of other work is removed, with a warning, instead of refused.
+        Remove the checkpoint of other work, with a warning, instead of refusing it.
     scratch_folder : str, optional
-        Folder that this run has for scratch copies, besides that of the checkpoint. What a record says lies elsewhere
-        is neither used nor removed: anybody may have written it.
+        Folder for scratch copies of this run, besides that of the checkpoint. A scratch copy that a record places
+        elsewhere is neither used nor removed, as anybody can have written the record.
     listener : callable
-        Told of every save.
+        Receiver of an event at every save.
 
     Attributes
     ----------
     record : mapping
-        Record that `begin` made of the run that is resumed: ``plan``, ``scratch`` and its details; empty for a new one.
+        Record by `begin` of the run that is resumed: ``plan``, ``scratch`` and details; empty for a new run.
     is_recorded : bool
-        True where the record is in the folder: a run that ends without it leaves nothing to resume.
+        True if the record is in the folder; otherwise there is nothing to resume.
 
     Raises
     ------
     OutputError
-        If the folder holds other work, naming the first difference; or is not a folder.
+        If the folder holds other work, with the first difference; or if it is not a folder.
     """
 
     def __init__(
         self,
-        how: Checkpointing,
+        options: Checkpointing,
         identity: Mapping[str, Any],
         *,
         overwrite: bool = False,
         scratch_folder: str | None = None,
         listener: Listener,
     ) -> None:
-        if os.path.lexists(how.folder) and not os.path.isdir(how.folder):
-            raise OutputError(f"checkpoint {how.folder} is not a folder; choose another.")
-        check_place(how.folder)
-        self._how, self._listener, self.folder = how, listener, how.folder
-        self._scratch_folders = [os.path.abspath(each) for each in (how.folder, scratch_folder) if each is not None]
+        if os.path.lexists(options.folder) and not os.path.isdir(options.folder):
+            raise OutputError(f"checkpoint {options.folder} is not a folder; choose another.")
+        check_place(options.folder)
+        self._options, self._listener, self.folder = options, listener, options.folder
+        self._scratch_folders = [os.path.abspath(path) for path in (options.folder, scratch_folder) if path is not None]
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
-        self._file = CheckpointFile(how.folder, RECORD)
+        self._file = CheckpointFile(options.folder, RECORD)
         self._stages: dict[str, StageCheckpoint] = {}
         self._lock, self._rate = threading.Lock(), float(UNMEASURED)
-        found = self._file.load()
-        self.record: Mapping[str, Any] = {} if found is None else found[0]
+        saved = self._file.load()
+        self.record: Mapping[str, Any] = {} if saved is None else saved[0]
         self._replaced: Mapping[str, Any] = {}
-        self.is_recorded = found is not None
-        if found is not None and (difference := first_difference(self.record.get("identity", {}), self._identity)):
-            differs = f"{self.folder} holds an unfinished run with {difference}"
+        self.is_recorded = saved is not None
+        if saved is not None and (difference := first_difference(self.record.get("identity", {}), self._identity)):
+            problem = f"{self.folder} holds an unfinished run with {difference}"
             if not overwrite and not self.record.get("refused"):
                 raise OutputError(
-                    f"{differs}; run it with the same options and data to resume, or remove the folder to start again."
+                    f"{problem}; run it with the same options and data to resume, or remove the folder to start again."
                 )
-            listener(Warned(f"{differs}; this one starts from the beginning."))
-            self._replaced, self.record = self.record, {}  # removed once this run has a plan
+            listener(Warned(f"{problem}; this one starts from the beginning."))
+            self._replaced, self.record = self.record, {}  # its files stay until this run has a plan
 
     def begin(
         self, plan: Mapping[str, Any], *, resumes: bool = True, scratch: str | None = None, **details: Any
     ) -> None:
-        """Note the plan that is carried out; of a run that is resumed, check that it is still the same.
+        """Record the plan of a new run; check that the plan of a resumed run is the same.
 
         Parameters
         ----------
         plan : mapping
-            Plain data that decide the bits of the answer, and where blocks begin.
+            Plain data that determine the bits of the result and the limits of blocks.
         resumes : bool, default=True
-            False where what was saved is of an output that is gone.
+            False if the output that the saved state belongs to no longer exists.
         scratch : str, optional
-            File or folder that is removed with the checkpoint; a resumed run has the one that it began with.
+            File or folder that is removed with the checkpoint; a resumed run keeps the one that it began with.
         **details
-            Plain data to find in `record` when the run is resumed.
+            Plain data that are in `record` when the run is resumed.
 
         Raises
         ------
         OutputError
-            If the plan is another, as on a machine of more cores; or BLAS, where the same bits are required.
+            If the plan differs, as on a machine with more cores; or BLAS, if the same bits are required.
         """
         blas = blas_in_use()
         if not self.record or not resumes:
             self.clear()  # partial results of unknown work
-            self.record = {
-                "identity": self._identity,
-                "plan": dict(plan),
-                "scratch": scratch,
-                "blas": [blas],
-                **details,
-            }
+            run = {"identity": self._identity, "plan": dict(plan), "scratch": scratch, "blas": [blas]}
+            self.record = {**run, **details}
             if scratch is not None:
-                discard(scratch)  # whatever it is: this run has written none of it
-                self._save_record()  # before the copy is there: else nobody would know whose it is
+                discard(scratch)  # anything at this path: this run has not written it
+                self._save_record()  # before the copy exists: after a kill only the record says whose it is
             return
         if difference := first_difference(self.record.get("plan", {}), plan):
             name, before, now = difference
@@ -184,38 +179,36 @@ class CheckpointFolder:
                 f"is {now}; resume it where it was begun, or remove the folder to start again."
             )
         self._check_blas(blas)
-        now = {name: value for name, value in self.record.items() if name != "refused"}
-        now["blas"] = [*dict.fromkeys([*now.get("blas", ()), blas])]
-        now["scratch"] = self.scratch or scratch
-        if now["scratch"] is not None and not is_own(now["scratch"]):  # what it leads to is not ours to write
-            discard(now["scratch"])
-        if now != self.record:
-            self.record = now
+        record = {name: value for name, value in self.record.items() if name != "refused"}
+        record["blas"] = [*dict.fromkeys([*record.get("blas", ()), blas])]
+        record["scratch"] = self.scratch or scratch
+        # A link planted in place of the scratch copy could lead this run to write somewhere else.
+        if record["scratch"] is not None and not is_own(record["scratch"]):
+            discard(record["scratch"])
+        if record != self.record:
+            self.record = record
             self._save_record()
 
     def _check_blas(self, blas: str) -> None:
-        """Refuse to resume with another BLAS than that of a run so far where the same bits are required, or warn."""
-        others = [each for each in self.record.get("blas", ()) if each != blas]
+        """Warn of another BLAS than that of the run so far; refuse it if the same bits are required."""
+        others = [name for name in self.record.get("blas", ()) if name != blas]
         if not others:
             return
-        differs = f"{self.folder} was begun with {others[0]}, and this process has {blas}"
-        if self._how.require_same_bits:
+        problem = f"{self.folder} was begun with {others[0]}, and this process has {blas}"
+        if self._options.require_same_bits:
             raise OutputError(
-                f"{differs}; resume it on the same kind of machine, with OPENBLAS_NUM_THREADS as it was, or without "
+                f"{problem}; resume it on the same kind of machine, with OPENBLAS_NUM_THREADS as it was, or without "
                 "--require-same-bits (require_same_bits=True)."
             )
-        self._listener(Warned(f"{differs}: the result may differ in its last bits from that of an unbroken run."))
+        self._listener(Warned(f"{problem}: the result may differ in its last bits from that of an unbroken run."))
 
     @property
     def scratch(self) -> str | None:
-        """Scratch copy or folder of the run, where it lies in a folder that this run may write scratch to."""
-        return self._own_scratch(self.record)
-
-    def _own_scratch(self, record: Mapping[str, Any]) -> str | None:
-        return _scratch_within(self._scratch_folders, record)
+        """Scratch copy or folder of the run; None if it lies outside the folders that this run writes scratch to."""
+        return _scratch_within(self._scratch_folders, self.record)
 
     def refuse(self) -> None:
-        """Keep what was saved of a run that is refused: the same work may resume there, and other work replaces it."""
+        """Keep the state of a run that is refused: the same work can resume it, and other work replaces it."""
         self.record = {**self.record, "refused": True}
         self._save_record()
 
@@ -229,7 +222,7 @@ class CheckpointFolder:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Remove what was saved when the run is complete, or cannot be because of its data."""
+        """Remove the checkpoint when the run is complete, or fails because of its data."""
         try:
             yield
         except (DataError, ChangedError, ModelError):
@@ -242,39 +235,39 @@ class CheckpointFolder:
         except Stopped as error:
             if not self.is_recorded or error.exit_code == RESUMABLE:
                 raise
-            kept = f"progress up to the last checkpoint is saved in {self.folder}."
-            raise Stopped(f"{first_line(error)}; {kept}", resumable=True) from None
+            progress = f"progress up to the last checkpoint is saved in {self.folder}."
+            raise Stopped(f"{first_line(error)}; {progress}", resumable=True) from None
         self.clear()
 
     def clear(self) -> None:
-        """Remove everything that was saved, and the folder if it holds nothing else."""
+        """Remove all files of the checkpoint, and the folder if it holds nothing else."""
         for record in (self._replaced, self.record):
-            if (scratch := self._own_scratch(record)) is not None:
+            if (scratch := _scratch_within(self._scratch_folders, record)) is not None:
                 discard(scratch)
         _clear(self.folder)
         self.is_recorded = False
 
     def save(self, saves: list[_Save], since: float, cost: float) -> float:
-        """Save states in order, and return the seconds it took; a save that fails is a warning, not an error.
+        """Save states in order, and return the seconds that it took; a failed save is a warning, not an error.
 
-        `since` is when these were saved last, and `cost` the seconds it took then.
+        `since` is the time of the last save of these states, and `cost` the seconds that it took.
 
         Raises
         ------
         Stopped
-            If the run was told to stop.
+            If the run was asked to stop.
         """
         signal, began = stop_asked(), time.monotonic()
-        again = f"the last {format_seconds(began - since)} of work are lost, as saving them would take too long."
+        loss = f"the last {format_seconds(began - since)} of work are lost, as saving them would take too long."
         if signal and cost > PATIENCE:
-            raise Stopped(f"stopped by {signal}; {again}", resumable=self.is_recorded)
-        states = [(each, each.stateful.state(copy=False)) for each in saves]
+            raise Stopped(f"stopped by {signal}; {loss}", resumable=self.is_recorded)
+        states = [(save, save.stateful.state(copy=False)) for save in saves]
         count = sum(array.nbytes for _, state in states for array in state.values())
         if signal and count / self._rate > PATIENCE:
-            raise Stopped(f"stopped by {signal}; {again}", resumable=self.is_recorded)
+            raise Stopped(f"stopped by {signal}; {loss}", resumable=self.is_recorded)
         try:
-            for each, state in states:
-                self._save(each.file, each.position, state)
+            for save, state in states:
+                self._save(save.file, save.position, state)
         except OutputError as error:
             if signal:
                 lost = f"work since the last checkpoint is lost: {error}"
@@ -283,7 +276,7 @@ class CheckpointFolder:
                 Warned(f"{error} The run continues; if it is stopped now, it resumes from an earlier checkpoint.")
             )
         now = time.monotonic()
-        if count > MIB:
+        if count > MIB:  # of fewer bytes the time is mostly latency
             self._rate = count / max(now - began, 1e-3)
         if signal:
             raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.", resumable=True)
@@ -297,8 +290,8 @@ class CheckpointFolder:
             self._listener(Checkpoint(self.folder, position["at"]))
 
     def is_due(self, since: float, cost: float) -> bool:
-        """Return whether to save: told to stop, or so long after the last save that its cost does not matter."""
-        waited, every = time.monotonic() - since, self._how.every
+        """Return whether to save: the run was asked to stop, or the last save is long enough ago for its cost."""
+        waited, every = time.monotonic() - since, self._options.every
         return bool(stop_asked()) or every == 0 or waited >= max(every, cost / SHARE)
 
 
@@ -308,47 +301,51 @@ class StageCheckpoint:
     Attributes
     ----------
     number : int
-        Number of the pass, where a stage is folded several times: partial results of another pass are ignored.
+        Number of the pass, if a stage is folded several times: partial results of other passes are ignored.
     """
 
     def __init__(self, folder: CheckpointFolder, name: str) -> None:
         self._folder, self._name, self._is_ignored, self.number = folder, name, False, 0
         self._files: dict[int, CheckpointFile] = {}
-        self._stopped: dict[int, tuple[int, int]] = {}  # last span and position of a part that was told to stop
+        self._stopped: dict[int, tuple[int, int]] = {}  # span and position at which a partial was saved to stop
         self._since: dict[int, float] = {}
         self._cost: dict[int, float] = {}
         self._first: list[_Save] = []
 
     def restart(self) -> StageCheckpoint:
-        """Ignore what was saved of this fold: something it needs is gone."""
+        """Ignore the saved state of this fold: a file that it depends on no longer exists."""
         self._is_ignored = True
         return self
 
     def save_first(self, stage: str, at: int, stateful: Stateful) -> None:
-        """Save the state of another stage, without which this one makes no sense, before the next save of this one."""
-        self._first = [_Save(self._folder.stage(stage)._of(0), {"first": 0, "last": 0, "at": at}, stateful)]
+        """Save the state of another stage, which this one depends on, with the next save of this one and before it."""
+        self._first = [_Save(self._folder.stage(stage)._file(0), {"first": 0, "last": 0, "at": at}, stateful)]
 
     def load(self, first: int) -> SavedPartial | None:
-        """Return what was saved of the spans from `first` on."""
-        found = None if self._is_ignored else self._of(first).load()
-        if found is None or found[0].get("number", 0) != self.number:
+        """Return the saved partial of the spans from `first` on, or None."""
+        saved = None if self._is_ignored else self._file(first).load()
+        if saved is None or saved[0].get("number", 0) != self.number:
             return None
-        return SavedPartial(found[0]["last"], found[0]["at"], found[1])
+        position, state = saved
+        return SavedPartial(position["last"], position["at"], state)
 
     def load_any(self) -> SavedPartial | None:
-        """Return what was saved of some spans, the first if there are any of them."""
-        for first in sorted(set(_parts(self._folder.folder, self._name))):
-            if (found := self.load(first)) is not None:
-                return found
+        """Return the first saved partial of any spans, or None."""
+        with suppress(FileNotFoundError):
+            names = [name for name in os.listdir(self._folder.folder) if FILE.fullmatch(name)]
+            prefix = f"{self._name}-"
+            for first in sorted({int(name[len(prefix) : -2]) for name in names if name.startswith(prefix)}):
+                if (saved := self.load(first)) is not None:
+                    return saved
         return None
 
     def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
-        """Save an accumulator if it is time to, or `now`."""
-        # Since its own first block: since the last save of any part, others could keep it from its turn for ever.
+        """Save an accumulator if a save is due, or if `now`."""
+        # Counted from its own first block, not from the last save of any partial: else others could delay it for ever.
         since, cost = self._since.setdefault(first, time.monotonic()), self._cost.get(first, 0.0)
         if self._stopped.get(first) == (last, at) or not (now or self._folder.is_due(since, cost)):
             return
-        save = _Save(self._of(first), {"first": first, "last": last, "at": at, "number": self.number}, accumulator)
+        save = _Save(self._file(first), {"first": first, "last": last, "at": at, "number": self.number}, accumulator)
         try:
             self._cost[first] = self._folder.save([*self._first, save], since, cost)
         except Stopped:
@@ -356,41 +353,34 @@ class StageCheckpoint:
             raise
         self._since[first], self._first = time.monotonic(), []
 
-    def _of(self, first: int) -> CheckpointFile:
+    def _file(self, first: int) -> CheckpointFile:
         if first not in self._files:
             self._files[first] = CheckpointFile(self._folder.folder, f"{self._name}-{first}")
         return self._files[first]
 
 
 def _scratch_within(folders: Iterable[str], record: Mapping[str, Any]) -> str | None:
-    """Return the scratch copy or folder that a record names, where it lies in one of some folders."""
+    """Return the scratch copy or folder that a record names; None if it does not lie directly in one of the folders."""
     folder, name = os.path.split(str(record.get("scratch") or ""))
     is_own = os.path.abspath(folder) in map(os.path.abspath, folders) and SCRATCH_NAME.fullmatch(name)
     return os.path.join(folder, name) if is_own else None
 
 
 def clear_finished(output: str) -> None:
-    """Remove the checkpoint beside an output that was completed later: its run died before it could."""
+    """Remove the checkpoint beside a complete output that is newer: its run died before it removed it."""
     folder, path = output.rstrip("/") + FOLDER, output.rstrip("/")
     with suppress(FileNotFoundError, NotADirectoryError):
-        made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
-        if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
-            with suppress(OutputError), checkpoint_lock(folder):  # else whoever is at work there removes it
-                found = CheckpointFile(folder, RECORD).load()
-                if found is not None and (scratch := _scratch_within((folder,), found[0])) is not None:
+        completed = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
+        if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= completed for name in os.listdir(folder)):
+            with suppress(OutputError), checkpoint_lock(folder):  # a process that has the lock removes it itself
+                saved = CheckpointFile(folder, RECORD).load()
+                if saved is not None and (scratch := _scratch_within((folder,), saved[0])) is not None:
                     discard(scratch)
                 _clear(folder)
 
 
-def _parts(folder: str, stage: str) -> Iterator[int]:
-    with suppress(FileNotFoundError):
-        for name in os.listdir(folder):
-            if FILE.fullmatch(name) and name.startswith(f"{stage}-"):
-                yield int(name[len(stage) + 1 : -2])
-
-
 def _clear(folder: str) -> None:
-    """Remove files of a checkpoint, nothing else, and the folder if it is empty then."""
+    """Remove the files of a checkpoint and nothing else, then the folder if it is empty."""
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)

@@ -1,8 +1,8 @@
-"""`CheckpointFile`, where a run saves how far it is: two files taking turns, one of them whole whenever the run dies.
+"""`CheckpointFile`: saved state in two files that alternate, so that one is complete whenever the run dies.
 
-Each is an uncompressed zip archive of plain data (``streampca-checkpoint.json``) and arrays (``.npy``), nothing
-pickled. What makes an archive valid comes last, and its members have checksums: one that was cut short or damaged is
-not taken. No file is renamed, so that places without renaming would do as well.
+Each file is an uncompressed zip archive of plain data (``streampca-checkpoint.json``) and arrays (``.npy``), without
+pickles. The directory that makes an archive valid comes last, and members have checksums, so truncated or damaged files
+are recognized. No file is renamed, so that file systems without atomic renames suffice.
 """
 
 from __future__ import annotations
@@ -28,85 +28,85 @@ from ..units import MIB
 Array = npt.NDArray[Any]
 
 FORMAT = 1
-INDEX = "streampca-checkpoint.json"  # the first member, by which files are told from archives of other programs
+INDEX = "streampca-checkpoint.json"  # the first member, which distinguishes our files from other archives
 HEAD = 30  # bytes of a zip member's header before its name
-PIECE = 4 * MIB  # written at a time
+PIECE = 4 * MIB  # bytes written at a time
 
 
 class CheckpointFile:
-    """Two files ``<name>.a`` and ``<name>.b`` in a folder that take turns.
+    """Two files ``<name>.a`` and ``<name>.b`` in a folder, written in turn.
 
     Parameters
     ----------
     folder : str
-        Made when something is saved.
+        Folder, created at the first save.
     name : str
-        Of what is kept there.
+        Name of the state that is saved.
     """
 
     def __init__(self, folder: str, name: str) -> None:
         self._folder, self.name = folder, name
-        self._places = [os.path.join(folder, f"{name}.{letter}") for letter in "ab"]
+        self._paths = [os.path.join(folder, f"{name}.{letter}") for letter in "ab"]
         self._newest: str | None = None
-        self._sequence: int | None = None  # of the last file, valid or not; None: nobody has looked
+        self._sequence: int | None = None  # number of the last file, valid or not; None before a search
 
     def save(self, about: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Save plain data and arrays in the place of the older file, on disk when the call returns.
+        """Save plain data and arrays in place of the older file; they are on disk when the call returns.
 
         Parameters
         ----------
         about : mapping
-            What JSON can hold.
+            Plain data for JSON.
         arrays : mapping of str to ndarray
-            Of anything but objects. Those contiguous in C or Fortran order are not copied.
+            Arrays of any dtype but object; not copied if they are contiguous in C or Fortran order.
 
         Raises
         ------
         OutputError
-            If it cannot be written; what was saved last is still there.
+            If they cannot be written; the last saved state is kept.
         """
         if self._sequence is None:
-            self._look(keep=False)
+            self._search(keep=False)
         sequence = (self._sequence or 0) + 1
-        place = next(place for place in self._places if place != self._newest)
-        with writing(place):
+        path = next(path for path in self._paths if path != self._newest)
+        with writing(path):
             os.makedirs(self._folder, exist_ok=True)
-            with suppress(FileNotFoundError):  # not written over: it may be a link, or have another name, too
-                os.remove(place)
+            with suppress(FileNotFoundError):  # removed first: writing would follow a link, or change a hard link
+                os.remove(path)
             try:
-                _write(place, {"format": FORMAT, "sequence": sequence, "about": dict(about)}, arrays)
+                _write(path, {"format": FORMAT, "sequence": sequence, "about": dict(about)}, arrays)
             except BaseException:
                 with suppress(OSError):
-                    discard(place)  # gives room back; it is not valid
+                    discard(path)  # it is not valid, and takes space
                 raise
             sync_folder(self._folder)
-        self._newest, self._sequence = place, sequence
+        self._newest, self._sequence = path, sequence
 
     def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Return what was saved last and is whole, plain data and arrays; None if there is nothing.
+        """Return plain data and arrays of the newest complete file; None if there is no such file.
 
         Raises
         ------
         OutputError
             If a newer version wrote it.
         """
-        return self._look(keep=True)
+        return self._search(keep=True)
 
-    def _look(self, *, keep: bool) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Find the newest file that is whole; return its contents, without the arrays unless `keep`."""
-        found = [(index, place) for place in self._places if (index := _index(place)) is not None]
-        found.sort(key=lambda one: one[0]["sequence"], reverse=True)
-        self._newest, self._sequence = None, found[0][0]["sequence"] if found else 0
-        for index, place in found:
-            arrays = _arrays(place, index["names"], keep=keep)
+    def _search(self, *, keep: bool) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """Find the newest complete file; return its contents, without the arrays unless `keep`."""
+        files = [(index, path) for path in self._paths if (index := _index(path)) is not None]
+        files.sort(key=lambda file: file[0]["sequence"], reverse=True)
+        self._newest, self._sequence = None, files[0][0]["sequence"] if files else 0
+        for index, path in files:
+            arrays = _arrays(path, index["names"], keep=keep)
             if arrays is not None:
-                self._newest = place
+                self._newest = path
                 return index["about"], arrays
         return None
 
 
 def is_checkpoint_file(path: str) -> bool:
-    """Return whether a file is one of a checkpoint, or the beginning of one."""
+    """Return whether a file is, or starts like, one of a checkpoint."""
     with open_regular(path) as file:
         start, name = file.read(HEAD), file.read(len(INDEX))
     return b"PK\x03\x04".startswith(start[:4]) and INDEX.encode().startswith(name)
@@ -124,18 +124,18 @@ def _write(path: str, index: dict[str, Any], arrays: Mapping[str, Array]) -> Non
 
 
 def _write_array(file: IO[bytes], array: Array) -> None:
-    """Write an array as numpy does, in smaller pieces and without copying those that are contiguous."""
+    """Write an array as numpy does, but in smaller pieces and without copying contiguous arrays."""
     header = npy.header_data_from_array_1_0(array)
     npy.write_array_header_2_0(file, header)
     order: Literal["C", "F"] = "F" if header["fortran_order"] else "C"
-    some = max(1, PIECE // max(1, array.itemsize))
-    with np.nditer(array, ["external_loop", "buffered", "zerosize_ok"], order=order, buffersize=some) as parts:
+    count = max(1, PIECE // max(1, array.itemsize))
+    with np.nditer(array, ["external_loop", "buffered", "zerosize_ok"], order=order, buffersize=count) as parts:
         for part in parts:
             file.write(np.ascontiguousarray(part).view(np.uint8).data)
 
 
 def _index(path: str) -> dict[str, Any] | None:
-    """Return the index of a file, or None where there is none that is whole.
+    """Return the index of a file, or None if there is no valid archive.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def _index(path: str) -> dict[str, Any] | None:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             index: dict[str, Any] = json.loads(archive.read(INDEX))
-    except Exception:  # zipfile raises whatever damage leads it to
+    except Exception:  # damage leads zipfile to many kinds of errors
         return None
     if index["format"] > FORMAT:
         raise OutputError(
@@ -156,14 +156,14 @@ def _index(path: str) -> dict[str, Any] | None:
 
 
 def _arrays(path: str, names: list[str], *, keep: bool) -> dict[str, Array] | None:
-    """Return all arrays, or none of them unless `keep`; None where one is damaged."""
-    found: dict[str, Array] = {}
+    """Return all arrays, or an empty mapping unless `keep`; None if one is damaged."""
+    arrays: dict[str, Array] = {}
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             if not keep:
-                return found if archive.testzip() is None else None
+                return arrays if archive.testzip() is None else None
             for number, name in enumerate(names):
-                # Their checksums are compared at the end: a damaged shape must not take memory before.
+                # Checksums are compared at the end of a member: a damaged shape must not allocate memory before that.
                 size = archive.getinfo(f"{number}.npy").file_size
                 with archive.open(f"{number}.npy") as member:
                     npy.read_magic(member)
@@ -171,11 +171,11 @@ def _arrays(path: str, names: list[str], *, keep: bool) -> dict[str, Array] | No
                     if math.prod(shape) * dtype.itemsize != size - member.tell():
                         return None
                 with archive.open(f"{number}.npy") as member:
-                    found[name] = npy.read_array(member, allow_pickle=False)
+                    arrays[name] = npy.read_array(member, allow_pickle=False)
                     if member.read(1):
                         return None
     except MemoryError:
         raise
-    except Exception:  # as in _index, and numpy
+    except Exception:  # damage leads zipfile and numpy to many kinds of errors
         return None
-    return found
+    return arrays

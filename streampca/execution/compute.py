@@ -1,7 +1,7 @@
-"""Computes dask collections where they are read, so that no task of a cluster waits for another in a worker's thread.
+"""Computation of dask collections inside tasks of a cluster, without a task that waits for another in its thread.
 
-By default dask computes what a task reads by further tasks of the same cluster. The task's own thread leaves its place
-to them meanwhile, but blocks are read ahead in other threads: on a full cluster everything would wait for everything.
+By default dask computes a collection that a task reads by further tasks of the same cluster. The task's own thread is
+released meanwhile, but blocks are read ahead in other threads, which are not: a full cluster would deadlock.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from typing import Any
 
 
 def compute(collection: Any, *, client: Any = None, default: str | None = None) -> Any:
-    """Return the values of a dask collection, computed in this thread where it works for a task of a cluster.
+    """Return the values of a dask collection, computed in this thread if it works for a task of a cluster.
 
     Parameters
     ----------
     collection : dask collection
-        Of a graph that is culled before it is computed.
+        Collection whose graph is culled before it is computed.
     client : distributed.Client, optional
-        That holds its futures, as `client_of` finds it; not used in a task, which asks its worker's own client.
+        Client of its futures, see `client_of`; not used in a task, which has its worker's client.
     default : str, optional
-        Scheduler of dask's to use where neither its configuration nor a client chooses one.
+        Name of dask's scheduler to use if neither its configuration nor a client chooses one.
     """
     import dask
 
     if _in_task():
         with _nested_in_thread():
             return collection.compute(scheduler=_in_thread)
-    chosen = client if client is not None or dask.base.get_scheduler() else default
-    return collection.compute() if chosen is None else collection.compute(scheduler=chosen)
+    scheduler = client if client is not None or dask.base.get_scheduler() else default
+    return collection.compute() if scheduler is None else collection.compute(scheduler=scheduler)
 
 
 def client_of(collection: Any) -> Any:
-    """Return the client whose futures a collection's graph holds, which need not be dask's default; None without.
+    """Return the client whose futures a collection's graph holds, possibly not dask's default; None without futures.
 
     Raises
     ------
     CancelledError
-        If it has forgotten them.
+        If the client has cancelled them.
     """
     future = _future_in(list(collection.__dask_graph__().values())) if "distributed" in sys.modules else None
     if future is None or future.client is None:
@@ -52,7 +52,7 @@ def client_of(collection: Any) -> Any:
 
 
 def _in_task() -> bool:
-    """Return whether this thread, or the one that it works for, runs a task of a cluster."""
+    """Return whether this thread runs a task of a cluster, or reads for a thread that does."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return False
@@ -64,7 +64,7 @@ def _in_task() -> bool:
 
 
 def _in_thread(graph: Any, keys: Any, **options: Any) -> Any:
-    """Compute keys of a graph in this thread; a graph that holds futures needs the cluster: its task has seceded."""
+    """Compute keys of a graph in this thread, or on the cluster if it holds futures: such a task has seceded."""
     from dask.local import get_sync
 
     tasks = dict(graph.__dask_graph__() if hasattr(graph, "__dask_graph__") else graph)
@@ -77,7 +77,7 @@ def _in_thread(graph: Any, keys: Any, **options: Any) -> Any:
 
 
 def _future_in(nodes: list[Any]) -> Any:
-    """Return a future that nodes of a graph hold, inside tasks too, or None."""
+    """Return a future in nodes of a graph, or in their tasks; None if there is none."""
     from distributed import Future
 
     while nodes:
@@ -94,10 +94,10 @@ def _future_in(nodes: list[Any]) -> Any:
 
 
 def leave_thread_if_waiting(value: Any) -> None:
-    """Give the thread of a task that uses a value back to its worker, where the value is made of futures.
+    """Release the thread of a task to its worker if the task uses a value that holds futures.
 
-    Reading ahead is done by other threads, which cannot leave for the task's own one: it leaves before they start, and
-    does not come back, as dask's `worker_client` has it do after each use.
+    Blocks are read ahead in other threads, which cannot release the task's own thread. So it is released before they
+    start, and not reacquired; dask's `worker_client` would reacquire it after each use.
     """
     if _in_task():
         from .packing import waits
@@ -107,9 +107,9 @@ def leave_thread_if_waiting(value: Any) -> None:
 
 
 def leave_thread() -> None:
-    """Give the thread that a task holds back to its worker, for tasks that this one is going to wait for."""
+    """Release the thread of a task to its worker, for tasks that this one is going to wait for."""
     distributed = sys.modules.get("distributed")
-    # In no task, in a thread that reads for one, or after it has left before.
+    # Errors: outside a task, in a thread that reads for one, or when the thread was released before.
     with suppress(ValueError, AttributeError, KeyError):
         if distributed is not None:
             distributed.secede()
@@ -117,7 +117,7 @@ def leave_thread() -> None:
 
 @contextmanager
 def held(lock: threading.Lock) -> Iterator[None]:
-    """Hold a lock; a task that has to wait for it, perhaps for one that waits for tasks, leaves its thread first."""
+    """Hold a lock; a task that has to wait for it releases its thread first, as the holder can wait for other tasks."""
     if not lock.acquire(blocking=False):
         leave_thread()
         lock.acquire()
@@ -127,34 +127,34 @@ def held(lock: threading.Lock) -> Iterator[None]:
         lock.release()
 
 
-class _Setting:
-    """The number of threads that compute in tasks now, and dask's configuration for them."""
+class _ThreadCount:
+    """Number of threads that compute inside tasks now, and dask's configuration for them."""
 
     def __init__(self) -> None:
         self.lock, self.threads = threading.Lock(), 0
         self.config: Any = None
 
 
-_setting = _Setting()
+_nested = _ThreadCount()
 
 
 @contextmanager
 def _nested_in_thread() -> Iterator[None]:
-    """Have what functions of a graph compute themselves computed in their thread as well.
+    """Make computations inside the functions of a graph run in their thread as well.
 
-    The configuration belongs to the process: of two threads that each restored what they had found, the one that ends
-    last would leave the setting of the other for good.
+    The configuration belongs to the process. If each of two overlapping threads restored the configuration that it saw,
+    the last one would restore the setting of the other for good; so the first sets it and the last resets it.
     """
     import dask
 
-    with _setting.lock:
-        if not _setting.threads:
-            _setting.config = dask.config.set(scheduler=_in_thread)
-        _setting.threads += 1
+    with _nested.lock:
+        if not _nested.threads:
+            _nested.config = dask.config.set(scheduler=_in_thread)
+        _nested.threads += 1
     try:
         yield
     finally:
-        with _setting.lock:
-            _setting.threads -= 1
-            if not _setting.threads:
-                _setting.config.__exit__(None, None, None)
+        with _nested.lock:
+            _nested.threads -= 1
+            if not _nested.threads:
+                _nested.config.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""Keep decoded chunks from one block to the next, until the end of a `keeping` block."""
+"""Cache of decoded chunks, kept from one block to the next until the end of a `keeping` context."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-# By the reader, held weakly: what a file of a list has decoded goes when that file is closed.
-Things = WeakKeyDictionary[object, Any]
+# Keyed by reader with weak references: the chunks of a file are freed when it is closed.
+Chunks = WeakKeyDictionary[object, Any]
 
 
-class _Kept(threading.local):
-    """Things kept by each thread; None where nothing may be."""
+class _Cache(threading.local):
+    """Decoded chunks of each thread; None where caching is off."""
 
-    things: Things | None = None
+    chunks: Chunks | None = None
 
 
-_kept = _Kept()
+_cache = _Cache()
 
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Let readers that are called in this thread keep things until the end of the (outermost) block."""
-    outer = _kept.things
+    """Let readers cache decoded chunks in this thread until the end of the outermost such context."""
+    outer = _cache.chunks
     if outer is None:
-        _kept.things = WeakKeyDictionary()
+        _cache.chunks = WeakKeyDictionary()
     try:
         yield
     finally:
-        _kept.things = outer
+        _cache.chunks = outer
 
 
 def keep_in_thread() -> None:
-    """Let readers keep things until this thread ends: the initializer of one that reads blocks."""
-    _kept.things = WeakKeyDictionary()
+    """Let readers cache decoded chunks until this thread ends: the initializer of threads that read blocks."""
+    _cache.chunks = WeakKeyDictionary()
 
 
-def kept_here() -> Things | None:
-    """Return what is kept in this thread, to be added to; None where nothing may be."""
-    return _kept.things
+def kept_here() -> Chunks | None:
+    """Return this thread's cache of decoded chunks, or None where caching is off."""
+    return _cache.chunks

@@ -1,4 +1,4 @@
-"""Choose who runs a task: this process, or a cluster that is found or started."""
+"""Choice of the executor: this process, or a cluster that is found or started."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .task import Executor
 
 @contextmanager
 def executing(cluster: Any, budget: int | None = None, *, listener: Listener = silent) -> Iterator[Executor]:
-    """Open an executor, and close what was started for it.
+    """Open an executor, and close a cluster that was started for it.
 
     Parameters
     ----------
-    cluster : None, int, str, ClusterOptions, distributed.Client, a cluster of dask's, or Executor
-        This process; so many other processes of this machine; a scheduler's address, or "configured" for that of dask's
-        configuration; or a cluster or an executor that is there already.
+    cluster : None, int, str, ClusterOptions, distributed.Client, one of dask's clusters, or Executor
+        None for this process; a number of other processes of this machine; a scheduler's address, or "configured" for
+        that of dask's configuration; or an existing cluster or executor.
     budget : int, optional
-        Bytes that a plan may use of each worker.
+        Bytes that a plan can use of each worker.
     listener : callable
-        Told what is waited for.
+        Receiver of messages while the run waits.
 
     Raises
     ------
     ClusterError, RequestError
-        If it cannot be reached, has no workers, or is none.
+        If it cannot be reached, has no workers, or is not a cluster.
     """
     if cluster is None or hasattr(cluster, "fold"):
         yield cluster or LocalExecutor()
         return
-    leave_thread()  # of a task, which waits for others from here on
+    leave_thread()  # inside a task, this run waits for other tasks from here on
     try:
         from .connect import client_of, connected, joined
     except ImportError as error:
@@ -47,19 +47,19 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
     if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
         yield joined(cluster, ClusterOptions(cluster.scheduler.address), listener=listener)
         return
-    if hasattr(cluster, "scheduler_address"):  # one of dask's, which has its own credentials
+    if hasattr(cluster, "scheduler_address"):  # one of dask's clusters, with its own credentials
         options = ClusterOptions(cluster.scheduler_address)
         with client_of(cluster, options) as client:
             yield joined(client, options, listener=listener)
         return
-    with connected(with_address(_wanted(cluster)), budget, listener=listener) as executor:
+    with connected(with_address(_options_of(cluster)), budget, listener=listener) as executor:
         yield executor
 
 
-def _wanted(cluster: Any) -> ClusterOptions:
+def _options_of(cluster: Any) -> ClusterOptions:
     match cluster:
-        case ClusterOptions() as wanted:
-            return wanted
+        case ClusterOptions():
+            return cluster
         case str(address):
             return ClusterOptions(address)
         case int(workers) if workers >= 1 and not isinstance(workers, bool):
@@ -71,24 +71,23 @@ def _wanted(cluster: Any) -> ClusterOptions:
 
 
 def cluster_of(run: Run) -> Any:
-    """Return what `executing` takes: None for this process, a cluster or client as given, or its description.
+    """Return the argument of `executing`: None for this process, an existing cluster or client, or a description.
 
     Raises
     ------
     RequestError
-        If options of the run do not go together.
+        If options of the run conflict.
     """
-    starting = {name: getattr(run, name) for name in ("cluster_options", "worker_memory", "dashboard")}
-    given = [name for name, value in starting.items() if value]
+    options_of_start = [name for name in ("cluster_options", "worker_memory", "dashboard") if getattr(run, name)]
     if run.cluster is None and run.workers is None:
-        if given:
+        if options_of_start:
             raise RequestError(
-                f"{given[0]} is an option of clusters; give workers or cluster with it, or leave it out."
+                f"{options_of_start[0]} is an option of clusters; give workers or cluster with it, or leave it out."
             )
         return None
     if run.cluster is not None and not isinstance(run.cluster, str):
-        if run.workers is not None or given:
-            name = given[0] if given else "workers"
+        if run.workers is not None or options_of_start:
+            name = options_of_start[0] if options_of_start else "workers"
             raise RequestError(f"{name} is given, and the cluster is there already, with its own; leave it out.")
         return run.cluster
     options = ClusterOptions(
@@ -105,7 +104,7 @@ def cluster_of(run: Run) -> Any:
 
 
 def _conflict(options: ClusterOptions, *, has_memory: bool) -> str:
-    """Return what does not go together in the description of a cluster; empty if all does."""
+    """Return a conflict in the description of a cluster, as the start of a message; empty if there is none."""
     options = with_address(options)
     if options.is_submitted and options.workers is None:
         return f"{options.cluster} starts the workers that it is asked for; give their number, workers (--workers)"
@@ -119,5 +118,5 @@ def _conflict(options: ClusterOptions, *, has_memory: bool) -> str:
 
 
 def as_of(executor: Executor) -> AbstractContextManager[None]:
-    """Plan for the cores of those who run it."""
+    """Let plans made inside use the number of cores of the executor's workers."""
     return nullcontext() if executor.cores is None else limit_cores(executor.cores)

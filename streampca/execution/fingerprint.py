@@ -1,4 +1,4 @@
-"""Comparison of two descriptions of work, which decides whether something unfinished is resumed."""
+"""Comparison of two descriptions of work, which decides whether an unfinished run is resumed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Difference(NamedTuple):
 
 
 def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> Difference | None:
-    """Compare two descriptions, plain data as JSON returns them, in the order of the second; None where they agree.
+    """Compare two descriptions, plain data as JSON returns them, in the order of the second; None if they agree.
 
-    An entry that only one of them has is None in the other.
+    An entry that one of them lacks counts as None there.
     """
     for name in {**now, **before}:
         if before.get(name) != now.get(name):

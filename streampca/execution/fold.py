@@ -1,4 +1,4 @@
-"""Folding: the loop over spans and blocks that every executor runs, from the beginning or from a checkpoint."""
+"""The loop over spans and blocks that every executor runs, from the beginning or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .task import A, Checkpointer, Task
 
 @dataclass
 class Partial(Generic[A]):
-    """An accumulator of the spans from `first` up to `last`, and of that one up to `at`.
+    """An accumulator of the spans from `first` to `last`, the last one up to position `at`.
 
-    `is_fed` is True while it absorbs the block from `at` on, and False while that is read.
+    `is_fed` is True while it absorbs the block at `at`, and False while this block is read.
     """
 
     first: int
@@ -31,21 +31,21 @@ class Partial(Generic[A]):
 
 
 class Merged(Generic[A]):
-    """The partials merged so far, from the first span on, saved after each.
+    """The sum of the partials merged so far, from the first span on, saved after each merge if a save is due.
 
     Parameters
     ----------
     merge : callable
         ``merge(left, right)`` absorbs the right into the left in place.
     checkpoint : Checkpointer or None
-        Offered the sum.
+        Saves the sum.
 
     Attributes
     ----------
     value : accumulator or None
         The sum so far.
     last : int
-        The last span that is in it; -1 where none is.
+        The last span in the sum; -1 before the first.
     """
 
     def __init__(self, merge: Callable[[A, A], None], checkpoint: Checkpointer | None) -> None:
@@ -53,35 +53,35 @@ class Merged(Generic[A]):
         self.last = self._at = -1
         self._merge, self._checkpoint = merge, checkpoint
 
-    def add(self, partial: Partial[A], done: A) -> None:
-        """Add the next partial, which is done."""
+    def add(self, partial: Partial[A], accumulator: A) -> None:
+        """Add the complete accumulator of the next partial."""
         self.last, self._at = partial.last, partial.at
         if self.value is None:
-            self.value = done
+            self.value = accumulator
         else:
-            self._merge(self.value, done)
+            self._merge(self.value, accumulator)
         if self._checkpoint is not None:
             self._checkpoint.save_if_due(0, self.last, self._at, self.value)
 
     def save_stopped(self, others: Iterable[Partial[A]] = ()) -> None:
-        """Save the sum, and partials that are not in it, where the run was told to stop.
+        """Save the sum, and partials that are not in it, of a run that was asked to stop.
 
-        The one that noticed has saved its own.
+        The partial that raised `Stopped` has been saved already.
         """
         if self._checkpoint is None:
             return
         sums = [] if self.value is None else [Partial(0, self.last, self._at, self.value)]
-        for each in (*sums, *others):
-            with suppress(Stopped):  # which it ends with
-                self._checkpoint.save_if_due(each.first, each.last, each.at, each.accumulator, now=True)
+        for partial in (*sums, *others):
+            with suppress(Stopped):  # raised after every save of a run that stops
+                self._checkpoint.save_if_due(partial.first, partial.last, partial.at, partial.accumulator, now=True)
 
 
 def partials_of(
     task: Task[A], spans: Sequence[Span], checkpoint: Checkpointer | None, listener: Listener
 ) -> Iterator[Partial[A]]:
-    """Yield the partials to fold, in order, each of a span from its beginning or from its checkpoint.
+    """Yield the partials to fold, in order, each from the beginning of a span or from its checkpoint.
 
-    The listener is told what need not be done again.
+    An event tells how many samples and bytes the checkpoints cover.
     """
     first = 0
     while first < len(spans):
@@ -90,10 +90,10 @@ def partials_of(
             partial = Partial(first, first, spans[first].start, task.start())
         else:
             partial = Partial(first, saved.last, saved.at, task.restore(saved.state))
-            kept = [*spans[first : saved.last], Span(spans[saved.last].start, saved.at)]
-            counts = [task.counts(block) for span in kept for block in task.blocks(span)]
+            covered = [*spans[first : saved.last], Span(spans[saved.last].start, saved.at)]
+            counts = [task.counts(block) for span in covered for block in task.blocks(span)]
             listener(Resumed(sum(count.samples for count in counts), sum(count.bytes for count in counts)))
-        del saved  # what the accumulator did not take over of it
+        del saved  # arrays that the accumulator has copied
         yield partial
         first = partial.last + 1
 
@@ -106,32 +106,32 @@ def fold_partial(
     ahead: int,
     listener: Listener,
     checkpoint: Checkpointer | None,
-    go_on: Callable[[], None] | None = None,
+    after_block: Callable[[], None] | None = None,
 ) -> A:
-    """Absorb what is left of a partial's last span; see `Executor.fold`.
+    """Absorb the rest of a partial's last span; see `Executor.fold`.
 
     Parameters
     ----------
     task, spans, ahead, listener, checkpoint
         See `Executor.fold`.
     partial : Partial
-        Brought up to the end of its last span.
-    go_on : callable, optional
-        Called after every block; what it raises ends the work.
+        Partial to complete.
+    after_block : callable, optional
+        Called after every block; an exception ends the work.
     """
-    left = Span(partial.at, spans[partial.last].stop)
-    with keeping(), closing(prefetched(task, left, ahead)) as blocks:
+    rest = Span(partial.at, spans[partial.last].stop)
+    with keeping(), closing(prefetched(task, rest, ahead)) as blocks:
         for block, fetched in blocks:
             partial.is_fed = True
             task.feed(partial.accumulator, block, fetched)
-            del fetched  # before the next is taken
+            del fetched  # before the next block is read
             partial.at, partial.is_fed = block.stop, False
             _offer(partial, checkpoint)
             safe_point()
             listener(task.counts(block))
-            if go_on is not None:
-                go_on()
-    _offer(partial, checkpoint)  # told to stop meanwhile, it would do so after the next pass only
+            if after_block is not None:
+                after_block()
+    _offer(partial, checkpoint)  # a request to stop since the last block would else wait for the next pass
     return partial.accumulator
 
 
@@ -141,5 +141,5 @@ def _offer(partial: Partial[A], checkpoint: Checkpointer | None) -> None:
 
 
 def one_span(left: object, right: object) -> None:
-    """Raise: a task folded in one span has nothing to merge."""
+    """Raise an error, as the merge of a task that is folded in one span."""
     raise AssertionError("two partials of one span")

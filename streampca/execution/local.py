@@ -17,7 +17,7 @@ from ..signals import stops_delayed
 from .compute import leave_thread_if_waiting
 from .decoded_chunks import keeping
 from .fold import Merged, Partial, fold_partial, partials_of
-from .stalls import STALLED, stalls_told
+from .stalls import STALLED, warning_of_stalls
 from .task import A, Checkpointer, Task
 from .threads import share_blas_threads
 
@@ -54,13 +54,13 @@ class LocalExecutor:
         listener: Listener,
         checkpoint: Checkpointer | None = None,
     ) -> A:
-        """See `Executor.fold`; in a task of a cluster whose blocks are made of futures, others get its thread."""
+        """See `Executor.fold`; inside a task of a cluster whose blocks depend on futures, its thread is released."""
         leave_thread_if_waiting(task)
-        at_work: dict[int, Partial[A]] = {}
+        active: dict[int, Partial[A]] = {}
         waiting: deque[tuple[Partial[A], Future[A]]] = deque()
         merged = Merged(merge, checkpoint)
         with (
-            stalls_told(listener, lambda: _doing(list(at_work.values()), spans), self._stalled) as tell,
+            warning_of_stalls(listener, lambda: _doing(list(active.values()), spans), self._stalled) as tell,
             nullcontext() if checkpoint is None else stops_delayed(),
             share_blas_threads(threads),
         ):
@@ -68,13 +68,13 @@ class LocalExecutor:
             fold = partial(fold_partial, task, spans=spans, ahead=ahead, listener=tell, checkpoint=checkpoint)
             try:
                 if min(threads, len(spans)) > 1:
-                    _fold_in_threads(fold, partials, merged, threads, at_work, waiting)
+                    _fold_in_threads(fold, partials, merged, threads, active, waiting)
                 else:
-                    with keeping():  # from span to span
+                    with keeping():  # chunks are cached across spans
                         for each in partials:
-                            at_work[each.first] = each
+                            active[each.first] = each
                             merged.add(each, fold(each))
-                            del at_work[each.first]
+                            del active[each.first]
             except Stopped:
                 merged.save_stopped(each for each, _ in waiting)
                 raise
@@ -86,40 +86,40 @@ def _fold_in_threads(
     partials: Iterable[Partial[A]],
     merged: Merged[A],
     threads: int,
-    at_work: dict[int, Partial[A]],
+    active: dict[int, Partial[A]],
     waiting: deque[tuple[Partial[A], Future[A]]],
 ) -> None:
     """Fold partials, some at a time, and merge them in order; where one fails the others end at their next block.
 
-    Those `at_work`, and those `waiting` to be merged, are left there where one fails.
+    Those `active`, and those `waiting` to be merged, are left there where one fails.
     """
-    over = threading.Event()
+    failed = threading.Event()
 
-    def go_on() -> None:
-        if over.is_set():
+    def end_if_failed() -> None:
+        if failed.is_set():
             raise _EndedError
 
-    def folded(each: Partial[A]) -> A:
-        at_work[each.first] = each
-        with _setting(over):
-            done = fold(each, go_on=go_on)
-        del at_work[each.first]
-        return done
+    def folded(partial: Partial[A]) -> A:
+        active[partial.first] = partial
+        with _setting_on_error(failed):
+            accumulator = fold(partial, after_block=end_if_failed)
+        del active[partial.first]
+        return accumulator
 
-    def add_next() -> None:
-        each, future = waiting[0]
-        done = future.result()
-        waiting.popleft()  # one that ended before its time stays
-        merged.add(each, done)
+    def merge_next() -> None:
+        partial, future = waiting[0]
+        accumulator = future.result()
+        waiting.popleft()  # only now: a partial whose future was stopped is saved by the caller
+        merged.add(partial, accumulator)
 
     try:
-        with ThreadPoolExecutor(threads) as pool, _setting(over):
+        with ThreadPoolExecutor(threads) as pool, _setting_on_error(failed):
             for each in partials:
                 waiting.append((each, pool.submit(copy_context().run, folded, each)))
                 if len(waiting) == threads:
-                    add_next()
+                    merge_next()
             while waiting:
-                add_next()
+                merge_next()
     except BaseException as error:
         first = _first_error(error, [future for _, future in waiting])
         if first is error:
@@ -134,11 +134,11 @@ def _doing(partials: Sequence[Partial[A]], spans: Sequence[Span]) -> str:
 
 
 class _EndedError(Exception):
-    """Another thread has failed, or was told to stop: no more blocks."""
+    """Another thread has failed or stopped: this one ends before its next block."""
 
 
 @contextmanager
-def _setting(event: threading.Event) -> Iterator[None]:
+def _setting_on_error(event: threading.Event) -> Iterator[None]:
     """Set an event when anything goes wrong: other threads end at their next block."""
     try:
         yield

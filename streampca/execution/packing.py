@@ -1,7 +1,7 @@
-"""Packs values for workers: pickled as dask pickles, with arrays out of band, so that these are not copied.
+"""Packing of values for workers: pickled as dask does, with arrays out of band, which are not copied.
 
-What dask computes may hold lambdas and local functions, which plain pickling refuses. Nothing of it is stored: a pack
-goes from a client to the workers of its own cluster.
+Graphs of dask can hold lambdas and local functions, which plain pickling refuses. Packs are never stored: they go from
+a client to the workers of its own cluster.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from distributed.protocol import dask_deserialize, dask_serialize
 
 
 class Packed(NamedTuple):
-    """A value as dask carries it: its pickled form, and the memory of its arrays.
+    """A value as it is sent: its pickled form, and the memory of its arrays.
 
-    `waits` is True of one that holds futures: who uses it waits for other tasks of the cluster.
+    `waits` is True if it holds futures: a task that uses the value waits for other tasks of the cluster.
     """
 
     form: bytes
@@ -29,33 +29,33 @@ class Packed(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it all."""
+        """Bytes of form and arrays."""
         return len(self.form) + sum(array.nbytes for array in self.arrays)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles functions by value where they cannot be imported, and notes futures."""
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickler of functions by value if they cannot be imported, which notes whether there are futures."""
 
     waits = False
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a value is pickled, or NotImplemented for the usual way."""
+        """Return the reduction of a value, or NotImplemented for the default one."""
         self.waits = self.waits or isinstance(value, Future)
         return super().reducer_override(value)
 
 
 class _Finder(_Pickler):
-    """Looks for futures without copying arrays."""
+    """Pickler that looks for futures and skips arrays."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a value is pickled, or NotImplemented for the usual way."""
+        """Return the reduction of a value, or NotImplemented for the default one."""
         if type(value) is np.ndarray and not value.dtype.hasobject:
             return int, ()
         return super().reducer_override(value)
 
 
 class _Nowhere(io.RawIOBase):
-    """A file that keeps nothing of what is written to it."""
+    """A file that drops all data."""
 
     def write(self, data: Any) -> int:
         """Drop the data."""
@@ -63,13 +63,13 @@ class _Nowhere(io.RawIOBase):
 
 
 class _ForeignPickler(_Pickler):
-    """Pickles what only dask can, as open HDF5 files."""
+    """Pickler of objects that only dask can serialize, such as open HDF5 files."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a value is pickled, or NotImplemented for the usual way."""
-        found = super().reducer_override(value)
-        if found is not NotImplemented or isinstance(value, np.ndarray):
-            return found
+        """Return the reduction of a value, or NotImplemented for the default one."""
+        reduction = super().reducer_override(value)
+        if reduction is not NotImplemented or isinstance(value, np.ndarray):
+            return reduction
         try:
             return dask_deserialize.dispatch(type(value)), dask_serialize.dispatch(type(value))(value)
         except TypeError:
@@ -80,16 +80,16 @@ def packed(value: Any) -> Packed:
     """Pack a value without copying its arrays."""
     try:
         return _packed(value, _Pickler)
-    except Exception:  # whatever an object raises that is not to be pickled
+    except Exception:  # objects that cannot be pickled raise many kinds of errors
         return _packed(value, _ForeignPickler)
 
 
 def waits(value: Any) -> bool:
-    """Return whether a value holds futures, or may hold some, as it cannot be pickled and so not be looked through."""
+    """Return whether a value holds futures, or cannot be pickled and so not be searched for them."""
     pickler = _Finder(_Nowhere(), protocol=5)
     try:
         pickler.dump(value)
-    except Exception:  # whatever an object raises that is not to be pickled
+    except Exception:  # objects that cannot be pickled raise many kinds of errors
         return True
     return pickler.waits
 
@@ -102,8 +102,8 @@ def _packed(value: Any, kind: type[_Pickler]) -> Packed:
     return Packed(form.getvalue(), tuple(np.asarray(buffer.raw(), np.uint8) for buffer in buffers), pickler.waits)
 
 
-def unpacked(given: Packed) -> Any:
-    """Return a new value whose arrays are shared and read-only."""
-    for array in given.arrays:
+def unpacked(pack: Packed) -> Any:
+    """Return a new value that shares the arrays of a pack, read-only."""
+    for array in pack.arrays:
         array.flags.writeable = False
-    return pickle.loads(given.form, buffers=given.arrays)  # noqa: S301 - from the scheduler, as the function that calls this
+    return pickle.loads(pack.form, buffers=pack.arrays)  # noqa: S301 - from the scheduler, as the code that runs here

@@ -1,8 +1,8 @@
-"""`session`: what everything long does around its work, in one place.
+"""`session`: the frame of all long work, in one place.
 
-It locks the output and the folder of checkpoints, so that no other process writes the same; stops at safe points when a
-signal asks for it; hands events on one at a time; opens the executor; makes or resumes the checkpoint; and measures
-time and peak memory.
+A session locks the output and the folder of checkpoints against other processes, stops at safe points after a signal,
+passes events on one at a time, opens the executor, creates or resumes the checkpoint, and measures time and peak
+memory.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from .task import Executor
 
 @dataclass(frozen=True)
 class Session:
-    """One piece of work while it is carried out.
+    """Context of a piece of work that is being carried out.
 
     Attributes
     ----------
     output : str or None
-        Path that is written to, which no other process writes meanwhile.
+        Path of the output, locked against other processes.
     overwrite : bool
-        Replace what is there.
+        Replace an existing output.
     executor : Executor
-        Folds tasks.
+        Executor that folds tasks.
     checkpointing : Checkpointing or None
         Folder and interval of checkpoints, if any are saved.
     listener : callable
-        Told what happens, one event at a time.
+        Receiver of events, called by one thread at a time.
     began : float
-        Time by `time.perf_counter`.
+        Start time by `time.perf_counter`.
     meter : PeakMeter
-        Measures the peak memory.
+        Meter of the peak memory.
     """
 
     output: str | None
@@ -63,8 +63,8 @@ class Session:
         """Time since the beginning."""
         return time.perf_counter() - self.began
 
-    def checkpoint(self, identity: Mapping[str, Any], **how: Any) -> CheckpointFolder | None:
-        """Open the checkpoint of the work that an identity describes, new or to be resumed; None without checkpoints.
+    def checkpoint(self, identity: Mapping[str, Any], **options: Any) -> CheckpointFolder | None:
+        """Open the new or resumed checkpoint of the work that an identity describes; None without checkpoints.
 
         Raises
         ------
@@ -73,19 +73,19 @@ class Session:
         """
         if self.checkpointing is None:
             return None
-        options = {"overwrite": self.overwrite, **how}
+        options = {"overwrite": self.overwrite, **options}
         return CheckpointFolder(self.checkpointing, identity, listener=self.listener, **options)
 
     @contextmanager
     def resumable(
         self, identity: Callable[[], Mapping[str, Any]], plan: Mapping[str, Any]
     ) -> Iterator[CheckpointFolder | None]:
-        """Save the progress of the work inside, where that is asked for; what an identity and a plan tell is resumed.
+        """Open a checkpoint for the work inside, if there are any, and resume a run with this identity and plan.
 
         Raises
         ------
         OutputError
-            As `checkpoint`; or if the work was begun with another plan.
+            As `checkpoint`; or if the run was begun with another plan.
         """
         if self.checkpointing is None:
             yield None
@@ -111,7 +111,7 @@ def session(
     checkpointing: Checkpointing | None = None,
     listener: Listener = logged,
 ) -> Iterator[Session]:
-    """Carry out the work inside; `name` says at the end what has finished, unless it is empty.
+    """Carry out the work inside, and send an event with its name at the end, unless the name is empty.
 
     Raises
     ------
@@ -135,10 +135,18 @@ def session(
 
 @contextmanager
 def run_session(name: str, run: Run, output: str | None = None) -> Iterator[Session]:
-    """Carry out the work inside as a run asks for: on its cluster, with its checkpoints and listener; see `session`."""
+    """Carry out the work inside with the cluster, checkpoints and listener of a run; see `session`."""
     listener = or_logged(run.listener)
     check_listener(listener)
-    with executing(cluster_of(run), run.budget, listener=listener) as executor:
-        how: dict[str, Any] = {"executor": executor, "checkpointing": checkpointing_of(run), "listener": listener}
-        with session(name, output=output, overwrite=run.overwrite, **how) as current:
-            yield current
+    with (
+        executing(cluster_of(run), run.budget, listener=listener) as executor,
+        session(
+            name,
+            output=output,
+            overwrite=run.overwrite,
+            executor=executor,
+            checkpointing=checkpointing_of(run),
+            listener=listener,
+        ) as current,
+    ):
+        yield current

@@ -1,4 +1,4 @@
-"""Says so when no block of a fold is finished for a long time, and what the fold waits for."""
+"""Warning when no block of a fold is finished for a long time, with what the fold waits for."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ STALLED = 60.0  # seconds without a finished block
 
 
 @contextmanager
-def stalls_told(listener: Listener, waits_for: Callable[[], str], after: float) -> Iterator[Listener]:
-    """Yield a listener that several threads may call, and warn it once of each time without a finished block.
+def warning_of_stalls(listener: Listener, waits_for: Callable[[], str], after: float) -> Iterator[Listener]:
+    """Yield a listener for several threads, and warn it once of each period without a finished block.
 
     Parameters
     ----------
     listener : callable
-        Called by one thread at a time; the warning comes from a thread of its own, as all others may be held up.
+        Called by one thread at a time; warnings come from a separate thread, as all others can be blocked.
     waits_for : callable
-        Says in words what is waited for.
+        Returns in words what the fold waits for.
     after : float
-        Seconds without a `BlockDone` event.
+        Seconds without a `BlockDone` event before a warning.
     """
-    lock, over, last = threading.RLock(), threading.Event(), time.monotonic()
+    lock, ended, last = threading.RLock(), threading.Event(), time.monotonic()
 
-    def told(event: Event) -> None:
+    def noting_blocks(event: Event) -> None:
         nonlocal last
         with lock:
             listener(event)
@@ -37,22 +37,22 @@ def stalls_told(listener: Listener, waits_for: Callable[[], str], after: float) 
 
     def watch() -> None:
         warned_of, wait = 0.0, after
-        while not over.wait(wait):
+        while not ended.wait(wait):
             since, now = last, time.monotonic()
             wait = max(since + after - now, 0.0) or after
             if now - since >= after and since != warned_of:
                 warned_of = since
                 try:
                     message = f"no block was finished for {format_seconds(now - since)}; waiting for {waits_for()}."
-                except Exception:  # of a cluster that is lost, which the fold says itself
+                except Exception:  # the cluster is lost, which the fold itself reports
                     return
-                if not over.is_set() and since == last:
-                    told(Warned(message))
+                if not ended.is_set() and since == last:
+                    noting_blocks(Warned(message))
 
-    watching = threading.Thread(target=watch, name="streampca-stalls", daemon=True)
-    watching.start()
+    thread = threading.Thread(target=watch, name="streampca-stalls", daemon=True)
+    thread.start()
     try:
-        yield told
+        yield noting_blocks
     finally:
-        over.set()
-        watching.join()
+        ended.set()
+        thread.join()

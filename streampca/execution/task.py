@@ -12,43 +12,43 @@ from ..planning.blocks import Span
 
 
 class Stateful(Protocol):
-    """An accumulator, whose state can be saved."""
+    """An accumulator whose state can be saved."""
 
     def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
-        """Everything as plain arrays; without `copy` perhaps those that are worked on."""
+        """Return the whole state as plain arrays; without `copy` they can be the accumulator's own."""
 
 
 A = TypeVar("A", bound=Stateful)
 
 
 class Task(Protocol[A]):
-    """Work over a span (of samples, of features, of steps), cut into blocks. Picklable: it holds no data."""
+    """Work over a span of samples, features or steps, cut into blocks; picklable, as it holds no data."""
 
     def start(self) -> A:
         """Return a new, empty accumulator."""
 
     def restore(self, state: dict[str, npt.NDArray[Any]]) -> A:
-        """Return the accumulator whose state this is."""
+        """Return the accumulator with a saved state."""
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """Cut a span into the blocks that are in memory one at a time, in order.
 
-        A block is named by where it starts and stops, nothing else. The rest of a span is cut at the same places as the
-        whole, so that a fold that is resumed adds up the same blocks.
+        A block is identified by its start and stop. The rest of a span is cut at the same positions as the whole span,
+        so that a resumed fold adds up the same blocks.
         """
 
     def counts(self, block: Span) -> BlockDone:
-        """Return the samples of a block, and the bytes that are read for it."""
+        """Return the number of samples of a block, and the bytes that are read for it."""
 
     def fetch(self, block: Span) -> Any:
-        """Read a block; perhaps in another thread, while the block before it is absorbed."""
+        """Read a block, possibly in another thread while the previous block is absorbed."""
 
     def feed(self, accumulator: A, block: Span, fetched: Any) -> None:
         """Absorb a block."""
 
 
 class SavedPartial(NamedTuple):
-    """A saved accumulator: it covers whole spans up to `last`, and that one up to `at`."""
+    """A saved accumulator, which covers spans up to `last`, the last one up to position `at`."""
 
     last: int
     at: int
@@ -56,28 +56,28 @@ class SavedPartial(NamedTuple):
 
 
 class Checkpointer(Protocol):
-    """Saves partial results of a fold, and returns them when the fold is run again."""
+    """Storage of the partial results of a fold, from which it resumes."""
 
     def load(self, first: int) -> SavedPartial | None:
-        """Return the saved partial of the spans from `first` on, if there is one."""
+        """Return the saved partial of the spans from `first` on, or None."""
 
     def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
-        """Save an accumulator of the spans from `first` up to `last`, and of that one up to `at`, if it is time to.
+        """Save an accumulator of the spans from `first` to `last`, the last one up to `at`, if a save is due.
 
-        Called after each block, perhaps by several threads. An exception ends the fold. `now=True` forces a
-        checkpoint: the fold has failed.
+        Called after each block, possibly by several threads. An exception ends the fold. `now=True` forces a
+        save, after the fold has failed.
         """
 
 
 class Executor(Protocol):
-    """Runs a task over spans and merges the partials from left to right.
+    """Runner of tasks over spans, which merges the partials from left to right.
 
     Attributes
     ----------
     workers : int
-        Processes that a plan is made for.
+        Number of processes that a plan is made for.
     memory, cores : int or None
-        Bytes that a plan may use of each, and cores it has, where that is not what this process has.
+        Bytes that a plan can use of each process, and cores of each; None for those of this process.
     """
 
     @property
@@ -95,11 +95,11 @@ class Executor(Protocol):
         Parameters
         ----------
         read : callable
-            Reads some of the data; picklable.
+            Reads a part of the data; picklable.
         memory : int
-            Bytes that the plan needs of each.
+            Bytes that the plan needs of each worker.
         listener : callable
-            Warned of workers that come later and are left out.
+            Receiver of warnings about unsuitable workers that join later.
         """
 
     def fold(
@@ -118,17 +118,17 @@ class Executor(Protocol):
         Parameters
         ----------
         task : Task
-            What to do.
+            The work.
         spans : sequence of Span
-            Where, in order; a field of the plan, as are threads and ahead.
+            Spans in order; from the plan, as are threads and ahead.
         merge : callable
             ``merge(left, right)`` absorbs the right partial into the left in place.
         threads : int, default=1
-            Spans that a process works on at the same time, each with its share of BLAS's threads.
+            Spans that a process folds at the same time, each with its share of BLAS's threads.
         ahead : int, default=0
-            Blocks of each read ahead, 0 or 1.
+            Blocks of each span that are read ahead, 0 or 1.
         listener : callable
-            Told of every block done, one call at a time.
+            Receiver of an event for every finished block, called by one thread at a time.
         checkpoint : Checkpointer, optional
-            Given the partial result after every block; loaded from first.
+            Storage from which the fold resumes, and which is offered the partial result after every block.
         """

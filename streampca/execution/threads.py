@@ -1,7 +1,7 @@
-"""Runs several items at a time in threads, each with its share of BLAS's threads; results come in order.
+"""Parallel work on several items in threads, each with its share of BLAS's threads, with results in order.
 
-Between BLAS calls of many threads one thread prepares the next piece while the others wait, spinning; with a piece a
-thread all cores are busy. Results come in the order of their items, so what is made of them does not depend on timing.
+Between BLAS calls with many threads one thread prepares the next piece while the others spin; with one piece for each
+thread all cores are busy. Results come in the order of their items, so sums of them do not depend on timing.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Result = TypeVar("Result")
 
 
 _lock = threading.Lock()
-_limits: list[int] = []  # of all that are at work now, in any thread
-_before: dict[str, int] = {}  # threads of each library, by its file, before the first of them
+_limits: list[int] = []  # all limits in force now, of any thread
+_before: dict[str, int] = {}  # number of threads of each library, by its file, before the first limit
 
 
 @contextmanager
 def limited_blas(most: int) -> Iterator[None]:
-    """Leave each BLAS no more threads than it has, and the fewest that anyone asks for meanwhile.
+    """Limit the number of threads of each BLAS library; the lowest limit in force counts.
 
-    The number belongs to the process: of two threads that each restored what they had found, the one that ends last
-    would leave the limit of the other for good.
+    The number belongs to the process. If each of two overlapping threads restored the number that it saw, the last one
+    would restore the limit of the other for good; so all limits are listed, and the last one to end restores.
     """
     with _lock:
         _limits.append(most)
@@ -52,44 +52,44 @@ def limited_blas(most: int) -> Iterator[None]:
             _set_threads()
 
 
-# A single BLAS thread; BLAS may have more than this process has cores, where a quota limits these.
+# A single BLAS thread, even where a quota gives this process fewer cores than BLAS sees.
 one_blas_thread = partial(limited_blas, 1)
 
 
 def share_blas_threads(count: int) -> AbstractContextManager[None]:
-    """Divide BLAS's threads among several threads; a single one has them all."""
+    """Divide BLAS's threads among `count` threads; a single one gets all."""
     return nullcontext() if count < 2 else limited_blas(max(1, machine.cores() // count))
 
 
 def blas_threads_for(order: int) -> AbstractContextManager[None]:
-    """Leave BLAS one thread for matrices of a small order, and all it has for larger ones."""
+    """Limit BLAS to one thread for matrices of a small order; larger ones use all threads."""
     return one_blas_thread() if order <= ONE_THREAD_ORDER else nullcontext()
 
 
 def _set_threads() -> None:
-    """Have all libraries, those loaded meanwhile too, follow the limits, or restore them where none is left."""
+    """Apply the limits to all libraries, also newly loaded ones, or restore the numbers if no limit is in force."""
     for library in _libraries(len(sys.modules)).select(user_api="blas").lib_controllers:
-        own = _before.setdefault(library.filepath, library.num_threads)
-        library.set_num_threads(min([own, *_limits]))
+        original = _before.setdefault(library.filepath, library.num_threads)
+        library.set_num_threads(min([original, *_limits]))
     if not _limits:
         _before.clear()
 
 
 def blas_in_use() -> str:
-    """Return the BLAS libraries of this process by version, kernel and threads, on which the last bits depend."""
-    import scipy.linalg  # noqa: F401 - loads the one that scipy has, beside numpy's
+    """Return version, kernel and threads of the BLAS libraries of this process, on which the last bits depend."""
+    import scipy.linalg  # noqa: F401 - loads scipy's own library, beside numpy's
 
-    found = {
-        f"{each['internal_api']} {each.get('version')} ({each.get('architecture') or 'unknown kernel'}), "
-        f"{each['num_threads']} thread{'s' if each['num_threads'] != 1 else ''}"
-        for each in _libraries(len(sys.modules)).select(user_api="blas").info()
+    descriptions = {
+        f"{library['internal_api']} {library.get('version')} ({library.get('architecture') or 'unknown kernel'}), "
+        f"{library['num_threads']} thread{'s' if library['num_threads'] != 1 else ''}"
+        for library in _libraries(len(sys.modules)).select(user_api="blas").info()
     }
-    return " and ".join(sorted(found))
+    return " and ".join(sorted(descriptions))
 
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """Return the controller of all BLAS libraries, which takes 4 ms to find; found anew when modules were imported."""
+    """Return the controller of all BLAS libraries: a search of 4 ms, repeated only if modules were imported since."""
     return ThreadpoolController()
 
 
@@ -104,21 +104,21 @@ def ordered_in_threads(
 ) -> Iterator[Result]:
     """Call a function for every item, `count` at a time, and yield the results in order.
 
-    An item is taken when fewer than `taken` (by default `count`) have been whose results were not yielded and dealt
-    with yet. So items may depend on results that lie `count` back, and any number of them may come; where they do not,
-    with more of them taken no thread waits for a slow one that is first. The first error, in order, is raised.
+    At most `taken` (by default `count`) items are drawn whose results the caller has not processed yet. So items can
+    depend on results `count` places back, and the iterable can be endless. For independent items, a larger `taken`
+    keeps threads from waiting for a slow first item. The first error, in order, is raised.
     """
     if count < 2:
         for item in items:
             safe_point()
             yield function(item)
         return
-    left, pending = iter(items), deque[Future[Result]]()
+    remaining, pending = iter(items), deque[Future[Result]]()
     with ThreadPoolExecutor(count) as pool:
         try:
             while True:
-                while len(pending) < (taken or count) and (each := next(left, None)) is not None:
-                    pending.append(pool.submit(copy_context().run, function, each))
+                while len(pending) < (taken or count) and (item := next(remaining, None)) is not None:
+                    pending.append(pool.submit(copy_context().run, function, item))
                 if not pending:
                     return
                 safe_point()

@@ -1,4 +1,4 @@
-"""Functions that run on a worker of a cluster: fold a span within its threads, and report progress."""
+"""Functions that run on a worker of a cluster: folding a span with its threads, and reports of progress."""
 
 from __future__ import annotations
 
@@ -25,96 +25,96 @@ from .packing import Packed, unpacked
 
 State = dict[str, npt.NDArray[Any]]
 
-TELL = 0.2  # seconds between messages of a span
+INTERVAL = 0.2  # seconds between messages of a span
 
-_ALONE = threading.Lock()  # after another worker died, this one may be given its span besides; memory is for one
+_ONE_SPAN = threading.Lock()  # after the death of another worker dask can send its span here too; memory is for one
 
 
-class _UnwantedError(Exception):
-    """Nobody waits for this span any more."""
+class _CancelledError(Exception):
+    """The span was cancelled."""
 
 
 def dask_setup(worker: Worker) -> None:
-    """Leave Ctrl-C to the process that started this one; dask calls it in workers that preload this module."""
+    """Ignore Ctrl-C, which the process that started this one handles; called by dask in workers that preload this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def given(value: Packed) -> Packed:
-    """Return what was sent: a task that makes it again when the worker that holds it dies."""
+def identity(value: Packed) -> Packed:
+    """Return the value: as a task, so that the scheduler computes it again when the worker that holds it dies."""
     return value
 
 
-def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: int, address: tuple[str, int]) -> State:
+def fold_span(work: Packed, saved: Packed | None, span: tuple[int, int], ahead: int, address: tuple[str, int]) -> State:
     """Fold a span, or the rest of one, and return the state of its accumulator.
 
     Parameters
     ----------
     work : Packed
         The task.
-    kept : Packed or None
+    saved : Packed or None
         State of the accumulator so far.
     span : (int, int)
-        Where it starts and stops.
+        Start and stop.
     ahead : int
         Blocks read ahead.
     address : (str, int)
-        Topic and number under which progress is told, as (number, position).
+        Topic and number of the messages of progress, which are (number, position).
     """
     worker = get_worker()
-    threads, left = worker.state.nthreads, Span(*span)
-    with held(_ALONE), limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
+    threads, rest = worker.state.nthreads, Span(*span)
+    with held(_ONE_SPAN), limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
         task = _opened(work)
-        # A state that dask holds, and may give to others, is copied.
-        copied = None if kept is None else {name: array.copy(order="A") for name, array in unpacked(kept).items()}
-        partial = Partial(0, 0, left.start, task.start() if copied is None else task.restore(copied))
+        # Copied, as dask holds the state and can pass it to other workers.
+        copied = None if saved is None else {name: array.copy(order="A") for name, array in unpacked(saved).items()}
+        partial = Partial(0, 0, rest.start, task.start() if copied is None else task.restore(copied))
         del copied
         try:
-            tell = _teller(worker, partial, address)
-            fold_partial(task, partial, [left], ahead=ahead, listener=silent, checkpoint=None, go_on=tell)
+            report = _progress_report(worker, partial, address)
+            fold_partial(task, partial, [rest], ahead=ahead, listener=silent, checkpoint=None, after_block=report)
             state: State = partial.accumulator.state(copy=False)
-            for array in state.values():  # may be written to, as the accumulator is not used any more
+            for array in state.values():  # writable, as the accumulator is not used any more
                 array.flags.writeable = True
             return state
         finally:
-            del partial, task, tell
+            del partial, task, report
             hand_back()
 
 
 def _opened(work: Packed) -> Any:
-    """Unpack what this task uses; what holds futures waits for other tasks, to which this one leaves its thread."""
+    """Unpack a value for this task, which releases its thread if the value holds futures of other tasks."""
     if work.waits:
         leave_thread()
     return unpacked(work)
 
 
-def _teller(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:
-    """Return a function, called after every block, that reports progress and ends a span that was cancelled."""
+def _progress_report(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:
+    """Return a function to call after every block, which reports progress and ends a cancelled span."""
     (topic, number), key = address, worker.get_current_task()
     last = time.monotonic()
 
-    def tell() -> None:
+    def report() -> None:
         nonlocal last
-        if time.monotonic() - last < TELL:
+        if time.monotonic() - last < INTERVAL:
             return
         last = time.monotonic()
         worker.log_event(topic, [number, partial.at])
-        known = worker.state.tasks.get(key)
-        if known is None or known.state == "cancelled":
-            raise _UnwantedError
+        task = worker.state.tasks.get(key)
+        if task is None or task.state == "cancelled":
+            raise _CancelledError
 
-    return tell
+    return report
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of packages that must be the same everywhere, and which of others are there."""
+    """Return the versions of packages that must agree everywhere, "there" for other packages, "" for missing ones."""
     versions = {"streampca": __version__, "numpy": np.__version__}
     return {name: versions.get(name, "there") if find_spec(name) else "" for name in packages}
 
 
 def try_to_read(read: Packed) -> str:
-    """Read some of the data; return what is wrong, or nothing."""
+    """Read a part of the data; return the error as text, or an empty text."""
     try:
         _opened(read)()
-    except Exception as error:  # whatever it is, the one line that names the worker says it
+    except Exception as error:  # of any kind: the client puts it into one line that names the worker
         return f"{type(error).__name__}: {first_line(error)}"
     return ""
