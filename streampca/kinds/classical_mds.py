@@ -9,7 +9,7 @@ from ..errors import RequestError
 from .options import DropOptions, LandmarkChoice, Landmarks, NComponents, SpectrumOptions
 from .values import Count
 
-INNER_PRODUCTS = "kernel"  # the metric by which kernel PCA of a precomputed matrix is solved
+INNER_PRODUCTS = "kernel"  # metric by which kernel PCA of a precomputed matrix is solved; not an option
 
 
 @dataclass(eq=False, repr=False)
@@ -44,7 +44,7 @@ class ClassicalMDSDescription(DropOptions, SpectrumOptions):
     rank: Count | None = None
 
     def check(self) -> None:
-        """Refuse options of samples beside a matrix of pairs of them."""
+        """Refuse options for samples if the input is a matrix of pairs of samples."""
         super().check()
         if self.rank is not None and self.landmarks is None:
             raise RequestError(f"rank={self.rank!r} is an option of landmarks; give landmarks with it.")
@@ -58,8 +58,8 @@ class ClassicalMDSDescription(DropOptions, SpectrumOptions):
         check_pairs(self.n_components, self.missing, f"metric={self.metric!r}")
 
 
-def check_pairs(n_components: object, missing: str, given_by: str) -> None:
-    """Refuse rules for samples of features beside a matrix of pairs of samples, which an option gives.
+def check_pairs(n_components: object, missing: str, option: str) -> None:
+    """Refuse rules for samples of features if, by an option, the input is a matrix of pairs of samples.
 
     Raises
     ------
@@ -73,5 +73,5 @@ def check_pairs(n_components: object, missing: str, given_by: str) -> None:
     if missing != "error":
         raise RequestError(
             f"missing={missing!r} is for samples of features, and a matrix of pairs of samples must have "
-            f"every entry; leave missing out with {given_by}."
+            f"every entry; leave missing out with {option}."
         )

@@ -1,4 +1,4 @@
-"""`Description`: base of the dataclasses that say what a kind of model is asked for."""
+"""`Description`: base of the dataclasses that describe a kind of model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
     @property
     def as_written(self) -> str:
-        """First sentence, where None for all components is written as all."""
+        """First sentence for a run file or a command, where "None for all" is written as "all"."""
         return re.sub(r"(;|,? or) None for all", ", or all", self.first_sentence)
 
 
@@ -44,14 +44,14 @@ class Description:
     kind : str
         Name of the kind of model.
     grows : bool
-        Whether samples can be added to its models: by parts that are merged, updating and following.
+        True if samples can be added to its models, by merging parts, updating and following.
     target_rule : str
-        How the kind reads its target: "" for none; as label features ("features"), classes, slices of sorted numbers,
-        one number a sample, or actions between samples.
+        Meaning of the target: "" for none; "features" of labels or numbers, "classes", "slices" of sorted numbers, one
+        "number" for each sample, or "actions" between samples.
     uses_graph : bool
-        Whether samples are embedded by the graph of their nearest neighbours.
+        True if samples are embedded by the graph of their nearest neighbours.
     maps_samples : bool
-        Whether samples always go through the feature map of a kernel.
+        True if samples are always mapped to features of a kernel.
     """
 
     kind: ClassVar[str] = ""
@@ -61,7 +61,7 @@ class Description:
     maps_samples: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Refuse values that do not go together.
+        """Refuse values that conflict with each other.
 
         Raises
         ------
@@ -69,19 +69,19 @@ class Description:
         """
 
     def solved_as(self) -> Description:
-        """Return the description of the kind whose methods solve this one; itself for all but a few values."""
+        """Return the description whose methods solve this one: another kind for a few values, else itself."""
         return self
 
     def replaced(self, **changes: Any) -> Self:
         """Return a copy with other values, which are not checked."""
-        new = copy.copy(self)
+        new = copy.copy(self)  # not `dataclasses.replace`, which would call the constructor of an estimator
         for name, value in changes.items():
             setattr(new, name, value)
         return new
 
     @property
     def given(self) -> dict[str, Any]:
-        """The kind and all values as plain data; a function is known by its name."""
+        """The kind and all values as plain data; a function is given by its name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"kind": self.kind, **{name: _plain(value) for name, value in values.items()}}
 
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def in_python(name: str, value: Any) -> str:
-    """Return the subject of a message about a value given in Python."""
+    """Return the subject of a message about a value in Python."""
     return f"{name} = {value!r}"
 
 
@@ -115,54 +115,54 @@ def make(cls: type[T], values: Mapping[str, Any], subject: Subject = in_python, 
     cls : type
         The description's class.
     values : mapping of str to object
-        Values by the names of fields; fields that are left out have their defaults.
+        Values by the names of fields; other fields have their defaults.
     subject : callable, default=in_python
-        Returns how a message names a field and its value, as these were given.
+        Returns the subject of a message from the name of a field and its value.
     is_written : bool, default=False
-        Whether the values stand in a run file or command: objects of Python are refused.
+        True for values from a run file or command: objects of Python are refused.
 
     Raises
     ------
     RequestError
-        If a name is not a field, a value is not of its field's type or range, or two of them do not go together.
+        If a name is not a field, a value has the wrong type or range, or two values conflict.
     """
-    hints, known = hints_of(cls), fields_of(cls)
+    hints, names = hints_of(cls), fields_of(cls)
     for name in values:
-        if name not in known:
-            whose = getattr(cls, "kind", "") or cls.__name__
-            raise RequestError(f"{name} is not a parameter of {whose}.{nearest(name, list(known))}")
-    plain = {}
+        if name not in names:
+            owner = getattr(cls, "kind", "") or cls.__name__
+            raise RequestError(f"{name} is not a parameter of {owner}.{nearest(name, list(names))}")
+    accepted_values = {}
     for name, value in values.items():
         check = check_of(hints[name])
         try:
-            if is_written:  # first, as a check of its own speaks of objects of Python
+            if is_written:  # first, as the message of a field's own check can mention objects of Python
                 accepted(written(hints[name]), value)
-            plain[name] = accepted(hints[name], value) if check is None else check(value)
-        except RequestError as error:  # of a check of its own
+            accepted_values[name] = accepted(hints[name], value) if check is None else check(value)
+        except RequestError as error:  # from a field's own check
             if re.match(rf"{name} ?=", str(error)):
                 raise
             raise RequestError(f"{subject(name, value)}: {error}") from None
         except RefusedValueError:
             entry = entries_of(cls).get(name, Entry("", ""))
             meaning = entry.as_written if is_written else entry.first_sentence
-            about = f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
+            explanation = f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
             allowed = words_of(hints[name], none="null", in_python=not is_written)
             hint = nearest(value, literals_of(hints[name])) if isinstance(value, str) else ""
-            raise RequestError(f"{subject(name, value)}: give {allowed}{about}.{hint}") from None
-    description = cls(**plain)
+            raise RequestError(f"{subject(name, value)}: give {allowed}{explanation}.{hint}") from None
+    description = cls(**accepted_values)
     if isinstance(description, Description):
         description.check()
     return description
 
 
 def checked(description: Description) -> Description:
-    """Return the plain description that an estimator, or a description, holds, with checked values."""
+    """Return the plain description of an estimator or a description, with checked values."""
     cls = description_class(type(description))
     return make(cls, {name: getattr(description, name) for name in fields_of(cls)})
 
 
 def description_class(cls: type) -> type[Description]:
-    """Return the class of plain descriptions that an estimator's class is made from, or the class itself."""
+    """Return the class of plain descriptions from which an estimator's class is derived, or the class itself."""
     from .registry import KINDS, kind_class
 
     kind = getattr(cls, "kind", None)
@@ -173,7 +173,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _cached(function: F) -> F:
-    """Keep the results of a function of a class; mypy does not take classes of dataclasses for hashable."""
+    """Cache the results of a function of a class; mypy does not accept classes of dataclasses as hashable."""
     return cast("F", cache(function))
 
 
@@ -185,7 +185,7 @@ def hints_of(cls: Any) -> dict[str, Any]:
 
 @_cached
 def fields_of(cls: Any) -> dict[str, Field[Any]]:
-    """Return the fields of a description or a run by name: what is given by position first."""
+    """Return the fields of a description or a run by name, positional ones first."""
     return {field.name: field for field in sorted(fields(cls), key=lambda field: bool(field.kw_only))}
 
 
@@ -197,10 +197,10 @@ def default_of(field: Field[Any]) -> Any:
 @_cached
 def entries_of(cls: Any) -> dict[str, Entry]:
     """Return the entries of a class's fields from the docstrings of the class and its bases; empty under ``-OO``."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for base in reversed(cls.__mro__):
-        found |= dict(entries_in(base.__dict__.get("__doc__")))
-    return {name: found[name] for name in fields_of(cls) if name in found}
+        entries |= dict(entries_in(base.__dict__.get("__doc__")))
+    return {name: entries[name] for name in fields_of(cls) if name in entries}
 
 
 def entries_in(doc: str | None) -> Iterator[tuple[str, Entry]]:

@@ -1,4 +1,4 @@
-"""`HsicDescription`: what is asked of a measure of dependence, the Hilbert-Schmidt independence criterion."""
+"""`HsicDescription`: options of the Hilbert-Schmidt independence criterion, a measure of dependence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from .options import Seed, TargetType
 from .values import InPython, Range
 
-LEAST_TEST = 50  # samples of a test, of which fewer tell little
+LEAST_TEST = 50  # smallest number of samples of a test: fewer have little power
 
 Named = str | Annotated[Any, InPython()]
 Gamma = Annotated[float, Range(above=0)] | Literal["auto"] | None

@@ -35,7 +35,7 @@ class KernelPCADescription(KernelOptions, DropOptions, SpectrumOptions):
     kernel: str | Function = "linear"
 
     def check(self) -> None:
-        """Refuse options of samples beside a matrix of inner products."""
+        """Refuse options for samples if the input is a matrix of inner products."""
         super().check()
         if self.kernel != PRECOMPUTED:
             return
@@ -45,7 +45,7 @@ class KernelPCADescription(KernelOptions, DropOptions, SpectrumOptions):
         check_pairs(self.n_components, self.missing, f"kernel={self.kernel!r}")
 
     def solved_as(self) -> Description:
-        """Return the description of scaling where the kernel is a matrix, whose inner products are scaled."""
+        """Return the description of classical scaling for a precomputed kernel, whose inner products it scales."""
         if self.kernel != PRECOMPUTED:
             return self
         shared = {name: getattr(self, name) for name in fields_of(SpectrumOptions)}

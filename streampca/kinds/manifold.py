@@ -15,7 +15,7 @@ Positive = Annotated[float, Range(above=0)]
 GraphLandmarks = Annotated[int, Range(least=2)] | Literal["all"] | None
 
 
-def _graph(value: Any) -> Any:
+def _check_graph(value: Any) -> Any:
     if value is None or isinstance(value, (str, os.PathLike)) or hasattr(value, "indices"):
         return value
     raise RequestError(f"graph = {value!r}: give a NeighborGraph, the path of one that was stored, or None.")
@@ -45,7 +45,7 @@ class GraphDescription(DropOptions, SeededOptions):
 
     _: KW_ONLY
     n_neighbors: Count = 5
-    graph: Annotated[str | Annotated[Any, InPython()] | None, Check(_graph)] = None
+    graph: Annotated[str | Annotated[Any, InPython()] | None, Check(_check_graph)] = None
     pca_components: Count | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""`NeighborsDescription`: what is asked of a graph of nearest neighbours."""
+"""`NeighborsDescription`: options of a graph of nearest neighbours."""
 
 from __future__ import annotations
 

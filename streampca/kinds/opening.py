@@ -1,4 +1,4 @@
-"""`Opening`: how a source is opened as a collection, declared once for every door."""
+"""`Opening`: the options of opening a source as a collection, declared once for every door."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Value = int | float | str
 Object = Annotated[Any, InPython()]
 
 
-def _windows(value: Any) -> Any:
-    """Return windows, of which a mapping gives a size."""
+def _check_windows(value: Any) -> Any:
+    """Return windows; refuse a mapping without a size."""
     if isinstance(value, Mapping) and "size" not in value:
         raise RequestError(
             f"patches = {value!r}: give {{size: [height, width]}}, and step: [rows, columns] if need be."
@@ -88,7 +88,7 @@ class Opening:
     sel: dict[str, Value | tuple[Value | None, Value | None]] | Object | None = None
     patches: Annotated[
         dict[Literal["size", "step"], tuple[Count, Count]] | Object | None,
-        Check(_windows),
+        Check(_check_windows),
     ] = None
     samples: Object | None = None
     labels: str | Object | None = None
@@ -103,7 +103,7 @@ class Opening:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Options that are not at their defaults."""
+        """Options that differ from their defaults."""
         values = {item.name: (getattr(self, item.name), item.default) for item in fields(Opening)}
         return {
             name: value

@@ -1,4 +1,4 @@
-"""Groups of parameters that several kinds of model have, with their types."""
+"""Groups of parameters that several kinds of model share, with their types."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 DropRule = Literal["error", "drop-features", "drop-samples"]
 Precision = Literal["auto", "single", "double"]
 LandmarkChoice = Literal["uniform", "k-means++", "leverage"]
-TargetType = Literal["auto", "classes", "numbers"]  # what the values of a target are taken for
-TARGET_TYPES: tuple[TargetType, ...] = get_args(TargetType)
+TargetType = Literal["auto", "classes", "numbers"]  # meaning of the values of a target
 Seed = Annotated[Annotated[int, Range(least=0)] | Annotated[Any, InPython()], Check(seed_of)]
 
 
 def components(value: Any) -> int | float | str | None:
-    """Return a number of components as a plain number, rule or None; numpy's numbers are accepted.
+    """Return a number of components as a plain number, rule or None, also from numpy's numbers.
 
     Raises
     ------
@@ -155,7 +154,7 @@ class KernelOptions(Description):
     landmark_choice: LandmarkChoice = "uniform"
 
     def check(self) -> None:
-        """Refuse landmarks beside random features."""
+        """Refuse landmarks together with random features."""
         super().check()
         if self.random_features is not None and self.landmarks is not None:
             raise RequestError("landmarks and random_features are two ways to map samples; give one of them.")

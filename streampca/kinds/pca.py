@@ -38,7 +38,7 @@ class PCADescription(SpectrumOptions):
     missing: MissingRule = "error"
 
     def check(self) -> None:
-        """Refuse methods and numbers of components that do not go with the rule for missing values."""
+        """Refuse methods and numbers of components that conflict with the rule for missing values."""
         super().check()
         if self.method == "em" and self.missing != "em":
             raise RequestError("method 'em' is for missing values; give --missing em (missing='em') with it.")

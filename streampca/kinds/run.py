@@ -1,4 +1,4 @@
-"""`Run`: how and where something is carried out, which does not change its result."""
+"""`Run`: the options of carrying out work, none of which changes its result."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .values import Check, Count, InPython, Range
 Path = str | Annotated[os.PathLike[str], InPython()]
 
 
-def _memory(value: Any) -> Any:
+def _check_memory(value: Any) -> Any:
     parse_bytes(value)
     return value
 
 
-def _part(value: Any) -> Any:
+def _check_part(value: Any) -> Any:
     part_of(value)
     return value
 
 
-def _checkpoint(value: Any) -> Any:
+def _check_checkpoint(value: Any) -> Any:
     if value is None or isinstance(value, (str, os.PathLike)) or hasattr(value, "folder"):
         return value
     raise RequestError(f"checkpoint = {value!r}: give the path of a folder to save progress in, or None.")
 
 
-def _cluster(value: Any) -> Any:
+def _check_cluster(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         raise RequestError(f"cluster = {value!r} is a number of processes; give workers={value} in its place.")
     return value
@@ -91,25 +91,25 @@ class Run:
         Function that is called with each event (`streampca.events`); by default warnings are logged.
     """
 
-    memory: Annotated[int | str | None, Check(_memory)] = None
+    memory: Annotated[int | str | None, Check(_check_memory)] = None
     output: Path | None = None
     overwrite: bool = False
     reuse: bool = False
     scratch: Path | None = None
-    checkpoint: Annotated[str | Annotated[Any, InPython()] | None, Check(_checkpoint)] = None
+    checkpoint: Annotated[str | Annotated[Any, InPython()] | None, Check(_check_checkpoint)] = None
     checkpoint_every: Annotated[float, Range(least=0)] = 30.0
     require_same_bits: bool = False
     workers: Count | None = None
-    cluster: Annotated[str | Annotated[Any, InPython()] | None, Check(_cluster)] = None
+    cluster: Annotated[str | Annotated[Any, InPython()] | None, Check(_check_cluster)] = None
     cluster_options: Mapping[str, Any] | None = None
-    worker_memory: Annotated[int | str | None, Check(_memory)] = None
+    worker_memory: Annotated[int | str | None, Check(_check_memory)] = None
     cluster_timeout: Annotated[float | str, Check(parse_seconds)] = 600.0
     dashboard: bool = False
-    part: Annotated[str | Annotated[Any, InPython()] | None, Check(_part)] = None
+    part: Annotated[str | Annotated[Any, InPython()] | None, Check(_check_part)] = None
     listener: Annotated[Callable[[Any], None], InPython()] | None = None
 
     def __sklearn_clone__(self) -> Self:
-        """Return itself: clients and listeners are not copied with an estimator."""
+        """Return the run itself: clients and listeners cannot be copied with an estimator."""
         return self
 
     def __repr__(self) -> str:
@@ -122,12 +122,12 @@ class Run:
 
     @property
     def budget(self) -> int | None:
-        """Budget in bytes, if one is given."""
+        """Budget in bytes; None for the default."""
         return parse_bytes(self.memory)
 
     @property
     def is_shared(self) -> bool:
-        """True where workers share the work."""
+        """True if workers share the work."""
         return self.cluster is not None or self.workers is not None
 
 
@@ -154,20 +154,21 @@ class RunOptions(TypedDict, total=False):
 
 
 def run_of(options: Mapping[str, Any]) -> Run:
-    """Return the run that keywords ask for, each checked; `run` holds those that are not given.
+    """Return the run with the values of keywords, checked, and those of the keyword `run`.
 
     Raises
     ------
     RequestError
-        If a value is wrong, or is given twice.
+        If a value is wrong, or is in both.
     """
     defaults = {item.name: item.default for item in fields(Run)}
-    given = {name: value for name, value in options.items() if name != "run"}
+    keywords = {name: value for name, value in options.items() if name != "run"}
     run = Run() if options.get("run") is None else options["run"]
     if not isinstance(run, Run):
         raise RequestError(f"run = {run!r}: give a Run, such as Run(memory='2 GiB') (how the fit is carried out).")
-    held = {item.name: getattr(run, item.name) for item in fields(run) if getattr(run, item.name) is not item.default}
-    for name in given:
-        if name in held and given[name] is not defaults[name]:
+    values = {item.name: getattr(run, item.name) for item in fields(run) if getattr(run, item.name) is not item.default}
+    for name in keywords:
+        # A keyword at its default, as functions with explicit parameters pass it, does not conflict.
+        if name in values and keywords[name] is not defaults[name]:
             raise RequestError(f"{name} is given, and so is run={run!r}, which has it too; give one of them.")
-    return make(Run, {**given, **held})
+    return make(Run, {**keywords, **values})

@@ -57,7 +57,7 @@ class SupervisedPCADescription(KernelOptions, SupervisedDescription):
     target_type: TargetType = "auto"
 
     def check(self) -> None:
-        """Refuse options of a kernel without one."""
+        """Refuse options of a kernel if there is no kernel."""
         super().check()
         if self.kernel is not None:
             return

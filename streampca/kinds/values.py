@@ -1,4 +1,4 @@
-"""Check a value against the annotation of its field, and say in words what the field takes."""
+"""Checks of values against the annotations of their fields, and descriptions of the allowed values in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import RequestError
 
 @dataclass(frozen=True)
 class Range:
-    """Range of a number; `least` and `most` belong to it, `above` and `below` do not."""
+    """Range of a number, with the closed limits `least` and `most`, or the open limits `above` and `below`."""
 
     least: float | None = None
     most: float | None = None
@@ -43,21 +43,21 @@ class Range:
 
 @dataclass(frozen=True)
 class Check:
-    """A function that returns the value of a field from what was given, or raises a RequestError."""
+    """A function that converts an input to the value of a field, or raises a RequestError."""
 
     function: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Word:
-    """Text that stands for None where values are written as text."""
+    """Text for None in run files and on the command line."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class InPython:
-    """Mark of a member of a union that cannot be written in a run file or on the command line."""
+    """Mark of a member of a union that exists in Python only, not in a run file or on the command line."""
 
 
 Fraction = Annotated[float, Range(above=0, below=1)]
@@ -65,19 +65,20 @@ Count = Annotated[int, Range(least=1)]
 
 
 class RefusedValueError(ValueError):
-    """A value that its field does not take."""
+    """A value that its field does not allow."""
 
 
 def accepted(annotation: Any, value: Any) -> Any:
-    """Return a value as its field holds it: plain numbers for numpy's, a float where a number is meant.
+    """Convert a value to the type of its field: plain numbers from numpy's, floats from whole numbers.
 
     Raises
     ------
     RefusedValueError
         If the annotation does not allow it.
     RequestError
-        From a `Check`, with a message of its own.
+        From a `Check`, with its own message.
     """
+    # Scalars and arrays without axes of numpy and other array libraries become plain values.
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0 and not isinstance(value, (str, bytes)):
         value = value.item()
     for member in members(annotation):
@@ -93,7 +94,7 @@ def accepted(annotation: Any, value: Any) -> Any:
 
 
 def _of_type(base: Any, value: Any) -> Any:
-    """Return a value as one plain type holds it, or refuse it."""
+    """Convert a value to a single type, or refuse it."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if base is float and is_number and math.isfinite(value):
         return float(value)
@@ -101,6 +102,7 @@ def _of_type(base: Any, value: Any) -> Any:
         return int(value)
     if base in (None, NoneType) and value is None:
         return None
+    # With types, as True equals 1.
     if get_origin(base) is Literal and any(type(value) is type(word) and value == word for word in get_args(base)):
         return value
     if base is Any or (get_origin(base) is Callable and callable(value)):
@@ -118,7 +120,7 @@ def _of_type(base: Any, value: Any) -> Any:
 
 
 def _of_entries(kind: type, parts: tuple[Any, ...], value: Any) -> Any:
-    """Return a list or tuple whose entries are of their types: those of a list, of one type."""
+    """Convert the entries of a list, all of one type, or of a tuple, each of its own type."""
     if not isinstance(value, (list, tuple)) or (kind is tuple and len(value) != len(parts)):
         raise RefusedValueError
     types = parts if kind is tuple else parts * len(value)
@@ -127,12 +129,12 @@ def _of_entries(kind: type, parts: tuple[Any, ...], value: Any) -> Any:
 
 def written(annotation: Any) -> Any:
     """Return an annotation without the members of unions that cannot be written as text."""
-    kept = [member for member in members(annotation) if InPython() not in getattr(member, "__metadata__", ())]
-    return Union[tuple(kept)]  # noqa: UP007 - of a number of members that is not known here
+    textual = [member for member in members(annotation) if InPython() not in getattr(member, "__metadata__", ())]
+    return Union[tuple(textual)]  # noqa: UP007 - the number of members varies
 
 
 def value_of_text(annotation: Any, text: str) -> Any:
-    """Return what a text stands for where values are written as text: a word, a number, or the text itself."""
+    """Return the value of a text from the command line: a word, a number, or the text itself."""
     is_number, is_float = False, False
     for member in members(annotation):
         base, marks = (get_args(member)[0], member.__metadata__) if get_origin(member) is Annotated else (member, ())
@@ -162,18 +164,18 @@ def members(annotation: Any) -> Iterator[Any]:
 
 
 def check_of(annotation: Any) -> Callable[[Any], Any] | None:
-    """Return the function that checks a field, where it has one of its own."""
+    """Return the field's own function that checks it, or None."""
     marks = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     return next((mark.function for mark in marks if isinstance(mark, Check)), None)
 
 
 def literals_of(annotation: Any) -> list[str]:
-    """Return the texts that a field takes by name."""
+    """Return the texts that a field allows by name."""
     return [word for member in members(annotation) if get_origin(member) is Literal for word in get_args(member)]
 
 
 def words_of(annotation: Any, *, none: str = "None", in_python: bool = True) -> str:
-    """Return what a field takes, in words: "a whole number of at least 1, or None"."""
+    """Return the allowed values of a field in words: "a whole number of at least 1, or None"."""
     words = [text for member in members(annotation) for text in _words(member, none, in_python)]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
@@ -206,7 +208,7 @@ def _words(member: Any, none: str, in_python: bool) -> Iterator[str]:
 
 
 def seed_of(value: Any) -> int:
-    """Return a seed: a whole number of at least 0, or one drawn from a generator, or from numpy's own for None."""
+    """Return a seed: a whole number of at least 0, or one drawn from a generator, from numpy's global one for None."""
     try:
         return int(accepted(Annotated[int, Range(least=0)], value))
     except RefusedValueError:
