@@ -437,7 +437,9 @@ def test_a_run_file_makes_scores_and_their_graph(here):
     assert same(of(streampca.load_graph("out/graph.zarr")), of(streampca.neighbors("out/scores.zarr", n_neighbors=4)))
     again = succeeded("run", "run.yaml", "-q")
     assert "wrote out/graph.zarr" not in again
-    assert "output.graph is made from the scores" in refused("run", "run.yaml", "--set", "output.transform=false", code=2)
+    assert "output.graph is made from the scores" in refused(
+        "run", "run.yaml", "--set", "output.transform=false", code=2
+    )
     assert "60 samples" in refused(
         "run", "run.yaml", "--set", "neighbors.n_neighbors=60", "--set", "output.directory=other",
         "--set", "output.graph=other.zarr", "--overwrite", code=2,

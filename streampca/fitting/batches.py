@@ -1,4 +1,4 @@
-"""Fit principal components to batches of samples, each of which can be read only once."""
+"""Fits of principal components to batches of samples, each of which can be read only once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..readers.source import batch_of
 from .arguments import Arguments
 from .incremental import IncrementalFit
 
-OF_BATCHES = ("memory", "listener")  # fields of a run that concern samples in batches
+OF_BATCHES = ("memory", "listener")  # fields of a run that apply to batches
 NO_BATCHES = "the batches are over before the first; give at least one."
 
 
 def check_batches(kind: Description, run: Run, sample_weight: Any, options: Collection[str] = OF_BATCHES) -> None:
-    """Refuse what needs samples that can be read again, for batches that cannot.
+    """Refuse options that require several reads of the samples, as batches allow a single one.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def check_batches(kind: Description, run: Run, sample_weight: Any, options: Coll
 
 
 def fit_batches(batches: Iterator[Any], arguments: Arguments, path: str | None, sample_weight: Any) -> PCAModel:
-    """Return the model of all batches, written to a path where there is one; see `fit`.
+    """Return the model of all batches, and write it if there is a path; see `fit`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`copy`: a collection, prepared or not, as Zarr that is quick to read."""
+"""`copy`: a copy of a collection, prepared or not, in Zarr that is fast to read."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .open_fit import open_samples
 
 @stopping_on_signals()
 def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpack[FitOptions]) -> None:
-    """Copy a collection, prepared or not, to Zarr that is quick to read by samples.
+    """Copy a collection, prepared or not, to Zarr that is fast to read by samples.
 
-    Values and dtype stay as they are. Names of samples, coordinates and attributes come along; xarray opens the copy as
-    a Dataset, and `open_collection` as a collection equal to the first.
+    Values and dtype stay unchanged. Names of samples, coordinates and attributes are copied too: xarray opens the copy
+    as a Dataset, and `open_collection` as a collection equal to the source.
 
     Parameters
     ----------
     source : path, glob, list of paths, array or Collection
         See `open_collection`.
     preparation : Preparation, optional
-        Steps applied to every sample, without a mask.
+        Steps applied to every sample; a mask is refused.
     **options
-        ``output``, which is required: the folder to make, ending in ``.zarr``. ``memory``, ``overwrite``,
+        ``output``, which is required: a new folder, ending in ``.zarr``. ``memory``, ``overwrite``,
         ``checkpoint``, ``workers`` ...: see `streampca.Run`. ``key``, ``sample_axes`` ...: how the source is opened,
         see `open_collection`.
 
     Raises
     ------
     RequestError
-        If the output's name has another ending, a mask leaves pixels out, images differ in shape, or the output is
-        the source, holds it or lies in it.
+        If the output's name has another ending, there is a mask, images differ in shape, or the output is, contains or
+        lies in the source.
     OutputError
         If the output exists (and ``overwrite`` is false) or cannot be written.
     BudgetError
@@ -66,5 +66,12 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     foresee_copy(foreseen, path, memory=run.budget, overwrite=run.overwrite)
     collection = open_samples(raw, preparation, memory=run.budget, listener=listener)
     with executing(cluster_of(run), run.budget, listener=listener) as executor:
-        how: dict[str, Any] = {"memory": run.budget, "overwrite": run.overwrite, "listener": listener}
-        copy_collection(collection, path, executor=executor, checkpointing=checkpointing_of(run), **how)
+        copy_collection(
+            collection,
+            path,
+            memory=run.budget,
+            overwrite=run.overwrite,
+            executor=executor,
+            checkpointing=checkpointing_of(run),
+            listener=listener,
+        )

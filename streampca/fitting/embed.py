@@ -1,4 +1,4 @@
-"""Embed a collection stage by stage: principal components, the graph of nearest neighbours, and coordinates on it."""
+"""The stages of an embedding: principal components, the graph of nearest neighbours, and coordinates from it."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ from .prepare import prepare
 
 Array = npt.NDArray[Any]
 
-BLOCK = 2 * MIB  # differences from the mean that are squared at a time
+BLOCK = 2 * MIB  # bytes of differences from the mean that are squared at a time
 SCORES_FILE = "scores.npy"
-STAGES = f"stages{SCRATCH}"  # folder of finished stages, in that of the checkpoint
+STAGES = f"stages{SCRATCH}"  # folder of finished stages, inside that of the checkpoint
 
 
 def plan_of_affinities(request: Request, table: Any, matrix: Any) -> CoordinatesPlan:
-    """Plan an embedding by a matrix of affinities, or, for None, by a dense one that is yet to be made of a table.
+    """Plan an embedding by a matrix of affinities; None for a dense one that will be computed from a table.
 
     Raises
     ------
@@ -71,18 +71,13 @@ def plan_of_affinities(request: Request, table: Any, matrix: Any) -> Coordinates
     """
     n = table.shape[0]
     entries = matrix.nnz if sp.issparse(matrix) else n * n
-    held = 0 if matrix is table else _bytes_of(table)
-    return plan_affinities(request, this_machine(), n_samples=n, n_entries=entries, table_bytes=held)
-
-
-def _bytes_of(table: Any) -> int:
-    """Return the bytes of a dense table or of a sparse one by rows."""
-    parts = (table.data, table.indices, table.indptr) if sp.issparse(table) else (table,)
-    return sum(part.nbytes for part in parts)
+    arrays = (table.data, table.indices, table.indptr) if sp.issparse(table) else (table,)
+    table_bytes = 0 if matrix is table else sum(array.nbytes for array in arrays)
+    return plan_affinities(request, this_machine(), n_samples=n, n_entries=entries, table_bytes=table_bytes)
 
 
 def embed_affinities(matrix: Any, request: Request, plan: CoordinatesPlan, *, listener: Listener) -> Embedded:
-    """Embed samples by a matrix of affinities between all of them, (n, n), dense or sparse, of the spectral kinds.
+    """Embed samples by a matrix of their affinities, (n, n), dense or sparse, with a spectral kind.
 
     Raises
     ------
@@ -91,15 +86,15 @@ def embed_affinities(matrix: Any, request: Request, plan: CoordinatesPlan, *, li
     """
     weights = given_affinities(matrix)
     n = weights.shape[0]
-    nothing = np.empty((n, 0))
-    graph = NeighborGraph(nothing, nothing)
-    job = EmbeddingJob(nothing, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
+    empty = np.empty((n, 0))
+    graph = NeighborGraph(empty, empty)
+    job = EmbeddingJob(empty, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
     return embedded(job)
 
 
 @contextmanager
-def _emptied(folder: str) -> Iterator[str]:
-    """Make a folder for the block, in place of the one that a process left which was killed."""
+def _empty_folder(folder: str) -> Iterator[str]:
+    """Create a folder for the duration of a block; one from a killed process is removed first."""
     discard(folder)
     os.makedirs(folder)
     try:
@@ -112,9 +107,9 @@ def _emptied(folder: str) -> Iterator[str]:
 class EmbeddingRun:
     """One embedding: its inputs, and the session in which it is carried out.
 
-    Features are read twice: for the neighbours, and for the coordinates. By principal components, samples are read for
-    these and for their scores, and scores in place of features. The rest takes what is compared, (n, s), and the graph,
-    (n, k), in memory.
+    Features are read twice: for the neighbours, and for the coordinates. With principal components, samples are read
+    for these and for their scores, and scores are read in place of features. The last stage has the compared features
+    or scores, (n, s), and the graph, (n, k), in memory.
     """
 
     opened: Opened
@@ -132,26 +127,20 @@ class EmbeddingRun:
 
     @property
     def listener(self) -> Listener:
-        """Function that is told what happens."""
+        """Receiver of events."""
         return self.session.listener
-
-    @property
-    def given_graph(self) -> NeighborGraph | None:
-        """Graph of the samples' neighbours, where it is given."""
-        graph: NeighborGraph | None = self.opened.graph
-        return graph
 
     def carried_out(self) -> EmbeddingModel:
         """Run the stages, and write the model."""
-        output, how = self.session.output, self.session.checkpointing
+        output, checkpointing = self.session.output, self.session.checkpointing
         self.listener(Planned(self.plan))
         plan = self.plan.coordinates
         self._warn_of_disk(plan)
         with self._stages() as (folder, saved):
-            compared = self._compared(folder, how)
-            # No name is left for the whole graph, whose memory is free before the eigenproblem.
+            compared = self._compared(folder, checkpointing)
+            # The whole graph gets no name here, so that its memory is free before the eigenproblem.
             graph, kept, facts = self._connected(
-                self._graph(compared, folder, how) if self.given_graph is None else self.given_graph, saved
+                self._graph(compared, folder, checkpointing) if self.opened.graph is None else self.opened.graph, saved
             )
             if len(kept) < self.collection.n_samples:
                 plan = plan_last(self.collection, self.request, len(kept), self.plan.n_components, reading={})
@@ -166,17 +155,17 @@ class EmbeddingRun:
                 plan,
                 self.listener,
                 None if saved is None else saved.stage,
-                self._graph_of_some,
+                self._landmark_graph,
                 kept,
                 self.opened.actions,
             )
-            found = embedded(job)
+            embedding = embedded(job)
             self.listener(Solving("how far neighbours are kept"))
             recall = {name: graph.provenance[name] for name in ("recall",) if name in graph.provenance}
-            measured = {**facts, **recall, **found.measured}
-            measured |= quality(scores, found.coordinates, JUDGED, self.request.seed)
+            measured = {**facts, **recall, **embedding.measured}
+            measured |= quality(scores, embedding.coordinates, JUDGED, self.request.seed)
             hand_back()
-            model = self._model(pca, found, scores, kept, measured, self.session.seconds)
+            model = self._model(pca, embedding, scores, kept, measured)
             if output is not None:
                 model.save(output, overwrite=self.session.overwrite)
         if output is not None and not isinstance(model.pca.components, np.ndarray):
@@ -184,15 +173,17 @@ class EmbeddingRun:
         return model
 
     def _warn_of_disk(self, plan: CoordinatesPlan) -> None:
-        """Warn where the model, or the stages in the folder of the checkpoint, may not fit the disk."""
+        """Warn if the model, or the stages in the folder of the checkpoint, may not fit the disk."""
         n, scores = self.collection.n_samples, self.plan.n_components or self.collection.n_features
         distances = plan.n_landmarks if self.request.kind == "isomap" else 0
-        needed, how = {}, self.session.checkpointing
+        needed, checkpointing = {}, self.session.checkpointing
         if self.session.output is not None:
             needed[self.session.output] = 8 * (n * self.request.options.axes + plan.n_references * (scores + distances))
-        if how is not None:
+        if checkpointing is not None:
             graph = EDGE_BYTES * self.request.options.n_neighbors
-            needed[how.folder] = n * (8 * scores + graph + 2 * 8 * distances)  # the last two states of the distances
+            needed[checkpointing.folder] = n * (
+                8 * scores + graph + 2 * 8 * distances
+            )  # the last two states of the distances
         check_free_spaces(needed, at_most=self.listener)
 
     @cached_property
@@ -207,17 +198,17 @@ class EmbeddingRun:
 
     @contextmanager
     def _stages(self) -> Iterator[tuple[str, CheckpointFolder | None]]:
-        """Make the folder of finished stages, which goes with the checkpoint, or at the end."""
+        """Create the folder of finished stages, which is removed with the checkpoint, or at the end without one."""
         if self.session.checkpointing is None:
             if self.session.output is None:
                 with tempfile.TemporaryDirectory() as folder:
                     yield folder, None
             else:
-                with _emptied(self.session.output.rstrip("/") + SCRATCH) as folder:
+                with _empty_folder(self.session.output.rstrip("/") + SCRATCH) as folder:
                     yield folder, None
             return
         states, source = self.collection.states(), self.collection.source
-        # No stage depends on what is done about a graph in several components: with it, later ones are not reached.
+        # Without `largest_component`, which no finished stage depends on: a run that was refused without it resumes.
         requested = {
             name: value
             for name, value in self.request.given.items()
@@ -231,24 +222,24 @@ class EmbeddingRun:
             **states_by_name(states),
         }
         saved = self.session.checkpoint(identity)
-        assert saved is not None  # noqa: S101 - there is a folder for it
+        assert saved is not None  # noqa: S101 - the session has checkpoints
         folder = os.path.join(saved.folder, STAGES)
         saved.begin(self.plan.decisive(), scratch=folder)
         os.makedirs(folder, exist_ok=True)
         with saved.running():
             yield folder, saved
 
-    def _compared(self, folder: str, how: Checkpointing | None) -> Prepared:
-        """Return what samples are compared by: their scores, written to the folder, or their features."""
+    def _compared(self, folder: str, checkpointing: Checkpointing | None) -> Prepared:
+        """Return the collection of features, or of scores written to the folder, by which samples are compared."""
         if not self.plan.n_components:
             return self.collection
         path = os.path.join(folder, SCORES_FILE)
         if not os.path.exists(path):
-            self._components(folder, how).write_scores(
+            self._components(folder, checkpointing).write_scores(
                 self.collection.raw,
                 path,
                 memory=self.request.memory,
-                checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
+                checkpoint=None if checkpointing is None else replace(checkpointing, folder=f"{path}-checkpoint"),
                 cluster=self.session.executor,
                 listener=self.listener,
             )
@@ -256,23 +247,23 @@ class EmbeddingRun:
         return prepare(open_collection(path))
 
     def _in_memory(self, compared: Prepared) -> Array:
-        """Read what samples are compared by, (n, s).
+        """Read the features or scores by which samples are compared, (n, s).
 
-        Beside all components that the samples have, others have a part outside: a last coordinate, which is 0 here.
+        If the components span all samples, a last column has the distance from that span: 0 here, not for new samples.
         """
         n, p = compared.n_samples, compared.n_features
         rows = np.zeros((n, p + self.plan.spans_samples), working_dtype(compared.dtype, np.float32))
         with unchanged(compared):
             for block in blocks_of(Span(0, n), self.plan.read_rows):
                 values = compared.read(slice(*block))
-                if not (known := np.isfinite(values).all(axis=1)).all():
-                    name = compared.named(block.start + int(np.argmin(known)))
+                if not (finite := np.isfinite(values).all(axis=1)).all():
+                    name = compared.named(block.start + int(np.argmin(finite)))
                     raise DataError(f"{name} holds NaN or infinity; leave such samples out.")
                 rows[slice(*block), :p] = values
         return rows
 
     def _pca(self, folder: str, compared: Array) -> PCAModel:
-        """Return the principal components by whose scores samples are compared; a model of none for features."""
+        """Return the principal components whose scores are compared; a model without components for features."""
         if self.plan.n_components:
             pca = self._components(folder, None)
             if self.session.output is None and not isinstance(pca.components, np.ndarray):
@@ -286,7 +277,7 @@ class EmbeddingRun:
         )
         if not total:
             raise DataError(f"all samples of {collection.source} are equal; an embedding needs different ones.")
-        found = Decomposition(
+        decomposition = Decomposition(
             mean=mean,
             components=np.empty((0, len(mean)), compared.dtype),
             explained_variance=np.empty(0),
@@ -296,42 +287,42 @@ class EmbeddingRun:
             n_samples=collection.n_samples,
             total_weight=collection.n_samples,
         )
-        about = {
+        provenance = {
             "streampca": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             **data_of(collection, collection.states(), None, None),
             "versions": dict(versions()),
         }
-        return cast("PCAModel", model_of(collection, found, about, found.components))
+        return cast("PCAModel", model_of(collection, decomposition, provenance, decomposition.components))
 
-    def _components(self, folder: str, how: Checkpointing | None) -> PCAModel:
-        """Fit the principal components, or load those of the run that is resumed."""
+    def _components(self, folder: str, checkpointing: Checkpointing | None) -> PCAModel:
+        """Fit the principal components, or load those of a resumed run."""
         path = os.path.join(folder, "pca.zarr")
         if not os.path.isdir(path):
             fit_collection(
                 Opened(self.collection, components_request(self.request, self.plan.n_components)),
                 place=ModelOutput(path),
                 executor=self.session.executor,
-                checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
+                checkpoint=None if checkpointing is None else replace(checkpointing, folder=f"{path}-checkpoint"),
                 listener=self.listener,
             )
         return cast("PCAModel", load_model(path, memory=self.request.memory))
 
-    def _graph(self, compared: Prepared, folder: str, how: Checkpointing | None) -> NeighborGraph:
-        """Find the graph of all samples, or load that of the run that is resumed."""
+    def _graph(self, compared: Prepared, folder: str, checkpointing: Checkpointing | None) -> NeighborGraph:
+        """Find the graph of all samples, or load that of a resumed run."""
         path = os.path.join(folder, "graph.zarr")
         if not os.path.isdir(path):
             graph_of(
                 compared,
                 search_request(self.request),
                 output=path,
-                checkpoint=None if how is None else replace(how, folder=f"{path}-checkpoint"),
+                checkpoint=None if checkpointing is None else replace(checkpointing, folder=f"{path}-checkpoint"),
                 listener=self.listener,
             )
         return load_graph(path)
 
-    def _graph_of_some(self, scores: Array) -> NeighborGraph:
-        """Return the graph of landmarks; refused where it has several components."""
+    def _landmark_graph(self, scores: Array) -> NeighborGraph:
+        """Return the graph of landmarks; refuse one with several components."""
         search, request = NeighborSearch(scores, way_of(scores.shape[1])), self.request
         graph = NeighborGraph(*search.query(scores, request.options.n_neighbors, own=np.arange(len(scores))))
         if len(component_labels(graph)[1]) > 1:
@@ -344,11 +335,11 @@ class EmbeddingRun:
     def _connected(
         self, graph: NeighborGraph, saved: CheckpointFolder | None
     ) -> tuple[NeighborGraph, npt.NDArray[np.intp], dict[str, Any]]:
-        """Return a graph that is connected, its samples, and the facts of the whole, to be measured with the embedding.
+        """Return a connected graph, its samples, and facts of the whole graph for the model's measurements.
 
-        A graph in several components is refused, or replaced by the largest of them.
+        A graph with several components is refused, or replaced by its largest component.
         """
-        if self.request.kind == ACTING:  # which goes by time
+        if self.request.kind == ACTING:  # samples are connected by time, not by the graph
             return graph, np.arange(graph.n_samples), {}
         facts = graph.provenance.get("facts")
         if facts is None:
@@ -356,37 +347,39 @@ class EmbeddingRun:
         kept, largest = largest_component(graph)
         if len(kept) == graph.n_samples or self.request.options.largest_component:
             return largest, kept, {"facts": facts}
-        found = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
+        sentence = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
         remedy = "--largest-component (largest_component=True) leaves the samples of the others out"
-        if saved is not None and self.given_graph is None:
+        if saved is not None and self.opened.graph is None:
             saved.refuse()
             remedy += f", and goes on from the graph in {saved.folder}"
         raise DataError(
-            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {found}; {remedy}."
+            f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {sentence}; {remedy}."
         )
 
     def _model(
         self,
         pca: PCAModel,
-        found: Embedded,
+        embedding: Embedded,
         scores: Array,
         kept: npt.NDArray[np.intp],
         measured: dict[str, Any],
-        seconds: float,
     ) -> EmbeddingModel:
+        """Return the model of the embedding, of the samples with the numbers `kept`."""
         kind = cast("type[EmbeddingModel]", model_class(self.request.kind))
-        about = {**self.request.given, "actions": self._digest_of_actions, "measured": measured}
-        about["seconds"] = round(seconds, 3)
+        record = {**self.request.given, "actions": self._digest_of_actions, "measured": measured}
+        record["seconds"] = round(self.session.seconds, 3)
         return kind.on(
             pca,
-            provenance={**pca.provenance, "embedding": about},
+            provenance={**pca.provenance, "embedding": record},
             name="the model",
-            embedding=found.coordinates,
+            embedding=embedding.coordinates,
             embedded_samples=kept.astype(np.int64),
-            embedding_eigenvalues=found.eigenvalues,
-            embedding_residuals=found.residuals,
-            references=scores if len(found.reference_samples) == len(scores) else scores[found.reference_samples],
-            reference_samples=found.reference_samples.astype(np.int64),
+            embedding_eigenvalues=embedding.eigenvalues,
+            embedding_residuals=embedding.residuals,
+            references=scores
+            if len(embedding.reference_samples) == len(scores)
+            else scores[embedding.reference_samples],
+            reference_samples=embedding.reference_samples.astype(np.int64),
             n_neighbors=self.request.options.n_neighbors,
-            **found.own_fields,
+            **embedding.own_fields,
         )

@@ -1,4 +1,4 @@
-"""A graph of neighbours and labels of actions that an embedding is given, checked against its samples."""
+"""Inputs of an embedding other than samples: a graph of neighbours and labels of actions, with their checks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Array = npt.NDArray[Any]
 
 
 def with_inputs(request: Request, graph: NeighborGraph | None) -> Request:
-    """Return a request that names a graph by its digest, and takes from it what it decides."""
+    """Return a request with the digest of a graph, and with its number of neighbours."""
     if graph is None:
         return request
     name = digest(graph.indices.tobytes(), graph.distances.tobytes())
     return request.asking(n_neighbors=graph.n_neighbors, graph=name)
 
 
-def given_graph(given: NeighborGraph | str | os.PathLike[str] | None, collection: Prepared) -> NeighborGraph | None:
-    """Return the graph that is given, if one is.
+def given_graph(source: NeighborGraph | str | os.PathLike[str] | None, collection: Prepared) -> NeighborGraph | None:
+    """Return a graph, or load one from a path; None without.
 
     Raises
     ------
     RequestError
-        If it is of other samples.
+        If it is the graph of other samples.
     """
-    if given is None:
+    if source is None:
         return None
-    graph = given if isinstance(given, NeighborGraph) else load_graph(given)
+    graph = source if isinstance(source, NeighborGraph) else load_graph(source)
     if graph.n_samples != collection.n_samples:
         raise RequestError(
             f"the graph is of {graph.n_samples} samples, and {collection.source} has {collection.n_samples}; give the "
@@ -48,15 +48,15 @@ def given_graph(given: NeighborGraph | str | os.PathLike[str] | None, collection
     return graph
 
 
-def actions_of(given: Any, collection: Prepared) -> Array | None:
-    """Return the labels of actions between samples, (n - 1,), if they are given.
+def actions_of(labels: Any, collection: Prepared) -> Array | None:
+    """Return the labels of actions between consecutive samples, (n - 1,); None without.
 
     Raises
     ------
     RequestError
-        If samples are left out, or there are not as many labels as samples, or one less.
+        If samples are left out, or the number of labels is neither n - 1 nor n.
     """
-    if given is None:
+    if labels is None:
         return None
     n = collection.n_samples
     if collection.n_dropped:
@@ -64,6 +64,7 @@ def actions_of(given: Any, collection: Prepared) -> Array | None:
             f"{collection.n_dropped} of the samples of {collection.source} have missing values and are left out, and "
             "actions lead from each sample to the next one; embed a run of samples without any (--samples, samples=)."
         )
-    if isinstance(given, (np.ndarray, list, tuple)) and len(given) == n - 1:
-        return np.asarray(given)
-    return np.asarray(open_column(given, collection.raw))[: n - 1]
+    if isinstance(labels, (np.ndarray, list, tuple)) and len(labels) == n - 1:
+        return np.asarray(labels)
+    # A column has a label for every sample; the last one leads to no sample.
+    return np.asarray(open_column(labels, collection.raw))[: n - 1]

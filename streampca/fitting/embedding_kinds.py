@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,31 +29,31 @@ from ..units import format_bytes
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-REFERENCE, LANDMARK, CLUSTERS = 25, 26, 27  # streams of random numbers
+REFERENCE, LANDMARK, CLUSTERS = 25, 26, 27  # streams of random numbers, which no other part of a fit uses
 
 
 @dataclass(frozen=True)
 class EmbeddingJob:
-    """Scores and graph of the samples to embed, and how.
+    """Scores and graph of the samples to embed, with the request and the plan.
 
     Attributes
     ----------
     scores : ndarray of shape (n, s)
     graph : NeighborGraph
-        Connected.
+        Connected graph.
     request : Request
     plan : CoordinatesPlan
     listener : callable
     stage : callable or None
-        Gives the checkpoint of a stage by its name.
-    samples : ndarray of shape (n,)
-        Numbers of the samples in the collection.
-    actions : ndarray of shape (n - 1,), optional
-        Labels of the actions between samples in time.
-    weights : sparse array of shape (n, n), optional
-        Affinities that were given in place of scores and graph, which are empty then.
+        Returns the checkpoint of a stage by its name.
     neighbors_of : callable
-        Finds the graph of some of the samples by themselves, given their scores; connected, or else refused.
+        Returns the graph of a subset of the samples from their scores; refuses one that is not connected.
+    samples : ndarray of shape (n,)
+        Indices of the samples in the collection.
+    actions : ndarray of shape (n - 1,), optional
+        Labels of the actions between consecutive samples.
+    weights : sparse array of shape (n, n), optional
+        Affinities as input in place of scores and graph, which are then empty.
     """
 
     scores: Array
@@ -68,22 +68,22 @@ class EmbeddingJob:
     weights: sp.csr_array | None = None
 
     def affinities(self) -> sp.csr_array:
-        """Return the affinities of samples: those of the graph, or those that were given."""
+        """Return the affinities of samples: the input, or those of the graph."""
         return affinity(self.graph, self.request.options.gamma) if self.weights is None else self.weights
 
     def saved(self, name: str, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
-        """Return the arrays of a stage, from its checkpoint if it was finished before."""
+        """Return the arrays of a stage: from its checkpoint if it was finished, else computed and saved."""
         if self.stage is None:
             return compute()
         checkpoint = self.stage(name)
-        if (found := checkpoint.load(0)) is not None:
-            return found.state
+        if (partial := checkpoint.load(0)) is not None:
+            return partial.state
         arrays = _Arrays(compute())
         checkpoint.save_if_due(0, 0, len(self.scores), arrays, now=True)
         return arrays.arrays
 
-    def drawn(self, count: int) -> npt.NDArray[np.intp]:
-        """Return the rows of so many landmarks, drawn at random."""
+    def random_landmarks(self, count: int) -> npt.NDArray[np.intp]:
+        """Return the rows of `count` landmarks, drawn at random."""
         random = np.random.default_rng([self.request.seed, LANDMARK])
         return np.sort(random.choice(len(self.scores), count, replace=False))
 
@@ -95,14 +95,14 @@ class EmbeddingJob:
         own_fields: Mapping[str, Any],
         measured: Mapping[str, Any],
     ) -> Embedded:
-        """Return the embedding of all samples, those beside landmarks placed by barycentric weights.
+        """Return the embedding of all samples: others than landmarks are placed by barycentric weights.
 
         Parameters
         ----------
         coordinates : ndarray of shape (m, d)
             Coordinates of the landmarks.
         landmarks : ndarray of shape (m,)
-            Their rows; all samples where there are no others.
+            Rows of the landmarks; all samples if there are no others.
         pairs : (ndarray, ndarray)
             Eigenvalues and residuals.
         own_fields, measured : mapping
@@ -112,15 +112,15 @@ class EmbeddingJob:
         if len(landmarks) == n:
             return Embedded(coordinates, *pairs, self.references(), own_fields, measured)
         self.listener(Solving(f"places of the other {n - len(landmarks)} samples"))
-        place = BarycentricPlacement(
+        placement = BarycentricPlacement(
             references=self.scores[landmarks],
             n_neighbors=self.request.options.n_neighbors,
             coordinates=coordinates,
             reg=self.request.options.reg,
         )
-        everywhere = place(self.scores)
-        everywhere[landmarks] = coordinates
-        return Embedded(everywhere, *pairs, landmarks, own_fields, measured)
+        all_coordinates = placement(self.scores)
+        all_coordinates[landmarks] = coordinates
+        return Embedded(all_coordinates, *pairs, landmarks, own_fields, measured)
 
     def references(self) -> npt.NDArray[np.intp]:
         """Return the rows of the samples that place others."""
@@ -142,7 +142,7 @@ class _Arrays:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Coordinates, the fields of a model of the kind, and what was measured."""
+    """Coordinates, the fields that a model of the kind adds, and measurements."""
 
     coordinates: Float64
     eigenvalues: Float64
@@ -160,24 +160,27 @@ def isomap(job: EmbeddingJob) -> Embedded:
 
     def geodesics() -> dict[str, Array]:
         landmarks = landmarks_of(edges, count, request.options.landmark_choice, request.seed)
-        told = lambda done: job.listener(BlockDone(done, 0))  # noqa: E731
         dtype = np.float64 if count == n else np.float32
         with reported(job.listener, PassStarted("geodesic distances", 1, 1, len(landmarks), 0)):
-            distances = geodesic_distances(edges, landmarks, dtype=dtype, progress=told)
+            distances = geodesic_distances(
+                edges, landmarks, dtype=dtype, progress=lambda count: job.listener(BlockDone(count, 0))
+            )
         return {"landmarks": landmarks, "distances": distances}
 
-    found = job.saved("geodesics", geodesics)
-    landmarks, distances = found["landmarks"], found["distances"]
+    arrays = job.saved("geodesics", geodesics)
+    landmarks, distances = arrays["landmarks"], arrays["distances"]
     job.listener(Solving(f"scaling of {len(landmarks)} landmarks"))
-    whole = Scaling.of(distances, landmarks, max(axes, SHOWN))
-    if len(whole.weights) < axes and len(landmarks) < n:  # of all samples, the distances have no more dimensions
+    # With more dimensions than requested, for the curve of the residual variance.
+    scaled = Scaling.of(distances, landmarks, max(axes, SHOWN))
+    # If all samples are landmarks the distances have no more dimensions, and further coordinates are 0.
+    if len(scaled.weights) < axes and len(landmarks) < n:
         raise DataError(
-            f"geodesic distances from {len(landmarks)} landmarks have {len(whole.weights)} positive eigenvalues, and "
-            f"{axes} dimensions were asked for; ask for as many at most, or give more landmarks."
+            f"geodesic distances from {len(landmarks)} landmarks have {len(scaled.weights)} positive eigenvalues, "
+            f"and {axes} dimensions were asked for; ask for as many at most, or give more landmarks."
         )
-    placed = whole.place(distances.T)
-    scaling, references = whole.first(axes), job.references()
-    own = {
+    placed = scaled.place(distances.T)
+    scaling, references = scaled.first(axes), job.references()
+    fields = {
         "geodesics": _columns(distances, references),
         "landmarks": landmarks,
         "scaling_weights": scaling.weights,
@@ -189,16 +192,16 @@ def isomap(job: EmbeddingJob) -> Embedded:
     unknown = np.full(axes, np.nan)
     measured = {"n_landmarks": len(landmarks)}
     coordinates = np.pad(placed[:, :axes], ((0, 0), (0, max(0, axes - placed.shape[1]))))
-    return Embedded(coordinates, scaling.eigenvalues, unknown, references, own, measured)
+    return Embedded(coordinates, scaling.eigenvalues, unknown, references, fields, measured)
 
 
-def _columns(distances: Array, some: npt.NDArray[np.intp]) -> Array:
-    """Return some columns as rows, without a second copy of them."""
-    found = np.empty((len(some), len(distances)), distances.dtype)
+def _columns(distances: Array, columns: npt.NDArray[np.intp]) -> Array:
+    """Return columns as rows, by blocks: indexing and transposing at once would copy them twice."""
+    result = np.empty((len(columns), len(distances)), distances.dtype)
     for start in range(0, len(distances), SOURCES):
         rows = slice(start, start + SOURCES)
-        found[:, rows] = distances[rows, some].T
-    return found
+        result[:, rows] = distances[rows, columns].T
+    return result
 
 
 def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedded:
@@ -208,7 +211,7 @@ def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedde
 
     def eigenvectors() -> dict[str, Array]:
         job.listener(Solving(f"{request.options.axes} eigenvectors of the graph's Laplacian"))
-        found = eigenmap(
+        solution = eigenmap(
             weights,
             request.options.axes,
             laplacian=request.options.laplacian,
@@ -216,44 +219,43 @@ def spectral_embedding(job: EmbeddingJob, *, drop_first: bool = True) -> Embedde
             seed=request.seed,
             room=job.plan.room,
         )
-        return {**vars(found), "solver": np.array(found.solver)}
+        return {**vars(solution), "solver": np.array(solution.solver)}
 
-    found = job.saved("eigenvectors", eigenvectors)
-    measured: dict[str, Any] = {"solver": str(found["solver"])}
-    if request.options.laplacian == "unnormalized":
+    arrays = job.saved("eigenvectors", eigenvectors)
+    measured: dict[str, Any] = {"solver": str(arrays["solver"])}
+    if request.options.laplacian == "unnormalized":  # the scale of its eigenvalues
         measured["mean_degree"] = float(weights.sum() / weights.shape[0])
-    own = {
+    fields = {
         "gamma": np.nan if request.options.gamma is None else request.options.gamma,
-        "laplacian_eigenvalues": found["smallest"],
+        "laplacian_eigenvalues": arrays["smallest"],
     }
-    return Embedded(found["coordinates"], found["eigenvalues"], found["residuals"], job.references(), own, measured)
+    pairs = arrays["eigenvalues"], arrays["residuals"]
+    return Embedded(arrays["coordinates"], *pairs, job.references(), fields, measured)
 
 
 def spectral_clustering(job: EmbeddingJob) -> Embedded:
-    """Find clusters by k-means of the rows of Laplacian eigenvectors, the constant one among them."""
-    request, found = job.request, spectral_embedding(job, drop_first=False)
+    """Find clusters by k-means of the rows of Laplacian eigenvectors, including the constant one."""
+    request, embedding = job.request, spectral_embedding(job, drop_first=False)
     job.listener(Solving(f"{request.options.n_clusters} clusters"))
     seed = int(np.random.default_rng([request.seed, CLUSTERS]).integers(2**31))
-    labels, centers = clustered(found.coordinates, request.options.n_clusters, seed)
-    cuts = cut_values(job.affinities(), labels)
-    own = {**found.own_fields, "labels": labels, "centers": centers}
-    measured = {**found.measured, **cuts}
-    return Embedded(found.coordinates, found.eigenvalues, found.residuals, found.reference_samples, own, measured)
+    labels, centers = clustered(embedding.coordinates, request.options.n_clusters, seed)
+    fields = {**embedding.own_fields, "labels": labels, "centers": centers}
+    measured = {**embedding.measured, **cut_values(job.affinities(), labels)}
+    return replace(embedding, own_fields=fields, measured=measured)
 
 
 def locally_linear(job: EmbeddingJob) -> Embedded:
-    """Embed by barycentric weights: of all samples, or of landmarks where the factors of all do not fit."""
+    """Embed by barycentric weights: all samples, or landmarks if the factors for all do not fit in memory."""
     request, n = job.request, len(job.scores)
-    how: dict[str, Any] = {"reg": request.options.reg, "seed": request.seed, "room": job.plan.room}
-    own = {"reg": request.options.reg}
+    options: dict[str, Any] = {"reg": request.options.reg, "seed": request.seed, "room": job.plan.room}
 
     def eigenvectors() -> dict[str, Array]:
         job.listener(Solving(f"{request.options.axes} eigenvectors of locally linear embedding"))
         if job.plan.n_landmarks == n:
             try:
-                found = locally_linear_embedding(job.scores, job.graph.indices, request.options.axes, **how)
-                return {**vars(found), "solver": np.array(found.solver), "landmarks": np.arange(n)}
-            except FactorsTooLargeError as error:
+                solution = locally_linear_embedding(job.scores, job.graph.indices, request.options.axes, **options)
+                return {**vars(solution), "solver": np.array(solution.solver), "landmarks": np.arange(n)}
+            except FactorsTooLargeError as error:  # their size is known only after the analysis of the matrix
                 count = min(MOST_LANDMARKS, int(error.fill.rows_in(job.plan.room)))
                 if request.landmarks == "all" or count <= max(request.options.axes, request.options.n_neighbors):
                     raise
@@ -265,52 +267,52 @@ def locally_linear(job: EmbeddingJob) -> Embedded:
                 )
         else:
             count = job.plan.n_landmarks
-        landmarks = job.drawn(count)
+        landmarks = job.random_landmarks(count)
         scores = job.scores[landmarks]
-        found = locally_linear_embedding(scores, job.neighbors_of(scores).indices, request.options.axes, **how)
-        return {**vars(found), "solver": np.array(found.solver), "landmarks": landmarks}
+        solution = locally_linear_embedding(scores, job.neighbors_of(scores).indices, request.options.axes, **options)
+        return {**vars(solution), "solver": np.array(solution.solver), "landmarks": landmarks}
 
-    found = job.saved("eigenvectors", eigenvectors)
-    measured: dict[str, Any] = {"solver": str(found["solver"])}
-    if len(found["landmarks"]) < n:
-        measured["n_landmarks"] = len(found["landmarks"])
-    pairs = found["eigenvalues"], found["residuals"]
-    return job.placed(found["coordinates"], found["landmarks"], pairs, own, measured)
+    arrays = job.saved("eigenvectors", eigenvectors)
+    measured: dict[str, Any] = {"solver": str(arrays["solver"])}
+    if len(arrays["landmarks"]) < n:
+        measured["n_landmarks"] = len(arrays["landmarks"])
+    pairs = arrays["eigenvalues"], arrays["residuals"]
+    return job.placed(arrays["coordinates"], arrays["landmarks"], pairs, {"reg": request.options.reg}, measured)
 
 
 def maximum_variance(job: EmbeddingJob) -> Embedded:
-    """Unfold samples, or landmarks that place the others, to the largest variance that keeps the lengths of edges."""
+    """Maximize the variance of samples, or of landmarks that place the others, at fixed lengths of the edges."""
     request, n, count = job.request, len(job.scores), job.plan.n_landmarks
-    landmarks = np.arange(n) if count == n else job.drawn(count)
+    landmarks = np.arange(n) if count == n else job.random_landmarks(count)
     scores = job.scores[landmarks]
     graph = job.graph if count == n else job.neighbors_of(scores)
 
-    def unfolded() -> dict[str, Array]:
+    def unfolding() -> dict[str, Array]:
         job.listener(Solving(f"semidefinite program of {len(scores)} samples"))
         edges, lengths = edges_of(graph)
-        found = unfold(edges, lengths, len(scores), n_components=request.options.axes, seed=request.seed)
-        misses = found.violations
+        solution = unfold(edges, lengths, len(scores), n_components=request.options.axes, seed=request.seed)
+        violations = solution.violations
         return {
-            "coordinates": found.embedding,
-            "eigenvalues": found.eigenvalues[: request.options.axes],
-            "violations": np.array([misses.median, misses.percentile_95, misses.largest]),
-            "gap": np.array(found.gap),
-            "converged": np.array(found.converged),
-            "method": np.array(found.method),
-            "short_circuits": found.short_circuits,
+            "coordinates": solution.embedding,
+            "eigenvalues": solution.eigenvalues[: request.options.axes],
+            "violations": np.array([violations.median, violations.percentile_95, violations.largest]),
+            "gap": np.array(solution.gap),
+            "converged": np.array(solution.converged),
+            "method": np.array(solution.method),
+            "short_circuits": solution.short_circuits,
         }
 
-    found = job.saved("unfolding", unfolded)
-    median, most, largest = found["violations"].tolist()
-    gap = float(found["gap"])
+    arrays = job.saved("unfolding", unfolding)
+    median, most, largest = arrays["violations"].tolist()
+    gap = float(arrays["gap"])
     measured = {
         "median_violation": median,
         "violation_95": most,
         "largest_violation": largest,
         "gap": gap if np.isfinite(gap) else None,
-        "converged": bool(found["converged"]),
-        "solver": str(found["method"]),
-        "short_circuits": job.samples[landmarks[found["short_circuits"]]].tolist(),
+        "converged": bool(arrays["converged"]),
+        "solver": str(arrays["method"]),
+        "short_circuits": job.samples[landmarks[arrays["short_circuits"]]].tolist(),
     }
     if measured["short_circuits"]:
         job.listener(
@@ -319,50 +321,52 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
                 "neighbours (--n-neighbors), or leave their samples out: inspect lists them."
             )
         )
-    coordinates, unknown = found["coordinates"], np.full(request.options.axes, np.nan)
+    coordinates, unknown = arrays["coordinates"], np.full(request.options.axes, np.nan)
     if count < n:
         measured["n_landmarks"] = count
-    return job.placed(coordinates, landmarks, (found["eigenvalues"], unknown), {"reg": request.options.reg}, measured)
+    return job.placed(coordinates, landmarks, (arrays["eigenvalues"], unknown), {"reg": request.options.reg}, measured)
 
 
 def action_respecting(job: EmbeddingJob) -> Embedded:
-    """Embed samples in time so that each action is a rigid motion."""
+    """Embed consecutive samples so that each action is a rigid motion."""
     request, actions = job.request, job.actions
     assert actions is not None  # noqa: S101 - checked before anything is read
 
-    def acted() -> dict[str, Array]:
+    def unfolding() -> dict[str, Array]:
         job.listener(Solving(f"semidefinite program of {len(job.scores)} samples and their actions"))
-        found = embed_with_actions(
+        solution = embed_with_actions(
             job.scores, actions, n_components=request.options.axes, seed=request.seed, room=job.plan.room
         )
-        moves = list(found.actions.values())
+        moves = list(solution.actions.values())
         return {
-            "coordinates": found.embedding,
-            "eigenvalues": found.eigenvalues[: request.options.axes],
+            "coordinates": solution.embedding,
+            "eigenvalues": solution.eigenvalues[: request.options.axes],
             "action_rotations": np.stack([move.rotation for move in moves]),
             "action_shifts": np.stack([move.shift for move in moves]),
             "action_errors": np.array([move.error for move in moves]),
             "action_steps": np.array([move.step for move in moves]),
             "action_counts": np.array([move.n_samples for move in moves]),
-            "labels": np.array(list(found.actions)),
-            "facts": np.array([found.excess, found.mismatch, found.gap, found.converged]),
-            "pairs": np.array([found.n_pairs, found.n_pairs_used]),
+            "labels": np.array(list(solution.actions)),
+            "facts": np.array([solution.excess, solution.mismatch, solution.gap, solution.converged]),
+            "pairs": np.array([solution.n_pairs, solution.n_pairs_used]),
         }
 
-    found = job.saved("unfolding", acted)
-    excess, mismatch, gap, converged = found["facts"].tolist()
+    arrays = job.saved("unfolding", unfolding)
+    excess, mismatch, gap, converged = arrays["facts"].tolist()
     measured = {
         "excess": excess,
         "mismatch": mismatch,
         "gap": gap if np.isfinite(gap) else None,
         "converged": bool(converged),
-        "actions": found["labels"].tolist(),
-        "n_pairs": int(found["pairs"][0]),
-        "n_pairs_used": int(found["pairs"][1]),
+        "actions": arrays["labels"].tolist(),
+        "n_pairs": int(arrays["pairs"][0]),
+        "n_pairs_used": int(arrays["pairs"][1]),
     }
-    own = {"reg": request.options.reg, **{name: found[name] for name in found if name.startswith("action_")}}
+    fields = {"reg": request.options.reg, **{name: arrays[name] for name in arrays if name.startswith("action_")}}
     unknown = np.full(request.options.axes, np.nan)
-    return job.placed(found["coordinates"], np.arange(len(job.scores)), (found["eigenvalues"], unknown), own, measured)
+    return job.placed(
+        arrays["coordinates"], np.arange(len(job.scores)), (arrays["eigenvalues"], unknown), fields, measured
+    )
 
 
 def embedded(job: EmbeddingJob) -> Embedded:
@@ -371,7 +375,7 @@ def embedded(job: EmbeddingJob) -> Embedded:
     Raises
     ------
     BudgetError
-        If the factors of a matrix do not fit, whose size is known only now, naming the memory that they do.
+        If the factors of a matrix, whose size is known only now, do not fit; names a sufficient budget.
     """
     try:
         return KINDS[job.request.kind](job)

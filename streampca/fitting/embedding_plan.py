@@ -1,8 +1,8 @@
-"""The plan of all stages of an embedding of an opened collection, made before the first of them reads a sample."""
+"""The plan of all stages of an embedding of an opened collection, made before any stage reads a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -38,7 +38,7 @@ from ..readers.stored.flat import reading_bytes
 from ..units import MIB, format_bytes
 from .prepare import plan_collection
 
-BLOCK = 4 * MIB  # samples that are read at a time where a graph is given
+BLOCK = 4 * MIB  # bytes of samples that are read at a time if the graph is an input
 
 
 def plan_stages(collection: Prepared, request: Request, *, has_graph: bool) -> EmbeddingPlan:
@@ -47,17 +47,17 @@ def plan_stages(collection: Prepared, request: Request, *, has_graph: bool) -> E
     Parameters
     ----------
     collection : Prepared
-        Samples.
+        Samples to embed.
     request : Request
-        What is asked for, with what a graph that is given decides.
+        The request, with the number of neighbours of a graph that is an input.
     has_graph : bool
-        Whether the graph is given.
+        True if the graph is an input.
 
     Raises
     ------
     BudgetError
-        If a stage does not fit the budget, naming one that all of them fit. Factors of a matrix are not among what is
-        planned: their size is known only once the graph is there.
+        If a stage does not fit the budget; names a budget that is sufficient for all. Factors of a matrix are not
+        planned, as their size depends on the graph.
     DataError, RequestError
         As the plans of the stages.
     """
@@ -65,39 +65,38 @@ def plan_stages(collection: Prepared, request: Request, *, has_graph: bool) -> E
     check_embedding(request, n)
 
     def planned(request: Request) -> EmbeddingPlan | None:
-        """Return the plan by the first of the possible numbers of components that fits, if one does."""
+        """Return the plan with the first possible number of components that fits, or None."""
         for count in component_counts(request, n, p):
             with suppress(BudgetError):
-                return _planned(collection, request, count, has_graph=has_graph)
+                return _plan_with_components(collection, request, count, has_graph=has_graph)
         return None
 
     most = min(n - 1, p, request.options.pca_components or p)
     fewer = (planned(request.asking(pca_components=count)) for count in FEWER if count <= most)
     if (plan := planned(request)) is not None:
         is_long = request.options.pca_components is None and plan.seconds > LONG
-        return replace(plan, shorter=_shorter(plan, fewer)) if is_long else plan
+        if not is_long:
+            return plan
+        # Suggest the first number of components that takes no minutes, or far fewer than all features.
+        limit = max(LONG, plan.seconds / 10)
+        fast = ((other.n_components, other.seconds) for other in fewer if other and other.seconds <= limit)
+        return replace(plan, shorter=next(fast, None))
     more = ", or give fewer landmarks (--landmarks)" if request.kind == "isomap" else ""
     if (proposed := next(filter(None, fewer), None)) is not None:
         count, needed = proposed.n_components, format_bytes(proposed.memory_estimate.total)
         more += f", or compare samples by {count} principal components (--pca-components {count}; {needed})"
-    what = f"{request.kind} of {n} samples, with the stages before it,"
+    subject = f"{request.kind} of {n} samples, with the stages before it,"
     least = smallest(lambda budget: planned(replace(request, memory=budget)) is not None)
-    raise too_small(what, least, this_machine().budget(request.memory), more=more)
+    raise too_small(subject, least, this_machine().budget(request.memory), more=more)
 
 
-def _shorter(plan: EmbeddingPlan, others: Iterable[EmbeddingPlan | None]) -> tuple[int, float] | None:
-    """Return the first number of components that takes no minutes, or far fewer than all features, and its seconds."""
-    most = max(LONG, plan.seconds / 10)
-    return next(((other.n_components, other.seconds) for other in others if other and other.seconds <= most), None)
-
-
-def _planned(collection: Prepared, request: Request, count: int, *, has_graph: bool) -> EmbeddingPlan:
-    """Plan all stages by so many principal components, or refuse the first that does not fit."""
+def _plan_with_components(collection: Prepared, request: Request, count: int, *, has_graph: bool) -> EmbeddingPlan:
+    """Plan all stages with `count` principal components, 0 for features; refuse a stage that does not fit."""
     problem = problem_of(collection)
     compared, fit, scores, stored = problem, None, None, False
     if count:
         fit = plan_collection(collection, components_request(request, count))
-        # Components are float64 where some have little of the first variance, as all of them together do.
+        # Components are stored as float64 if the smallest variance is tiny, which is possible for any of them.
         stored = fit.stored or not are_held(8 * count * prod(collection.sample_shape), fit.memory)
         coming = ComponentsToCome(count, np.dtype(np.float64), stored)
         scores = check_foreseen(collection, collection.frame, coming, makes_images=False, memory=request.memory)
@@ -106,7 +105,7 @@ def _planned(collection: Prepared, request: Request, count: int, *, has_graph: b
     rows = block_rows(compared.sample_bytes, compared.chunk_samples, BLOCK) if search is None else search.read_rows
     block = {f"block of {rows} samples as read": 2 * rows * compared.sample_bytes} | decoding_items(compared, rows)
     if stored and not request.output:
-        # Components are read into memory, beside what threads of Zarr keep after the scores: 64 MiB measured.
+        # Components are read into memory, besides the pools that Zarr's threads keep after the scores: 64 MiB measured.
         read = READ_COPIES * tile_bytes((count, *collection.sample_shape), 8)
         block["components being read, and memory pools"] = 4 * POOLS + read
     last = plan_last(collection, request, collection.n_samples, count, reading=block)
@@ -116,10 +115,10 @@ def _planned(collection: Prepared, request: Request, count: int, *, has_graph: b
 def plan_last(
     collection: Prepared, request: Request, n_samples: int, count: int, *, reading: Mapping[str, int]
 ) -> CoordinatesPlan:
-    """Plan the coordinates of so many samples whose neighbours by so many principal components are known."""
+    """Plan the coordinates of `n_samples` samples, from the graph of neighbours by `count` principal components."""
     machine, n, p = this_machine(), collection.n_samples, collection.n_features
     components = 8 * count * prod(collection.sample_shape)
-    # Without an output there is no place for components on disk once the fit has ended.
+    # Without an output, components on disk would be removed at the end of the fit.
     held = not request.output or are_held(components, machine.budget(request.memory)[0])
     return plan_coordinates(
         request,
@@ -133,13 +132,13 @@ def plan_last(
 
 
 def components_request(request: Request, count: int) -> Request:
-    """Return the request of so many principal components."""
+    """Return the request of `count` principal components."""
     components = PCADescription(count, random_state=request.seed, missing=cast("MissingRule", request.missing))
     return Request(components, memory=request.memory, output=True)
 
 
 def search_request(request: Request) -> NeighborsRequest:
-    """Return the request of the search for neighbours, which is exact unless a number of components is given."""
+    """Return the request of the search for neighbours; approximate only with a requested number of components."""
     return NeighborsRequest(
         request.options.n_neighbors,
         method="exact" if request.options.pca_components is None else "auto",

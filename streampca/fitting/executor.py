@@ -1,4 +1,4 @@
-"""Adapt a request to the executor of a fit, and choose where its scratch copy goes."""
+"""Limits of a request by the executor of a fit, and the path of its scratch copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..storage.outputs import SCRATCH
 
 
 def with_executor_limits(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
-    """Return the request with the memory and workers of the fit that is resumed, or else of the executor."""
+    """Return the request with the memory and workers of a resumed fit, or else of the executor."""
     before = {} if checkpoint is None else checkpoint.record
     return replace(
         request,
@@ -24,12 +24,12 @@ def with_executor_limits(request: Request, executor: Executor, checkpoint: Check
 
 
 def scratch_name(request: Request, place: str | None) -> str | None:
-    """Return the beginning of the name of a scratch copy: beside the output, or in the folder that was given.
+    """Return the beginning of the name of a scratch copy: beside the output, or in the folder `scratch`.
 
     Raises
     ------
     OutputError
-        If that is no folder.
+        If `scratch` is not a folder.
     """
     if request.scratch is None:
         return None if place is None else place.rstrip("/") + SCRATCH
@@ -41,5 +41,5 @@ def scratch_name(request: Request, place: str | None) -> str | None:
 
 
 def resumable_scratch_name(request: Request, checkpoint: CheckpointFolder) -> str:
-    """Return a name that no other fit has, of a scratch copy that outlives the process."""
+    """Return a unique path of a scratch copy that outlives the process."""
     return os.path.join(request.scratch or checkpoint.folder, f"{uuid.uuid4().hex[:12]}{SCRATCH}")

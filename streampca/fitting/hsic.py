@@ -1,4 +1,4 @@
-"""`hsic`: how far two collections depend on each other, by the Hilbert-Schmidt independence criterion.
+"""`hsic`: dependence of two collections, measured by the Hilbert-Schmidt independence criterion.
 
 References
 ----------
@@ -43,8 +43,8 @@ from .permutation_test import Permuted, permuted_features, permuted_kernels
 
 Float64 = npt.NDArray[np.float64]
 
-CENTRE_ROWS = 256  # samples, the mean of whose features is near that of all
-X, Y, X_MAP, Y_MAP, CENTRE, TEST, ORDER = range(7)  # streams of random numbers, one for each use
+CENTRE_ROWS = 256  # random samples whose mean features are the provisional centre of the sums
+X, Y, X_MAP, Y_MAP, CENTRE, TEST, ORDER = range(7)  # streams of random numbers, one for each purpose
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,25 +56,26 @@ class HSIC:
     biased : float
         tr(K H L H) / (n - 1)^2.
     unbiased : float
-        The estimate of Song and others (2012), whose expectation is 0 for independent samples; it may be negative.
+        The estimate of Song and others (2012), whose expectation is 0 for independent samples; it can be negative.
     estimator : {"biased", "unbiased"}
-        Name of the estimate that is the `statistic`, and was tested.
+        Estimate that is the `statistic`, and was tested.
     p_value : float or None
-        (1 + permutations with at least the observed value) / (1 + permutations); None where none were asked for.
+        (1 + permutations with at least the observed value) / (1 + permutations); None without a test.
     null : ndarray of shape (permutations,)
         Values of the permutations.
     observed : float or None
-        Value that `null` is compared with: the statistic, or that of the samples or features permuted (see `test`).
+        Value that `null` is compared with: the statistic, or its value for the permuted samples or features (see
+        `test`).
     n_samples : int
     sources : (str, str)
         Names of the two collections.
     kernels : (str, str)
         Kernels of the two collections, with parameters.
     gammas : (float or None, float or None)
-        Parameters of the kernels, as found; None for kernels without one.
+        Parameters of the kernels, as estimated; None for kernels without one.
     method : {"exact", "landmarks", "fourier"}
     widths : (int, int) or None
-        Numbers of features by which kernels were computed; None for method "exact".
+        Numbers of features that represent the kernels; None for method "exact".
     test : str
         Description of the test; empty without one.
     plan : HsicPlan
@@ -98,12 +99,12 @@ class HSIC:
 
     @property
     def statistic(self) -> float:
-        """Estimate that was asked for."""
+        """The estimate named by `estimator`."""
         return self.biased if self.estimator == "biased" else self.unbiased
 
     @property
     def how(self) -> str:
-        """Description of how kernels were computed."""
+        """Description of the computation of the kernels."""
         if self.widths is None:
             return "exact kernels"
         features = {"landmarks": "Nystroem features", "fourier": "random Fourier features"}[self.method]
@@ -119,10 +120,10 @@ class HSIC:
         return "\n".join([*lines, *([f"  tested by {self.test}"] if self.test else [])])
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data, without the values of the permutations."""
-        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("null", "plan")}
-        own |= {"statistic": self.statistic, "how": self.how, "permutations": len(self.null)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+        """Return the result as plain data, without the values of the permutations and the plan."""
+        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("null", "plan")}
+        data |= {"statistic": self.statistic, "how": self.how, "permutations": len(self.null)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
 
 
 class HsicOptions(FitOptions, total=False):
@@ -151,20 +152,20 @@ def hsic(
     preparation: Preparation | None = None,
     **options: Unpack[HsicOptions],
 ) -> HSIC:
-    """Measure and test how far two collections of paired samples depend on each other.
+    """Measure and test the dependence of two collections of paired samples.
 
-    The Hilbert-Schmidt independence criterion is the squared norm of the covariance of features of x with features of
-    y, those whose inner products are the kernels. With kernels such as "rbf" it is 0 for independent samples only,
-    whatever the dependence; with linear kernels it is the squared norm of the covariance itself.
+    The Hilbert-Schmidt independence criterion is the squared norm of the covariance between the features of x and of y
+    whose inner products are the kernels. With kernels such as "rbf" it detects any dependence: it is 0 for independent
+    samples only. With linear kernels it is the squared norm of the covariance itself.
 
     Parameters
     ----------
     x : path, glob, list of paths, array or Collection
         n samples; see `open_collection`.
     y : path, glob, list of paths, array or Collection, optional
-        The n samples that belong to them, in the same order. An array of one axis is a `target`.
+        The n samples paired with them, in the same order. An array of one axis is a `target`.
     target : array, path or str, optional
-        Label or number of each sample, instead of y; as `open_column` takes it.
+        Label or number of each sample, instead of y; anything that `open_column` opens.
     preparation : Preparation, optional
         Steps applied to the samples of x.
     **options
@@ -191,10 +192,10 @@ def hsic(
 
     Notes
     -----
-    Samples must be drawn independently of each other for the p-value to mean what it says: neighbouring times or
-    windows are not. Cost with p features: n^2 p flops and n^2 exponentials for "exact", which reads the samples several
-    times; one pass and 2 n (p m + m^2) flops a side for m landmarks. The test permutes n x n matrices, or features of
-    up to `test_samples` samples, drawn at random where there are more: one of all of them would see weaker dependence.
+    The p-value is valid if samples are drawn independently of each other; consecutive times or overlapping windows are
+    not. Cost with p features: n^2 p flops and n^2 exponentials for "exact", which reads the samples several times; one
+    pass and 2 n (p m + m^2) flops a side for m landmarks. The test permutes n x n matrices, or features of up to
+    `test_samples` random samples; with all samples it would detect weaker dependence.
 
     Examples
     --------
@@ -205,23 +206,23 @@ def hsic(
     >>> dependence.p_value < 0.05
     True
     """
-    described = fields_of(HsicDescription)
-    own: dict[str, Any] = {name: value for name, value in options.items() if name in described}
+    names = fields_of(HsicDescription)
+    description: dict[str, Any] = {name: value for name, value in options.items() if name in names}
     unused = (*OF_FITS, "output", "overwrite")
-    run, opening = run_and_opening(hsic, options, unused=unused, own=described)
+    run, opening = run_and_opening(hsic, options, unused=unused, own=names)
     listener = or_logged(run.listener)
     check_listener(listener)
-    request = make(HsicRequest, {**own, "memory": run.budget})
+    request = make(HsicRequest, {**description, "memory": run.budget})
     raw = open_collection(x, listener=listener, **opening)
     collection = open_samples(raw, preparation, memory=run.budget, listener=listener)
     first = KernelSide(collection, kernel_of(request.kernel, request.gamma))
-    second = _second(y, target, collection, request, listener)
+    second = _second_side(y, target, collection, request, listener)
     with run_session("", run) as current:
-        return HsicRun((first, second), request, current).carried_out()
+        return HsicRun((first, second), request, current).carry_out()
 
 
-def _second(y: Any, target: Any, collection: Collection, request: HsicRequest, listener: Listener) -> KernelSide:
-    """Return the side that a collection is compared with."""
+def _second_side(y: Any, target: Any, collection: Collection, request: HsicRequest, listener: Listener) -> KernelSide:
+    """Return the side that a collection is compared with: another collection or a target."""
     if (y is None) == (target is None):
         raise RequestError(
             "HSIC compares a collection with another (y), or with a label or number a sample (target); give one."
@@ -258,10 +259,10 @@ class HsicRun:
     session: Session
 
     def random(self, use: int) -> np.random.Generator:
-        """Return the stream of random numbers for one use, independent of the others."""
+        """Return the stream of random numbers for one purpose, independent of the others."""
         return np.random.default_rng([self.request.random_state, use])
 
-    def carried_out(self) -> HSIC:
+    def carry_out(self) -> HSIC:
         """Plan the computation, read the samples, and test."""
         executor, (first, second) = self.session.executor, self.sides
         request = replace(self.request, memory=self.request.memory or executor.memory, workers=max(1, executor.workers))
@@ -274,45 +275,52 @@ class HsicRun:
                 stack.enter_context(unchanged(side.collection))
             work = replace(self, sides=(first.resolved(self.random(X)), second.resolved(self.random(Y))))
             saved = stack.enter_context(self.session.resumable(work.identity, plan.decisive()))
-            # The test comes first: glibc takes back what this thread freed, but not what the threads of a pass did.
-            permuted = work.permuted(plan)
+            # The test comes first: glibc returns memory that this thread has freed, but not that of a pass's threads.
+            permuted = work.permute(plan)
             hand_back()
-            estimates, widths = work.estimated(plan, None if saved is None else saved.stage("dependence"))
+            estimates, widths = work.estimate(plan, None if saved is None else saved.stage("dependence"))
         return work.result(plan, estimates, widths, permuted)
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what must be the same for an unfinished run to be resumed."""
-        kernels = ("memory", "kernel", "gamma", "y_kernel", "y_gamma")  # sides know what was found of these
-        identity = {name: value for name, value in vars(self.request).items() if name not in kernels}
+        """Return the facts that must be unchanged for an unfinished run to be resumed."""
+        # The identities of the sides contain the kernels with estimated parameters.
+        other = ("memory", "kernel", "gamma", "y_kernel", "y_gamma")
+        identity = {name: value for name, value in vars(self.request).items() if name not in other}
         for name, side in zip("xy", self.sides, strict=True):
             states = states_by_name(side.collection.states())
             identity |= {f"{name}, {key}": value for key, value in (side.identity | states).items()}
         return {"work": "hsic", **identity}
 
-    def estimated(self, plan: HsicPlan, stage: StageCheckpoint | None) -> tuple[Estimates, tuple[int, int] | None]:
-        """Return both estimates, and how many features they were computed by."""
+    def estimate(self, plan: HsicPlan, stage: StageCheckpoint | None) -> tuple[Estimates, tuple[int, int] | None]:
+        """Return both estimates, and the numbers of features of both sides; None for exact kernels."""
         collection, widths = self.sides[0].collection, None
         task: Any = KernelTiles(self.sides, plan.block_rows)
         if plan.method != "exact":
             maps = self.maps(plan.method)
             widths = maps[0].n_features, maps[1].n_features
-            places = drawn(collection.n_samples, CENTRE_ROWS, self.random(CENTRE))
-            one, other = (rows.mean(axis=0) for rows in self.features(maps, places, CENTRE_ROWS))
-            task = MappedPairs(self.sides, maps, (one, other), plan.block_rows, plan.piece_rows)
-        how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "checkpoint": stage}
+            indices = drawn(collection.n_samples, CENTRE_ROWS, self.random(CENTRE))
+            x_centre, y_centre = (rows.mean(axis=0) for rows in self.features(maps, indices, CENTRE_ROWS))
+            task = MappedPairs(self.sides, maps, (x_centre, y_centre), plan.block_rows, plan.piece_rows)
         started = PassStarted("dependence", 1, 1, collection.n_samples, collection.n_samples * task.row_bytes)
         with reported(self.session.listener, started):
             sums: KernelSums | CrossMoments = self.session.executor.fold(
-                task, plan.spans, absorb_sums, listener=self.session.listener, **how
+                task,
+                plan.spans,
+                absorb_sums,
+                threads=plan.threads,
+                ahead=plan.ahead,
+                listener=self.session.listener,
+                checkpoint=stage,
             )
         hand_back()
         estimates = sums.estimates()
+        # A kernel such as "poly" overflows for large samples, which only the sums show.
         if not np.isfinite(estimates).all():
             raise DataError("the kernel of some samples is NaN or infinite; give a smaller gamma or degree.")
         return estimates, widths
 
     def maps(self, method: str) -> tuple[SideMap, SideMap]:
-        """Return the features of both sides."""
+        """Return the feature maps of both sides."""
         first, second = self.sides
         return (
             first.feature_map(method, self.request, self.random(X_MAP)),
@@ -320,23 +328,23 @@ class HsicRun:
         )
 
     def features(
-        self, maps: tuple[SideMap, SideMap], places: npt.NDArray[np.intp], rows: int
+        self, maps: tuple[SideMap, SideMap], indices: npt.NDArray[np.intp], rows: int
     ) -> tuple[Float64, Float64]:
-        """Return the features of samples at ascending places, of which `rows` are mapped at a time."""
+        """Return the features of samples with ascending indices, mapping `rows` samples at a time."""
         mapped = []
         for side, map_ in zip(self.sides, maps, strict=True):
-            features = np.empty((len(places), map_.n_features))
-            for span in blocks_of(Span(0, len(places)), rows):
-                features[slice(*span)] = map_(side.read_rows(places, slice(*span)))
+            features = np.empty((len(indices), map_.n_features))
+            for span in blocks_of(Span(0, len(indices)), rows):
+                features[slice(*span)] = map_(side.read_rows(indices, slice(*span)))
             mapped.append(features)
         return mapped[0], mapped[1]
 
-    def permuted(self, plan: HsicPlan) -> Permuted | None:
-        """Return the criterion of permuted samples, as the plan says; None without a test."""
+    def permute(self, plan: HsicPlan) -> Permuted | None:
+        """Return the criterion of permuted samples by the plan's test; None without a test."""
         if plan.test == "none":
             return None
         count, estimator, n = self.request.permutations, self.request.estimator, self.sides[0].collection.n_samples
-        self.session.listener(Solving(f"{counted(count, 'permutation')} of {_what_is_permuted(plan, n)}"))
+        self.session.listener(Solving(f"{counted(count, 'permutation')} of {_permuted_values(plan, n)}"))
         if plan.test == "exact":
             matrices = np.empty((2, n, n))
             for first, second, tiles in KernelTiles(self.sides, plan.test_rows).all_tiles():
@@ -345,17 +353,17 @@ class HsicRun:
                     matrix[slice(*first), slice(*second)] = tile
                     matrix[slice(*second), slice(*first)] = tile.T
             return permuted_kernels(matrices, count, estimator, self.random(ORDER))
-        places = drawn(n, plan.test_samples, self.random(TEST))
-        features = self.features(self.maps("landmarks"), places, plan.test_rows)
+        indices = drawn(n, plan.test_samples, self.random(TEST))
+        features = self.features(self.maps("landmarks"), indices, plan.test_rows)
         return permuted_features(*features, count, estimator, self.random(ORDER))
 
     def result(
         self, plan: HsicPlan, estimates: Estimates, widths: tuple[int, int] | None, permuted: Permuted | None
     ) -> HSIC:
         """Return both estimates with the outcome of the test."""
-        (one, other), n, test = self.sides, self.sides[0].collection.n_samples, ""
+        (first, second), n, test = self.sides, self.sides[0].collection.n_samples, ""
         if permuted is not None:
-            test = f"{counted(len(permuted.null), 'permutation')} of {_what_is_permuted(plan, n)}"
+            test = f"{counted(len(permuted.null), 'permutation')} of {_permuted_values(plan, n)}"
         return HSIC(
             **estimates._asdict(),
             estimator=self.request.estimator,
@@ -363,9 +371,9 @@ class HsicRun:
             null=np.empty(0) if permuted is None else permuted.null,
             observed=None if permuted is None else permuted.observed,
             n_samples=n,
-            sources=(one.collection.source, other.collection.source),
-            kernels=(str(one), str(other)),
-            gammas=(one.gamma, other.gamma),
+            sources=(first.collection.source, second.collection.source),
+            kernels=(str(first), str(second)),
+            gammas=(first.gamma, second.gamma),
             method=plan.method,
             widths=widths,
             test=test,
@@ -373,8 +381,8 @@ class HsicRun:
         )
 
 
-def _what_is_permuted(plan: HsicPlan, n: int) -> str:
+def _permuted_values(plan: HsicPlan, n: int) -> str:
     if plan.test == "exact":
         return f"the exact kernels of all {n} samples"
-    some = f"all {n} samples" if plan.test_samples == n else f"{plan.test_samples} of {n} samples, drawn at random"
-    return f"Nystroem features of {some}"
+    samples = f"all {n} samples" if plan.test_samples == n else f"{plan.test_samples} of {n} samples, drawn at random"
+    return f"Nystroem features of {samples}"

@@ -1,4 +1,4 @@
-"""Tasks that read two collections side by side: tiles of their kernel matrices, and features of their samples."""
+"""Tasks over pairs of samples of two collections: tiles of their kernel matrices, and moments of their features."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Strips = tuple[Array, Array]  # the same samples of both collections
 Tiles = tuple[Span, Span, tuple[Float64, Float64]]  # both kernels between two runs of samples
 
 
-class _Held(threading.local):
-    """Strip of samples that a thread has read last."""
+class _LastStrip(threading.local):
+    """The strip of samples that a thread has read last."""
 
     strip: tuple[Span, Strips] | None = None
 
@@ -42,7 +42,7 @@ class KernelTiles:
 
     sides: Sides
     rows: int
-    _held: _Held = field(default_factory=_Held, repr=False)
+    _last: _LastStrip = field(default_factory=_LastStrip, repr=False)
 
     @property
     def row_bytes(self) -> int:
@@ -59,7 +59,7 @@ class KernelTiles:
         return KernelSums(self.sides[0].collection.n_samples)
 
     def restore(self, state: dict[str, Array]) -> KernelSums:
-        """Return the sums whose state this is."""
+        """Return the sums with a saved state."""
         return KernelSums.from_state(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
@@ -67,17 +67,17 @@ class KernelTiles:
         return blocks_of(span, 1)
 
     def counts(self, block: Span) -> BlockDone:
-        """Return the number of samples that is a tile's share of all, and their bytes."""
+        """Count a tile as its share of all samples."""
         n, count = self.sides[0].collection.n_samples, self.n_tiles
         samples = n * block.stop // count - n * block.start // count
         return BlockDone(samples, samples * self.row_bytes)
 
     def fetch(self, block: Span) -> tuple[Span, Span, Strips, Strips]:
-        """Read the two strips of samples that a tile is between; the first is read once for all tiles of its line."""
-        first, second = self._place(block.start)
-        if self._held.strip is None or self._held.strip[0] != first:
-            self._held.strip = first, _read(self.sides, first)
-        strip = self._held.strip[1]
+        """Read the two strips of samples of a tile; the first is read once for all tiles of its line."""
+        first, second = self._samples_of(block.start)
+        if self._last.strip is None or self._last.strip[0] != first:
+            self._last.strip = first, _read(self.sides, first)
+        strip = self._last.strip[1]
         return first, second, strip, strip if first == second else _read(self.sides, second)
 
     def feed(self, accumulator: KernelSums, block: Span, fetched: tuple[Span, Span, Strips, Strips]) -> None:
@@ -85,18 +85,19 @@ class KernelTiles:
         accumulator.update(*self._tiles(*fetched))
 
     def all_tiles(self) -> Iterator[Tiles]:
-        """Yield the tiles of both kernels, with the samples that they are between."""
+        """Yield the tiles of both kernels, with their two runs of samples."""
         for block in self.blocks(Span(0, self.n_tiles)):
             yield self._tiles(*self.fetch(block))
 
     def _tiles(self, first: Span, second: Span, strip: Strips, other: Strips) -> Tiles:
-        one, two = (side.matrix(rows, others) for side, rows, others in zip(self.sides, strip, other, strict=True))
-        one -= self.sides[0].level
-        two -= self.sides[1].level
-        return first, second, (one, two)
+        x, y = (side.matrix(rows, others) for side, rows, others in zip(self.sides, strip, other, strict=True))
+        # Kernels are centred later; a level near their mean, subtracted first, keeps digits from cancelling then.
+        x -= self.sides[0].level
+        y -= self.sides[1].level
+        return first, second, (x, y)
 
-    def _place(self, number: int) -> tuple[Span, Span]:
-        """Return the samples that tile `number` is between, line by line of the triangle."""
+    def _samples_of(self, number: int) -> tuple[Span, Span]:
+        """Return the two runs of samples of a tile, which are numbered line by line of the upper triangle."""
         n = self.sides[0].collection.n_samples
         strips = -(-n // self.rows)
         line = 0
@@ -107,10 +108,10 @@ class KernelTiles:
         return Span(first, min(first + self.rows, n)), Span(second, min(second + self.rows, n))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}
+        return {**self.__dict__, "_last": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _held=_Held())
+        self.__dict__.update(state, _last=_LastStrip())
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class MappedPairs:
     centres : (ndarray, ndarray)
         Points near the means of the features.
     rows, piece : int
-        Samples read and mapped at a time.
+        Numbers of samples that are read, and mapped, at a time.
     """
 
     sides: Sides
@@ -143,7 +144,7 @@ class MappedPairs:
         return CrossMoments(*self.centres)
 
     def restore(self, state: dict[str, Array]) -> CrossMoments:
-        """Return the moments whose state this is."""
+        """Return the moments with a saved state."""
         return CrossMoments.from_state(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
@@ -159,16 +160,16 @@ class MappedPairs:
         return _read(self.sides, block)
 
     def feed(self, accumulator: CrossMoments, block: Span, fetched: Strips) -> None:
-        """Absorb a block, some rows at a time."""
+        """Absorb a block, `piece` rows at a time."""
         for start in range(0, block.size, self.piece):
-            one, other = (map_(rows[start : start + self.piece]) for map_, rows in zip(self.maps, fetched, strict=True))
-            accumulator.update(one, other, at=block.start + start)
+            x, y = (map_(rows[start : start + self.piece]) for map_, rows in zip(self.maps, fetched, strict=True))
+            accumulator.update(x, y, at=block.start + start)
 
 
 def _read(sides: Sides, span: Span) -> Strips:
     """Read the same samples of both collections."""
-    one, other = (side.read(slice(*span)) for side in sides)
-    return one, other
+    first, second = sides
+    return first.read(slice(*span)), second.read(slice(*span))
 
 
 def _row_bytes(sides: Sides) -> int:

@@ -1,9 +1,8 @@
-"""`merge`: the model of a whole, of what models of its parts keep, without reading a sample again.
+"""`merge`: one model from the statistics that models of parts store, without reading a sample again.
 
-The parts are those of one collection, fitted apart (``fit(..., part="3/16")``), or whole collections, as where samples
-came later. Their statistics are added in order, two in memory at a time, and solved for what was asked of the parts:
-scatter matrices, exactly, or sketches of them, with a bound. Where it is asked for, components stand for the statistic
-of a model that has none.
+The parts are those of one collection, fitted separately (``fit(..., part="3/16")``), or whole collections. Their
+statistics are added in order, two in memory at a time, and solved with the options of the parts: scatter matrices give
+the exact result, sketches of them a bound. With `approximate`, components replace the statistic of a model without one.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ from .seen import SEEN, seen_by
 Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 
-COLLECTED_BYTES = 2**24  # from this size a statistic that is no longer used is freed at once, in 0.1 to 0.3 s
-COMPONENTS = "components"  # in place of the kind of a statistic: they stand for one
+COLLECTED_BYTES = 2**24  # from this size on an unused statistic is freed by `gc.collect`, which takes 0.1 to 0.3 s
+COMPONENTS = "components"  # kind of statistic of a model whose components replace it
 
 
 @stopping_on_signals()
@@ -70,36 +69,35 @@ def merge(
     coordinates: str = CHECK,
     **options: Unpack[RunOptions],
 ) -> PCAModel:
-    """Make one model of the parts of a collection, as if it had been fitted whole; or of several collections.
+    """Make one model from models of the parts of a collection, or of several collections, as if fitted at once.
 
     Parameters
     ----------
     parts : path, glob or sequence of these and PCAModels
-        All parts of a collection, each fitted with ``part=``; or models of whole collections that keep their statistic.
-        In any order.
+        All parts of a collection, each fitted with ``part=``; or models of whole collections with their statistic. In
+        any order.
     n_components : int, float or str, optional
-        As for `fit`, "all" for all; by default what the models were fitted with, which must be the same for all.
+        As for `fit`, "all" for all; by default that of the models, which must be the same for all.
     approximate : bool, default=False
-        Let the components of a model that keeps no statistic, as by method "dual" or "randomized", stand for it; what
-        they leave out is in the error bounds, and in a warning.
+        Use the components of a model without a statistic, as of method "dual" or "randomized", in its place; the error
+        bounds, and a warning, include what they leave out.
     coordinates : {"check", "ignore"}
-        Whether models must be of the same coordinates in the same order, or pixels correspond by place; see
-        `open_collection`. Models without coordinates are taken by place.
+        "check" requires models with the same coordinates in the same order; "ignore" matches pixels by position, as for
+        models without coordinates. See `open_collection`.
     **options
         ``memory``, ``output``, ``overwrite``, ``checkpoint`` and ``listener``: see `streampca.Run`.
 
     Returns
     -------
     PCAModel
-        With its own statistic, so that it can be merged again. Of scatter matrices of whole numbers whose products are
-        exact it has the bits of a fit of the whole; of others it agrees to rounding, and of sketches within
-        `error_bound`.
+        Model with its statistic, so that it can be merged again. Scatter matrices of whole numbers with exact products
+        give the bits of a fit of all samples; others agree to rounding, sketches within `error_bound`.
 
     Raises
     ------
     ModelError
-        If a part is missing, given twice, damaged, without a statistic, or was fitted to something else than the
-        others, or to samples with other coordinates; or if a model of a whole collection has a `half_life`.
+        If a part is missing, listed twice, damaged or without a statistic, or if it was fitted with other options or
+        coordinates than the others; or if a model of a whole collection has a `half_life`.
     BudgetError
         If two statistics, or one and the solver, do not fit the budget.
     OutputError
@@ -120,55 +118,60 @@ def merge(
     """
     run, _ = run_and_opening(merge, options, unused=(*SHARING, *OF_FITS))
     checked, count = is_checked(coordinates), None if n_components == "all" else components(n_components)
-    path, given = None if run.output is None else expanded(run.output), _given(parts)
+    path, models = None if run.output is None else expanded(run.output), _models_of(parts)
     with run_session("merge", run, path) as current:
         if path is not None:
-            _check_output(path, given, overwrite=run.overwrite)
+            paths = [os.path.realpath(model) for model in models if isinstance(model, str)]
+            if os.path.realpath(path) in paths:
+                raise OutputError(f"{path} is one of the models to merge; choose another output.")
+            check_model_output(path, overwrite=run.overwrite)
+            check_apart([path], [model if isinstance(model, str) else model.name for model in models])
         pieces = [
-            _Piece.of(item, number, approximate=approximate, memory=run.budget) for number, item in enumerate(given, 1)
+            _Piece.of(item, number, approximate=approximate, memory=run.budget) for number, item in enumerate(models, 1)
         ]
         has_sketch = any(piece.kind != Scatter.kind for piece in pieces)
-        any_of = {"n_components": n_components is not None, "random_state": has_sketch}
-        pieces = _ordered(pieces, [name for name, holds in any_of.items() if holds])
+        # Options in which the models may differ: a requested number replaces theirs, and sketches use no probes.
+        free = [*(["n_components"] if n_components is not None else []), *(["random_state"] if has_sketch else [])]
+        pieces = _ordered(pieces, free)
         if not approximate:
             _check_kinds(pieces)
-        along = _common_coordinates(pieces, checked=checked)
-        _check_apart(pieces, current.listener)
-        data, problem, request = _whole(pieces)
-        count = request.n_components if n_components is None else count
-        how: dict[str, Any] = {"memory": run.budget, "output": path is not None, "scratch": None}
-        plan = _planned(pieces, problem, replace(request.asking(n_components=count, method="auto"), **how))
+        common = _common_coordinates(pieces, checked=checked)
+        _check_no_sample_twice(pieces, current.listener)
+        data, problem, request = _merged_data(pieces)
+        request = request.asking(n_components=request.n_components if n_components is None else count, method="auto")
+        request = replace(request, memory=run.budget, output=path is not None, scratch=None)
+        plan = _plan(pieces, problem, request)
         current.listener(Planned(plan))
         folder = None if current.checkpointing is None else current.checkpointing.folder
         warn_of_disk(plan, path, folder, current.listener)
         meter, identity = PeakMeter(), partial(_identity_of, pieces, plan.request, path)
         with current.resumable(identity, decisive_fields(plan)) as saved:
             checkpoint = None if saved is None else saved.stage("parts")
-            decomposition = _solved(pieces, data["source"], plan, checkpoint, current.listener)
+            decomposition = _solve(pieces, data["source"], plan, checkpoint, current.listener)
             first = pieces[0].load()
             provenance = provenance_of(data, plan, decomposition, seconds=current.seconds, peak=meter.peak())
             numbers = numbers_of(decomposition, first.sample_shape, first.mask, decomposition.components)
-            model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
+            model = replace(first, **numbers, coordinates=common, provenance=provenance, name="the model")
             if path is not None:
                 model.save(path, overwrite=run.overwrite)
     return model
 
 
 def _identity_of(pieces: Sequence[_Piece], request: Request, path: str | None) -> dict[str, Any]:
-    """Return what must be the same for an unfinished merge to be resumed."""
-    asked = {name: value for name, value in request.given.items() if name not in RUN_FIELDS or name == "memory"}
+    """Return the facts that must be unchanged for an unfinished merge to be resumed."""
+    options = {name: value for name, value in request.given.items() if name not in RUN_FIELDS or name == "memory"}
     return {
         "work": "merge",
         "output": None if path is None else os.path.abspath(path),
-        **asked,
+        **options,
         "models": [piece.name for piece in pieces],
-        **{f"state of {piece.name}": digest(piece.about) for piece in pieces},
+        **{f"state of {piece.name}": digest(piece.provenance) for piece in pieces},
     }
 
 
-def _given(parts: PathLike | Iterable[PathLike | Model]) -> list[str | Model]:
-    """Models and paths, one by one: a glob stands for what it matches."""
-    given: list[str | Model] = []
+def _models_of(parts: PathLike | Iterable[PathLike | Model]) -> list[str | Model]:
+    """Return models and paths one by one, with globs expanded."""
+    models: list[str | Model] = []
     for part in [parts] if isinstance(parts, (str, os.PathLike)) or not isinstance(parts, Iterable) else parts:
         if not isinstance(part, (str, os.PathLike, Model)):
             raise RequestError(
@@ -177,25 +180,18 @@ def _given(parts: PathLike | Iterable[PathLike | Model]) -> list[str | Model]:
             )
         path = part if isinstance(part, Model) else expanded(part)
         if isinstance(path, Model) or os.path.lexists(path) or not glob.has_magic(path):
-            given.append(path)
+            models.append(path)
             continue
-        found = sorted(glob.glob(path))
-        if not found:
+        matches = sorted(glob.glob(path))
+        if not matches:
             raise ModelError(f"{path} matches no model; give the folders that 'streampca fit --part' wrote.")
-        given += found
-    return given
-
-
-def _check_output(path: str, given: Sequence[str | Model], *, overwrite: bool) -> None:
-    if any(isinstance(part, str) and os.path.realpath(part) == os.path.realpath(path) for part in given):
-        raise OutputError(f"{path} is one of the models to merge; choose another output.")
-    check_model_output(path, overwrite=overwrite)
-    check_apart([path], [part if isinstance(part, str) else part.name for part in given])
+        models += matches
+    return models
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A model to merge, known by what must agree; its arrays are loaded when their turn comes.
+    """A model to merge, without its arrays, which are loaded when they are added.
 
     Attributes
     ----------
@@ -206,10 +202,10 @@ class _Piece:
     part : Part or None
         Part of a collection; None for a whole one.
     kind : str
-        Kind of its statistic, or ``"components"`` where these stand for it.
-    about : mapping
-        Provenance.
-    alike : mapping
+        Kind of its statistic, or ``"components"`` if these replace it.
+    provenance : mapping
+        Provenance of the model.
+    required : mapping
         Values that must equal those of the other models, by name.
     data : mapping
         Values that distinguish its data from those of the other models.
@@ -223,20 +219,20 @@ class _Piece:
     source: str | PCAModel
     part: Part | None
     kind: str
-    about: Mapping[str, Any]
-    alike: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    required: Mapping[str, Any]
     data: Mapping[str, Any]
     grid: Grid
     memory: int | None
 
     @classmethod
-    def of(cls, given: str | Model, number: int, *, approximate: bool, memory: int | None) -> _Piece:
-        name = expanded(given) if isinstance(given, str) else f"model {number}"
-        model = _loaded(given, name, memory)
-        source = given if isinstance(given, str) else model
+    def of(cls, item: str | Model, number: int, *, approximate: bool, memory: int | None) -> _Piece:
+        name = expanded(item) if isinstance(item, str) else f"model {number}"
+        model = _load(item, name, memory)
+        source = item if isinstance(item, str) else model
         if model.statistic is None and os.path.isdir(model.name):
-            source = model.name  # where it was loaded from, which may have its statistic
-        about = model.provenance
+            source = model.name  # a model that was loaded without its statistic: its folder may have it
+        provenance = model.provenance
         kind = kind_of_statistic(source)
         if kind is None and not approximate:
             raise ModelError(
@@ -244,26 +240,26 @@ class _Piece:
                 "(method='covariance'), or merge its components alone with --approximate (approximate=True), which "
                 "costs accuracy that the error bounds state."
             )
-        part = Part(*about["part"]) if "part" in about else None
-        half_life = about["plan"]["request"].get("half_life")
+        part = Part(*provenance["part"]) if "part" in provenance else None
+        half_life = provenance["plan"]["request"].get("half_life")
         if part is None and half_life is not None:
             raise ModelError(
                 f"{name} was fitted with half_life={half_life:g}, and what its samples count depends on how many come "
                 "after them; add those by 'streampca fit --update' (streampca.update), or fit parts of one collection "
                 "(--part, part=)."
             )
-        data = {key: about.get(key) for key in ("source", "fingerprint", "sample_weight")}
-        alike = _alike(model)
+        data = {key: provenance.get(key) for key in ("source", "fingerprint", "sample_weight")}
+        required = _required_values(model)
         if part is not None:
-            alike |= {"parts": part.of, "n_samples": about["n_samples"], **data}
-            alike |= {"precision": about["plan"]["precision"]}
-        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean)}
+            required |= {"parts": part.of, "n_samples": provenance["n_samples"], **data}
+            required |= {"precision": provenance["plan"]["precision"]}
+        data |= {"n_samples": model.n_samples, "mean": digest(model.mean.tobytes())}
         grid = Grid(model.sample_dims, model.coordinates)
-        return cls(name, source, part, kind or COMPONENTS, about, alike, data, grid, memory)
+        return cls(name, source, part, kind or COMPONENTS, provenance, required, data, grid, memory)
 
     def load(self) -> PCAModel:
         """Return the model, its components on disk."""
-        return _loaded(self.source, self.name, self.memory)
+        return _load(self.source, self.name, self.memory)
 
     def statistic(self) -> Scatter | FrequentDirections:
         """Return the statistic stored with the model, checked against it.
@@ -275,56 +271,56 @@ class _Piece:
         """
         model = self.load()
         source = self.source
-        found = read_statistic(source, memory=self.memory) if isinstance(source, str) else model.statistic
-        assert isinstance(found, Scatter | FrequentDirections)  # noqa: S101 - as its kind said
+        statistic = read_statistic(source, memory=self.memory) if isinstance(source, str) else model.statistic
+        assert isinstance(statistic, Scatter | FrequentDirections)  # noqa: S101 - by `kind`
         weight = model.n_samples if model.total_weight is None else model.total_weight
-        expected, counts = (
-            (model.n_features, model.n_samples, weight),
-            (found.n_features, found.n_samples, found.weight),
-        )
-        sums = (found.sketch,) if isinstance(found, FrequentDirections) else (found.upper, found.probe_products)
-        seeded = isinstance(found, FrequentDirections) or found.seed == self.alike["random_state"]
-        finite = all(np.isfinite(np.sum(values)) for values in (*sums, found.mean, found.trace))
-        if counts != expected or not seeded or not finite:
+        expected = model.n_features, model.n_samples, weight
+        counts = statistic.n_features, statistic.n_samples, statistic.weight
+        sums: list[Any]
+        if isinstance(statistic, FrequentDirections):
+            sums, has_seed = [statistic.sketch], True
+        else:
+            sums, has_seed = (
+                [statistic.upper, statistic.probe_products],
+                statistic.seed == self.required["random_state"],
+            )
+        is_finite = all(np.isfinite(np.sum(values)) for values in (*sums, statistic.mean, statistic.trace))
+        if counts != expected or not has_seed or not is_finite:
             raise ModelError(f"{self.name} is damaged: the statistic it keeps is not of its samples. Fit it again.")
-        return found
+        return statistic
 
     def sketch(self, rows: int) -> FrequentDirections:
-        """Return the sketch stored with the model, or the one that its components stand for."""
+        """Return the sketch stored with the model, or one made from its components."""
         if self.kind != FrequentDirections.kind:
             return sketch_of_model(self.load(), rows)
-        found = self.statistic()
-        assert isinstance(found, FrequentDirections)  # noqa: S101 - as its kind said
-        return found
+        sketch = self.statistic()
+        assert isinstance(sketch, FrequentDirections)  # noqa: S101 - by `kind`
+        return sketch
 
 
-def _loaded(source: str | Model, name: str, memory: int | None) -> PCAModel:
+def _load(source: str | Model, name: str, memory: int | None) -> PCAModel:
     model = load_model(source, memory=memory, components=False) if isinstance(source, str) else source
     return check_adds(model, name)
 
 
-def _alike(model: PCAModel) -> dict[str, Any]:
-    """Return by name all that models must share to be merged: request, preparation, kind of samples."""
+def _required_values(model: PCAModel) -> dict[str, Any]:
+    """Return, by name, the values that models must share to be merged: options, preparation, kind of samples."""
     plan = model.provenance["plan"]
-    asked = {key: value for key, value in plan["request"].items() if key not in RUN_FIELDS | STOPPING | {"method"}}
+    options = {key: value for key, value in plan["request"].items() if key not in RUN_FIELDS | STOPPING | {"method"}}
     return {
         "sample shape": model.raw_shape,
         "values of kind": model.raw_kind,
-        **described(None, asked, model.preparation, model.mask, None, None),
+        **described(None, options, model.preparation, model.mask, None, None),
     }
 
 
-def _digest(array: Any) -> str | None:
-    return None if array is None else digest(np.asarray(array).tobytes())
-
-
 def _ordered(pieces: list[_Piece], free: Collection[str]) -> list[_Piece]:
-    """Return the pieces in the order in which they are added, if they can be merged; they may differ in what is `free`.
+    """Return the pieces in the order of addition; refuse pieces that cannot be merged.
 
     Raises
     ------
     ModelError
-        If not: the message says which, and what to do.
+        If required values differ, except those that are `free`, or parts are missing.
     """
     if not pieces:
         raise RequestError("there is nothing to merge; give the models of all parts of a collection.")
@@ -335,24 +331,24 @@ def _ordered(pieces: list[_Piece], free: Collection[str]) -> list[_Piece]:
             raise ModelError(
                 f"{whole.name} is of a whole collection, and {part.name} is part {part.part}; leave one of them out."
             )
-        one, other = fitted_reading(piece.about), fitted_reading(first.about)
-        if one is not None and other is not None and one != other:
+        reading, expected = fitted_reading(piece.provenance), fitted_reading(first.provenance)
+        if reading is not None and expected is not None and reading != expected:
             raise ModelError(
-                f"images that {piece.name} was fitted on were {one}, and those of {first.name} {other}; fit one of "
-                "them again."
+                f"images that {piece.name} was fitted on were {reading}, and those of {first.name} {expected}; fit one "
+                "of them again."
             )
-        for key, value in piece.alike.items():
-            if first.alike.get(key) != value and key not in free:
+        for key, value in piece.required.items():
+            if first.required.get(key) != value and key not in free:
                 remedy = ", or give n_components (-k) for all" if key == "n_components" else ""
                 raise ModelError(
-                    f"{piece.name} was fitted with {key} {value!r}, and {first.name} with {first.alike.get(key)!r}; "
+                    f"{piece.name} was fitted with {key} {value!r}, and {first.name} with {first.required.get(key)!r}; "
                     f"leave one of them out, or fit it again as the other{remedy}."
                 )
     return pieces if first.part is None else _all_parts(pieces, first.part.of)
 
 
 def _check_kinds(pieces: list[_Piece]) -> None:
-    """Refuse to add scatter matrices and sketches, of which a sum would be a sketch."""
+    """Refuse to add scatter matrices and sketches, whose sum would be a sketch."""
     first = pieces[0]
     other = next((piece for piece in pieces if piece.kind != first.kind), None)
     if other is not None:
@@ -364,12 +360,12 @@ def _check_kinds(pieces: list[_Piece]) -> None:
 
 
 def _common_coordinates(pieces: list[_Piece], *, checked: bool) -> dict[str, Coordinate]:
-    """Coordinates that all pieces have.
+    """Return the coordinates of the pieces.
 
     Raises
     ------
     ModelError
-        If some differ, and are checked. A statistic cannot be put in another order: its probes belong to places.
+        If they differ, even in their order, and are checked. The probes of a statistic fix the order of features.
     """
     common = CommonGrid(ModelError, checked=checked, fixed=range(len(pieces[0].grid.dims)))
     for piece in pieces:
@@ -378,69 +374,72 @@ def _common_coordinates(pieces: list[_Piece], *, checked: bool) -> dict[str, Coo
 
 
 def _all_parts(pieces: list[_Piece], of: int) -> list[_Piece]:
-    found: dict[int, _Piece] = {}
+    """Return the parts of a collection in order; refuse missing and repeated ones."""
+    parts: dict[int, _Piece] = {}
     for piece in pieces:
         number = piece.part.number if piece.part else 0
-        if number in found:
+        if number in parts:
             raise ModelError(
-                f"part {number}/{of} is given twice, by {found[number].name} and {piece.name}; leave one out."
+                f"part {number}/{of} is given twice, by {parts[number].name} and {piece.name}; leave one out."
             )
-        found[number] = piece
-    missing = [f"{number}/{of}" for number in range(1, of + 1) if number not in found]
+        parts[number] = piece
+    missing = [f"{number}/{of}" for number in range(1, of + 1) if number not in parts]
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(
             f"part {missing[0]} is missing{more}; fit what is missing (--part {missing[0]}, part={missing[0]!r}) and "
             "give it too."
         )
-    return [found[number] for number in sorted(found)]
+    return [parts[number] for number in sorted(parts)]
 
 
-def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
+def _merged_data(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     """Return the provenance of the merged data, the problem, and the request."""
     first = pieces[0]
-    plan = first.about["plan"]
+    plan = first.provenance["plan"]
     problem, request = Problem.from_json(plan["problem"], this_machine()), Request.from_given(plan["request"])
-    skipped = first.about.get("skipped") or []
-    axes = {name: first.about[name] for name in ("axes",) if name in first.about}
-    known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
-    reading = known[0] if known else None
+    skipped = first.provenance.get("skipped") or []
+    axes = {name: first.provenance[name] for name in ("axes",) if name in first.provenance}
+    records = [reading.record() for piece in pieces if (reading := fitted_reading(piece.provenance))]
+    record = records[0] if records else None
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
-        named = ("states", "dtype", "nbytes", "units", "opened", "place", "files", "dates")
-        data |= {name: first.about.get(name) for name in named}
-        data |= {"reading": reading}
-        data |= {"skipped": skipped, "parts": first.part.of, **axes}
-        return data, replace(problem, n_samples=first.about["n_samples"]), request
+        shared = ("states", "dtype", "nbytes", "units", "opened", "place", "files", "dates")
+        data |= {name: first.provenance.get(name) for name in shared}
+        data |= {"reading": record, "skipped": skipped, "parts": first.part.of, **axes}
+        return data, replace(problem, n_samples=first.provenance["n_samples"]), request
     merged = [entry for piece in pieces for entry in _entries(piece)]
     weights = [entry["sample_weight"] for entry in merged]
-    dtypes, sizes = {piece.about.get("dtype") for piece in pieces}, [piece.about.get("nbytes") for piece in pieces]
+    dtypes, sizes = (
+        {piece.provenance.get("dtype") for piece in pieces},
+        [piece.provenance.get("nbytes") for piece in pieces],
+    )
     data = {
         "source": ", ".join(entry["source"] for entry in merged),
         "fingerprint": digest(*(entry["fingerprint"] for entry in merged)),
         "sample_weight": digest(*weights) if any(weights) else None,
         "dtype": dtypes.pop() if len(dtypes) == 1 else None,
         "nbytes": None if None in sizes else sum(sizes),
-        "units": pieces[0].about.get("units"),
-        "opened": shared_record([piece.about.get("opened") for piece in pieces]),
-        "reading": reading,
-        "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
+        "units": first.provenance.get("units"),
+        "opened": shared_record([piece.provenance.get("opened") for piece in pieces]),
+        "reading": record,
+        "skipped": [item for piece in pieces for item in piece.provenance.get("skipped") or []],
         "merged": merged,
-        SEEN: [vars(each) for piece in pieces for each in seen_by(piece.about)],
+        SEEN: [vars(source) for piece in pieces for source in seen_by(piece.provenance)],
         **axes,
     }
-    n_samples = sum(piece.about["plan"]["problem"]["n_samples"] for piece in pieces)
+    n_samples = sum(piece.provenance["plan"]["problem"]["n_samples"] for piece in pieces)
     return data, replace(problem, n_samples=n_samples), request
 
 
 def _entries(piece: _Piece) -> list[Mapping[str, Any]]:
-    """Return what a model says of each collection that it is of."""
-    entries: list[Mapping[str, Any]] = piece.about.get("merged", [piece.data])
+    """Return a record of each collection that a model was fitted on; several if it was merged."""
+    entries: list[Mapping[str, Any]] = piece.provenance.get("merged", [piece.data])
     return entries
 
 
-def _check_apart(pieces: list[_Piece], listener: Listener) -> None:
-    """Refuse to count samples twice: of one collection, or of one file; say so of dates that models share."""
+def _check_no_sample_twice(pieces: list[_Piece], listener: Listener) -> None:
+    """Refuse models that share a collection or a file; warn of models that share dates."""
     if pieces[0].part is not None:
         return
     seen: set[tuple[Any, ...]] = set()
@@ -449,11 +448,13 @@ def _check_apart(pieces: list[_Piece], listener: Listener) -> None:
         if identity in seen:
             raise ModelError(f"{entry['source']} is in two of the models to merge; leave one of them out.")
         seen.add(identity)
-    sources = [(piece.name, seen_by(piece.about)) for piece in pieces]
-    for (name, own), (other, others) in combinations(sources, 2):
-        if any(one.shares_samples(another) for one in own for another in others):
-            raise ModelError(f"{name} and {other} were fitted to samples of the same files; leave one of them out.")
-    dates = [np.unique(np.concatenate([each.keys for each in own])) for _, own in sources if own]
+    sources = [(piece.name, seen_by(piece.provenance)) for piece in pieces]
+    for (name, files), (other_name, other_files) in combinations(sources, 2):
+        if any(seen_files.shares_samples(other) for seen_files in files for other in other_files):
+            raise ModelError(
+                f"{name} and {other_name} were fitted to samples of the same files; leave one of them out."
+            )
+    dates = [np.unique(np.concatenate([source.keys for source in files])) for _, files in sources if files]
     common = int(np.count_nonzero(np.unique(np.concatenate(dates), return_counts=True)[1] > 1)) if dates else 0
     if common:
         listener(
@@ -464,8 +465,8 @@ def _check_apart(pieces: list[_Piece], listener: Listener) -> None:
         )
 
 
-def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
-    """Plan to add scatter matrices where all models have one, in the coarsest of their precisions, else sketches.
+def _plan(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
+    """Plan to add scatter matrices, in the lowest of their precisions, if all models have one; else sketches.
 
     Raises
     ------
@@ -473,7 +474,7 @@ def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
         If it does not fit the budget.
     """
     if all(piece.kind == Scatter.kind for piece in pieces):
-        double = all(piece.about["plan"]["precision"] == "double" for piece in pieces)
+        double = all(piece.provenance["plan"]["precision"] == "double" for piece in pieces)
         return replace(merge_plan(problem, request), precision="double" if double else "single")
     return replace(batch_plan(sketch_candidates(problem, request), problem, request), threads=1, ahead=0)
 
@@ -493,8 +494,8 @@ class _AddingParts:
 
     def restore(self, state: dict[str, Array]) -> Scatter | FrequentDirections:
         kind: Any = FrequentDirections if self.plan.method == SKETCH else Scatter
-        restored: Scatter | FrequentDirections = kind.from_state(state, copy=False)
-        return restored
+        statistic: Scatter | FrequentDirections = kind.from_state(state, copy=False)
+        return statistic
 
     def blocks(self, span: Span) -> Iterable[Span]:
         return blocks_of(span, 1)
@@ -506,7 +507,7 @@ class _AddingParts:
 
     def fetch(self, block: Span) -> Scatter | FrequentDirections:
         if self.counts(block).bytes >= COLLECTED_BYTES:
-            # Zarr leaves errors that it caught in reference cycles, whose frames hold the statistic before this one.
+            # Errors that Zarr caught are left in reference cycles, whose frames hold the previous statistic.
             gc.collect()
         hand_back()
         piece = self.pieces[block.start]
@@ -516,30 +517,28 @@ class _AddingParts:
         accumulator.absorb(fetched)
 
 
-def _solved(
+def _solve(
     pieces: list[_Piece], source: str, plan: Plan, checkpoint: StageCheckpoint | None, listener: Listener
 ) -> Decomposition:
-    """Add the pieces' statistics, one in memory beside the sum, and solve for what is asked."""
-    task, whole = _AddingParts(pieces, plan), Span(0, len(pieces))
-    with reported(listener, PassStarted("parts", 1, 1, plan.problem.n_samples, task.counts(whole).bytes)):
-        added: Any = LocalExecutor().fold(task, [whole], one_span, listener=listener, checkpoint=checkpoint)
+    """Add the pieces' statistics, one in memory beside the sum, and solve the eigenproblem."""
+    task, span = _AddingParts(pieces, plan), Span(0, len(pieces))
+    with reported(listener, PassStarted("parts", 1, 1, plan.problem.n_samples, task.counts(span).bytes)):
+        total: Any = LocalExecutor().fold(task, [span], one_span, listener=listener, checkpoint=checkpoint)
     if 8 * plan.problem.n_features**2 >= COLLECTED_BYTES:
         gc.collect()
     hand_back()
     if plan.method == SKETCH:
-        check_variance(added.trace, source, plan)
-        decomposition = decompose_sketch(added, plan, listener)
-        listener(Warned(_approximated(added, decomposition)))
+        check_variance(total.trace, source, plan)
+        decomposition = decompose_sketch(total, plan, listener)
+        bounds = 100 * decomposition.error_bound
+        listener(
+            Warned(
+                f"models without their scatter matrix were merged by {total.rows} directions: variances are right to "
+                f"{bounds[0]:.2g} % of the first and {bounds[-1]:.2g} % of the last (error_bound); merge models of "
+                "method 'covariance', or with more components, for less."
+            )
+        )
         return decomposition
-    added.settle()
-    check_variance(added.trace, source, plan)
-    return decompose(added, plan, listener)
-
-
-def _approximated(sketch: FrequentDirections, found: Decomposition) -> str:
-    bounds = 100 * found.error_bound
-    return (
-        f"models without their scatter matrix were merged by {sketch.rows} directions: variances are right to "
-        f"{bounds[0]:.2g} % of the first and {bounds[-1]:.2g} % of the last (error_bound); merge models of method "
-        "'covariance', or with more components, for less."
-    )
+    total.settle()
+    check_variance(total.trace, source, plan)
+    return decompose(total, plan, listener)

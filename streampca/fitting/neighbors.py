@@ -1,7 +1,7 @@
-"""`neighbors`: the graph of nearest neighbours of a collection's samples, found within a budget and stored.
+"""`neighbors`: the graph of nearest neighbours of a collection's samples, computed within a budget and stored.
 
-Samples are read into memory once. Their neighbours are then looked for block by block, from which a run that was killed
-resumes. Where the graph comes out in several components, a second search finds how many neighbours would connect it.
+Samples are read into memory once. Their neighbours are searched block by block, and a run that was killed resumes with
+the next block. If the graph has several components, a second search finds how many neighbours would connect it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 Float64 = npt.NDArray[np.float64]
 
-SMALLEST = 1e-130  # widest range of a feature: of less, squares of the distances of neighbours may be no normal numbers
-EDGE_BYTES = 12  # of a stored neighbour: its number and distance
+SMALLEST = 1e-130  # smallest range of the widest feature: below it squared distances can underflow
+EDGE_BYTES = 12  # bytes of a stored neighbour: its index and distance
 
 
 @stopping_on_signals()
@@ -89,35 +89,35 @@ def neighbors(
     Parameters
     ----------
     source : path, glob, list of paths, array or Collection
-        n samples, usually scores of some dozen components; see `open_collection`. Images are taken as vectors.
+        n samples, usually scores of some dozen components; see `open_collection`. Images are compared as vectors.
     n_neighbors : int, default=15
         Number of neighbours of each sample, itself not counted.
     method : {"auto", "exact", "hnsw"}, default="auto"
-        "exact" compares all pairs, by matrix products, or few of them by a k-d tree for up to 6 features. "hnsw" finds
-        nearly all of the same neighbours (Malkov and Yashunin, 2020) and needs faiss. "auto" is exact where that is
-        predicted to take no more than a minute of one core.
+        "exact" compares all pairs by matrix products, or uses a k-d tree for up to 6 features. "hnsw" finds nearly all
+        of the same neighbours (Malkov and Yashunin, 2020) and needs faiss. "auto" is exact if that is predicted to take
+        no more than a minute of one core.
     ef_search : int, default=64
-        Method "hnsw": candidates that are kept during a search. More are slower, and find more of the neighbours.
+        Method "hnsw": number of candidates during a search. More are slower, and find more of the neighbours.
     random_state : int, RandomState, Generator or None, default=0
         Seed of the sample by which the recall of "hnsw" is estimated.
     preparation : Preparation, optional
         Steps applied to every sample first.
     **options
-        How it is carried out, see `streampca.Run`: ``output`` is a folder for the graph, ending in ``.zarr``, see
-        `load_graph`. How the source is opened, see `open_collection`.
+        Options of the run, see `streampca.Run`: ``output`` is a folder for the graph, ending in ``.zarr``, see
+        `load_graph`. Options of opening the source, see `open_collection`.
 
     Returns
     -------
     NeighborGraph
-        ``provenance["facts"]`` tells its components, equal samples and hubs, ``provenance["recall"]`` the share of the
-        true neighbours of a sample of rows that method "hnsw" has found.
+        ``provenance["facts"]`` has its components, equal samples and hubs; ``provenance["recall"]`` the share of true
+        neighbours that method "hnsw" has found, estimated on a sample of rows.
 
     Raises
     ------
     SourceError
         If the source cannot be read; as a ChangedError, if it changed since it was opened.
     DataError
-        If it has one sample only, NaN or infinity, or all samples are equal.
+        If it has a single sample, NaN or infinity, or all samples are equal.
     RequestError
         If there are no more samples than neighbours, an option is wrong, or faiss is needed and not installed.
     BudgetError
@@ -127,8 +127,8 @@ def neighbors(
 
     Notes
     -----
-    Distances are computed from differences in float64. Neighbours at one distance are taken by their numbers, so that
-    the answer does not depend on blocks and threads; that of "hnsw" does not either.
+    Distances are computed from differences in float64. Neighbours at equal distances are ordered by index, so the
+    result does not depend on blocks and threads; nor does that of "hnsw".
 
     Examples
     --------
@@ -162,22 +162,22 @@ def plan_neighbors(
     preparation: Preparation | None = None,
     **options: Unpack[DeclaredOptions],
 ) -> NeighborsPlan:
-    """Plan what `neighbors` would do, without reading more than headers.
+    """Plan the work of `neighbors`, reading headers only.
 
     Parameters
     ----------
     source : optional
-        As for `neighbors`; or leave it out and give `shape`.
+        As for `neighbors`; omitted if `shape` is an option.
     n_neighbors, method, ef_search, random_state, preparation : optional
         As for `neighbors`.
     **options
-        As for `neighbors`. Also ``shape`` of data that are not here yet, samples first, and their ``dtype``, "uint8" by
-        default.
+        As for `neighbors`. Also ``shape`` of data that do not exist yet, samples first, and their ``dtype``, by default
+        "uint8".
 
     Returns
     -------
     NeighborsPlan
-        Print it.
+        Plan, to be printed.
 
     Raises
     ------
@@ -199,9 +199,9 @@ def plan_neighbors(
 
 
 def _request(n_neighbors: int, method: str, ef_search: int, random_state: Any, run: Run) -> NeighborsRequest:
-    """Return what is asked for, checked."""
-    asked = {"n_neighbors": n_neighbors, "method": method, "ef_search": ef_search, "random_state": random_state}
-    return make(NeighborsRequest, {**asked, "memory": run.budget})
+    """Return the checked request."""
+    values = {"n_neighbors": n_neighbors, "method": method, "ef_search": ef_search, "random_state": random_state}
+    return make(NeighborsRequest, {**values, "memory": run.budget})
 
 
 def graph_of(
@@ -213,9 +213,10 @@ def graph_of(
     checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> NeighborGraph:
-    """Plan and make the graph of an opened collection, and write it where there is an output; see `neighbors`."""
-    how: dict[str, Any] = {"checkpointing": checkpoint, "listener": listener}
-    with session("neighbours", output=output, overwrite=overwrite, **how) as current:
+    """Plan and make the graph of an opened collection, and write it if there is an output; see `neighbors`."""
+    with session(
+        "neighbours", output=output, overwrite=overwrite, checkpointing=checkpoint, listener=listener
+    ) as current:
         return graph_in(current, collection, request)
 
 
@@ -226,7 +227,7 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
         check_graph_output(output, overwrite=overwrite)
     plan = make_neighbors_plan(problem_of(collection), request, collection.source)
     if plan.method == "hnsw":
-        load_faiss()
+        load_faiss()  # refuses a missing package before samples are read
     states = collection.states()
     current.listener(Planned(plan))
     edges = collection.n_samples * request.n_neighbors * EDGE_BYTES
@@ -242,7 +243,7 @@ def graph_in(current: Session, collection: Prepared, request: NeighborsRequest) 
 
 
 def _identity_of(collection: Prepared, request: NeighborsRequest, states: list[State]) -> dict[str, Any]:
-    """Return what must be the same for an unfinished search to be resumed."""
+    """Return the facts that must be unchanged for an unfinished search to be resumed."""
     return {
         "work": "neighbors",
         **{name: value for name, value in vars(request).items() if name != "memory"},
@@ -265,21 +266,21 @@ class GraphRun:
 
     @property
     def listener(self) -> Listener:
-        """Function that is told what happens."""
+        """Receiver of events."""
         return self.session.listener
 
     def graph(self) -> NeighborGraph:
-        """Read the samples, find their neighbours, and find out about the graph."""
+        """Read the samples, find their neighbours, and describe the graph."""
         meter, plan = PeakMeter(), self.plan
-        samples = self.searched(self.read())
-        hand_back()
+        samples = self.searchable(self.read())
+        hand_back()  # buffers of reading, before the search needs memory
         n, k = self.collection.n_samples, plan.request.n_neighbors
         if plan.method == "hnsw":
             self.listener(Solving(f"HNSW index of {counted(len(samples.references), 'sample')}"))
         search = samples.search(plan.way, plan.request.ef_search)
         search.build()
         stage = self.stage("neighbors")
-        rows = self.folded("neighbours", partial(_Rows, n, k), partial(_Rows.restored, n, k), samples, search, k, stage)
+        rows = self.fold("neighbours", partial(_Rows, n, k), partial(_Rows.restored, n, k), samples, search, k, stage)
         graph = NeighborGraph(rows.indices, rows.distances)
         recall = self.recall(graph, samples) if plan.method == "hnsw" else None
         labels, sizes = component_labels(graph)
@@ -288,7 +289,7 @@ class GraphRun:
         if len(sizes) > 1 and plan.reach > k:
             if stage is not None:
                 stage.save_if_due(0, 0, n, rows, now=True)  # the next search takes as long as this one
-            crossings = self.folded(
+            crossings = self.fold(
                 "neighbours that connect the graph",
                 partial(Crossings, labels),
                 partial(Crossings.from_state, labels),
@@ -298,7 +299,8 @@ class GraphRun:
                 self.stage("connecting"),
             )
             connecting = crossings.connecting()
-        about = {
+        hnsw = {"links": LINKS, "ef_construction": EF_CONSTRUCTION, "ef_search": plan.request.ef_search}
+        provenance = {
             "streampca": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             **data_of(self.collection, self.states, None, None),
@@ -307,23 +309,19 @@ class GraphRun:
             "metric": "euclidean",
             "method": plan.method,
             "plan": plan.to_json(),
-            **({} if recall is None else {"recall": recall, "hnsw": self.parameters()}),
+            **({} if recall is None else {"recall": recall, "hnsw": hnsw}),
             "facts": facts_of(graph, sizes, connecting=connecting, looked_up_to=plan.reach),
             "seconds": round(self.session.seconds, 3),
             "peak_bytes": meter.peak(),
         }
-        return NeighborGraph(graph.indices, graph.distances, about)
+        return NeighborGraph(graph.indices, graph.distances, provenance)
 
     def stage(self, name: str) -> StageCheckpoint | None:
         """Return the checkpoint of a search, if there is one."""
         return None if self.saved is None else self.saved.stage(name)
 
-    def parameters(self) -> dict[str, int]:
-        """Return the parameters of HNSW."""
-        return {"links": LINKS, "ef_construction": EF_CONSTRUCTION, "ef_search": self.plan.request.ef_search}
-
-    def read(self) -> _Held:
-        """Read all samples."""
+    def read(self) -> _AllSamples:
+        """Read all samples into memory."""
         collection, plan = self.collection, self.plan
         n, p = collection.n_samples, collection.n_features
         task = _Reading(collection, plan.read_rows)
@@ -331,37 +329,37 @@ class GraphRun:
             reported(self.listener, PassStarted("reading", 1, 1, n, n * collection.row_bytes)),
             unchanged(collection, self.states),
         ):
-            held = LocalExecutor().fold(task, [Span(0, n)], one_span, ahead=plan.ahead, listener=self.listener)
-        if (held.low == held.high).all():
+            samples = LocalExecutor().fold(task, [Span(0, n)], one_span, ahead=plan.ahead, listener=self.listener)
+        if (samples.low == samples.high).all():
             raise DataError(
                 f"all {n} samples of {collection.source} are equal, so that none is nearer to a sample than another; "
                 f"check how these {counted(p, 'value')} a sample were made."
             )
-        if (widest := float((held.high.astype(np.float64) - held.low).max())) < SMALLEST:
+        if (widest := float((samples.high.astype(np.float64) - samples.low).max())) < SMALLEST:
             raise DataError(
                 f"samples of {collection.source} differ by {widest:.1e} at most, and squares of that are too small for "
                 "float64; multiply all of them."
             )
-        return held
+        return samples
 
-    def searched(self, held: _Held) -> _Samples:
-        """Return the samples to search among, moved near the origin; equal ones beyond those that count are left out.
+    def searchable(self, collected: _AllSamples) -> _Samples:
+        """Return the samples to search among, shifted near the origin; further copies of equal samples are left out.
 
-        Those that remain are moved up in the array, as there may be no memory for another.
+        The others are moved up within the array, as there may be no memory for another one.
         """
-        samples, origin = held.samples, origin_of(held.low, held.high)
+        samples, origin = collected.samples, origin_of(collected.low, collected.high)
         if origin.any():
             samples -= origin
-        some = searched_samples(samples, self.plan.reach + 1)
-        if some is None:
+        distinct = searched_samples(samples, self.plan.reach + 1)
+        if distinct is None:
             return _Samples(samples, None, None)
-        kept, places = some
-        for at in range(0, len(kept), self.plan.block_rows):
-            numbers = kept[at : at + self.plan.block_rows]
-            samples[at : at + len(numbers)] = samples[numbers]
-        return _Samples(samples[: len(kept)], kept, places)
+        kept, positions = distinct
+        for start in range(0, len(kept), self.plan.block_rows):
+            numbers = kept[start : start + self.plan.block_rows]
+            samples[start : start + len(numbers)] = samples[numbers]
+        return _Samples(samples[: len(kept)], kept, positions)
 
-    def folded(
+    def fold(
         self,
         label: str,
         new: Callable[[], T],
@@ -378,53 +376,54 @@ class GraphRun:
             return LocalExecutor().fold(task, [Span(0, n)], one_span, listener=self.listener, checkpoint=stage)
 
     def recall(self, graph: NeighborGraph, samples: _Samples) -> dict[str, Any]:
-        """Return the share of the true neighbours of some samples that a graph has, by distance."""
+        """Return the share of the true neighbours of random samples that a graph has, compared by distance."""
         n, k = graph.n_samples, graph.n_neighbors
         random = np.random.default_rng(self.plan.request.random_state)
-        chosen = np.sort(random.choice(n, min(n, RECALL_SAMPLES), replace=False))
-        self.listener(Solving(f"recall, by an exact search for {counted(len(chosen), 'sample')}"))
-        search, found = samples.search("products", self.plan.request.ef_search), 0
-        for at in range(0, len(chosen), self.plan.block_rows):
-            some = chosen[at : at + self.plan.block_rows]
-            _, distances = search.query(samples.rows(some), k, some)
-            found += int(np.count_nonzero(graph.distances[some] <= distances[:, -1:]))
-        return {"share": found / (k * len(chosen)), "samples": len(chosen)}
+        numbers = np.sort(random.choice(n, min(n, RECALL_SAMPLES), replace=False))
+        self.listener(Solving(f"recall, by an exact search for {counted(len(numbers), 'sample')}"))
+        search, true_neighbors = samples.search("products", self.plan.request.ef_search), 0
+        for start in range(0, len(numbers), self.plan.block_rows):
+            block = numbers[start : start + self.plan.block_rows]
+            _, distances = search.query(samples.rows(block), k, block)
+            # By distance and not by index: of neighbours at equal distances any is right.
+            true_neighbors += int(np.count_nonzero(graph.distances[block] <= distances[:, -1:]))
+        return {"share": true_neighbors / (k * len(numbers)), "samples": len(numbers)}
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """Samples that are searched among, their numbers, and where each sample has its like; None for all as they are."""
+    """Samples to search among; their indices, and the row of each sample's equal; None if all samples are distinct."""
 
     references: Array
     numbers: Ints | None
-    places: Ints | None
+    positions: Ints | None
 
     @property
     def row_bytes(self) -> int:
         return int(self.references.shape[1] * self.references.itemsize)
 
     def rows(self, numbers: Ints) -> Array:
-        """Return the values of some samples."""
-        found: Array = self.references[numbers if self.places is None else self.places[numbers]]
-        return found
+        """Return the values of samples by their indices."""
+        rows: Array = self.references[numbers if self.positions is None else self.positions[numbers]]
+        return rows
 
-    def search(self, way: str, ef_search: int) -> NeighborSearch:
+    def search(self, algorithm: str, ef_search: int) -> NeighborSearch:
         """Return a search among the samples."""
-        return NeighborSearch(self.references, way, ef_search=ef_search, numbers=self.numbers, shifted=True)
+        return NeighborSearch(self.references, algorithm, ef_search=ef_search, numbers=self.numbers, shifted=True)
 
 
-class _Held:
-    """Accumulator of a whole collection in memory: its samples, (n, p), and the box that they are in."""
+class _AllSamples:
+    """Accumulator of a whole collection in memory: its samples, (n, p), and the range of each feature."""
 
     def __init__(self, n: int, p: int, dtype: np.dtype[Any]) -> None:
         self.samples = np.empty((n, p), dtype)
         self.low, self.high = np.full(p, np.inf, dtype), np.full(p, -np.inf, dtype)
 
     def update(self, start: int, rows: Array) -> None:
-        some = self.samples[start : start + len(rows)]
-        some[...] = rows
-        np.minimum(self.low, some.min(axis=0), out=self.low)
-        np.maximum(self.high, some.max(axis=0), out=self.high)
+        block = self.samples[start : start + len(rows)]
+        block[...] = rows
+        np.minimum(self.low, block.min(axis=0), out=self.low)
+        np.maximum(self.high, block.max(axis=0), out=self.high)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return no arrays: the samples are read again."""
@@ -438,11 +437,11 @@ class _Reading:
     collection: Prepared
     block_rows: int
 
-    def start(self) -> _Held:
+    def start(self) -> _AllSamples:
         collection = self.collection
-        return _Held(collection.n_samples, collection.n_features, held_dtype(collection.dtype))
+        return _AllSamples(collection.n_samples, collection.n_features, held_dtype(collection.dtype))
 
-    def restore(self, state: dict[str, Array]) -> _Held:
+    def restore(self, state: dict[str, Array]) -> _AllSamples:
         raise AssertionError("samples are not saved")
 
     def blocks(self, span: Span) -> Iterable[Span]:
@@ -454,7 +453,7 @@ class _Reading:
     def fetch(self, block: Span) -> Array:
         return self.collection.read(slice(*block))
 
-    def feed(self, accumulator: _Held, block: Span, fetched: Array) -> None:
+    def feed(self, accumulator: _AllSamples, block: Span, fetched: Array) -> None:
         if not has_safe_squares(fetched, "double"):
             error = not_finite(fetched, block.start, "double")
             raise bad_sample(error, self.collection, "Leave it out: --samples, --where (samples=, where=).")
@@ -468,7 +467,7 @@ class _TakesNeighbors(Protocol):
         """Absorb the neighbours of samples `start` onwards, (b, k), nearest first."""
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return everything as plain arrays."""
+        """Return the whole state as plain arrays."""
 
 
 T = TypeVar("T", bound=_TakesNeighbors)
@@ -487,14 +486,13 @@ class _Rows:
         self.indices[start : self._count], self.distances[start : self._count] = indices, distances
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return the rows that are done."""
-        found: dict[str, Array] = {"indices": self.indices, "distances": self.distances}
-        found = {name: array[: self._count] for name, array in found.items()}
-        return {name: array.copy() for name, array in found.items()} if copy else found
+        """Return the rows of the samples so far."""
+        rows: dict[str, Array] = {"indices": self.indices[: self._count], "distances": self.distances[: self._count]}
+        return {name: array.copy() for name, array in rows.items()} if copy else rows
 
     @classmethod
     def restored(cls, n: int, k: int, state: dict[str, Array]) -> _Rows:
-        """Return the rows whose state this is."""
+        """Return the rows with a saved state."""
         new = cls(n, k)
         new.update(0, state["indices"], state["distances"])
         return new
@@ -513,7 +511,7 @@ class _Searching(Generic[T]):
     k : int
         Number of neighbours.
     block_rows : int
-        Samples whose neighbours are looked for at a time.
+        Number of samples whose neighbours are searched at a time.
     """
 
     new: Callable[[], T]

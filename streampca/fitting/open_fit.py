@@ -1,7 +1,7 @@
-"""`open_fit`, the front half of every fit: samples narrowed, weighed and prepared, their target, and the plan.
+"""`open_fit`, the front half of every fit: choice and preparation of samples, weights, target, and the plan.
 
-Everything that fits a model comes through here, so that the same request gives the same answer from Python, an
-estimator, a command and a run file.
+Python functions, estimators, commands and run files all fit models through this function, so that equal requests give
+equal results.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """The inputs of a fit, settled before its passes.
+    """The inputs of a fit, complete before its first pass.
 
     Attributes
     ----------
     collection : Prepared
-        Samples, with what their preparation learned of them.
+        Prepared samples.
     request : Request
-        What is asked for.
+        Kind of model and options of the run.
     weights : ndarray of shape (n,) or None
-        How often each sample counts; None where all count once.
+        Weight of each sample; None if all are 1.
     target : Target or None
         Labels or numbers that a supervised kind learns from.
     declared_weight : float or None
-        Sum of the weights of samples that are not here yet.
+        Sum of the weights of samples that do not exist yet.
     graph : NeighborGraph or None
-        Graph of the samples' neighbours, where an embedding is given one.
+        Graph of the samples' neighbours, if it is an input of an embedding.
     actions : ndarray of shape (n - 1,) or None
-        Labels of the actions that lead from each sample to the next one, for the kind that learns from them.
+        Labels of the actions between consecutive samples, for the kind that learns from them.
     """
 
     collection: Prepared
@@ -61,7 +61,7 @@ class Opened:
 
     @property
     def total_weight(self) -> float | None:
-        """Sum of the weights; None where all samples count once."""
+        """Sum of the weights; None if all are 1."""
         return self.declared_weight if self.weights is None else total_of(self.weights)
 
     def plan(self, *, part: Part | None = None) -> Plan:
@@ -86,46 +86,54 @@ def open_fit(
     foreseen: bool = False,
     listener: Listener = silent,
 ) -> Opened:
-    """Settle everything that a fit needs before its passes.
+    """Complete the inputs of a fit before its first pass.
 
     Parameters
     ----------
     raw : Collection
         Samples as they were opened.
     request : Request
-        What is asked for; where it does not fit the budget it is refused before anything is learned.
+        Kind of model and options of the run; refused if it exceeds the budget, before anything is learned.
     preparation : Preparation, optional
-        Steps applied to every sample, with the feature map of a kernel where one is asked for.
+        Steps applied to every sample, including the feature map of a kernel.
     sample_weight : optional
         Column of weights; see `streampca.fit`.
     target : optional
         Column of labels or numbers; see `streampca.fit`.
     shared : bool, default=False
-        Whether workers share the work. They say how much memory there is, unless the request does.
+        True if workers share the work; their memory is then known only if the request sets it.
     foreseen : bool, default=False
-        Read headers only, for a plan; a preparation is foreseen with arrays that take no memory.
+        Read headers only, for a plan; learned steps get arrays that take no memory.
     listener : callable
-        Told of passes that find what the preparation leaves to the data, and what a target is taken for.
+        Receiver of events: passes in which the preparation learns, and the assumed type of a target.
 
     Raises
     ------
     SourceError, DataError, RequestError, BudgetError
         As `streampca.fit`.
     """
-    raw = _narrowed(raw, preparation, listener)
+    raw = _without_misfits(raw, preparation, listener)
     preparation = None if preparation is None else preparation.in_precision(request.precision)
     if request.model.uses_graph:
         return _open_embedding(raw, request, preparation, sample_weight, target, foreseen=foreseen, listener=listener)
     weights = weights_of(sample_weight, raw, request.half_life)
-    learned_from = target_of(target, raw, request, weights, listener=listener)
-    # Method "kernel-matrix" is chosen while preparing, so that its request is looked at in any case.
+    target_column = target_of(target, raw, request, weights, listener=listener)
+    # Method "kernel-matrix" is chosen while preparing, which requires a plan even if the memory is unknown.
     memory_is_known = not shared or request.memory is not None or request.method == OF_KERNEL
-    how: dict[str, Any] = {"is_planned": memory_is_known, "foreseen": foreseen, "listener": listener}
-    collection = prepare(raw, preparation, request, weights=weights, target=learned_from, **how)
-    if collection.n_dropped:  # what a target is taken for goes by all samples
+    collection = prepare(
+        raw,
+        preparation,
+        request,
+        weights=weights,
+        target=target_column,
+        is_planned=memory_is_known,
+        foreseen=foreseen,
+        listener=listener,
+    )
+    if collection.n_dropped:  # read both again for the remaining samples; the type of the target stays that of all
         weights = weights_of(sample_weight, collection.raw, request.half_life)
-        learned_from = target_of(target, collection.raw, request, weights, taken=learned_from)
-    return Opened(collection, request, weights, learned_from)
+        target_column = target_of(target, collection.raw, request, weights, taken=target_column)
+    return Opened(collection, request, weights, target_column)
 
 
 def open_samples(
@@ -136,18 +144,18 @@ def open_samples(
     foreseen: bool = False,
     listener: Listener = silent,
 ) -> Prepared:
-    """Settle the samples of what fits no model: a graph, a measure of dependence, a copy; see `open_fit`."""
-    raw = _narrowed(raw, preparation, listener)
+    """Prepare the samples of a graph, a measure of dependence or a copy, which fit no model; see `open_fit`."""
+    raw = _without_misfits(raw, preparation, listener)
     return prepare(raw, preparation, Request(memory=memory), foreseen=foreseen, listener=listener)
 
 
-def _narrowed(raw: Collection, preparation: Preparation | None, listener: Listener) -> Collection:
-    """Return samples without images that a preparation does not make fit, of which the listener is told."""
-    narrowed, skipped = drop_misfit_images(raw, preparation), set(raw.skipped)
-    for item in narrowed.skipped:
+def _without_misfits(raw: Collection, preparation: Preparation | None, listener: Listener) -> Collection:
+    """Leave out images of another shape than the others after a preparation, with an event for each."""
+    fitting, skipped = drop_misfit_images(raw, preparation), set(raw.skipped)
+    for item in fitting.skipped:
         if item not in skipped:
             listener(FileSkipped(*item))
-    return narrowed
+    return fitting
 
 
 def _open_embedding(
@@ -160,8 +168,9 @@ def _open_embedding(
     foreseen: bool,
     listener: Listener,
 ) -> Opened:
-    """Settle the inputs of an embedding by the graph of its samples' neighbours; see `open_fit`."""
-    from .embedding_inputs import actions_of, given_graph, with_inputs  # loads the manifolds, which fits do without
+    """Complete the inputs of an embedding by the graph of its samples' neighbours; see `open_fit`."""
+    # Imported here: it loads the manifold methods, which other fits do not need.
+    from .embedding_inputs import actions_of, given_graph, with_inputs
 
     if sample_weight is not None:
         raise RequestError(f"kind {request.kind!r} counts every sample once; leave sample_weight out.")

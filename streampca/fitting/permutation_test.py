@@ -1,7 +1,7 @@
-"""Permutation tests of independence: the criterion of samples paired anew, by their kernels or by their features.
+"""Permutation tests of independence: the criterion of randomly paired samples, from kernels or from features.
 
-Where samples are drawn independently of each other and x of y, all pairings of them are equally likely. The criterion
-observed then has any rank among those of B random pairings with the same probability, whatever kernels and features.
+If samples are drawn independently of each other and x of y, all pairings are equally likely. The observed criterion
+then has each rank among those of B random pairings with the same probability, for any kernels and features.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..signals import safe_point
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-TIE = 1e-10  # difference, relative to the largest value, by which rounding separates equal values
+TIE = 1e-10  # values that differ by less, relative to the largest, count as equal: rounding separates them
 
 
 class Permuted(NamedTuple):
-    """Criterion as observed, and of each permutation, shape (B,)."""
+    """The observed criterion, and that of each permutation, shape (B,)."""
 
     observed: float
     null: Float64
@@ -33,20 +33,21 @@ class Permuted(NamedTuple):
 
 
 def permuted_kernels(matrices: Float64, count: int, estimator: str, random: np.random.Generator) -> Permuted:
-    """Pair samples anew by indexing one of two kernel matrices, (2, n, n); the first is overwritten.
+    """Permute samples by indexing one of two kernel matrices, (2, n, n); the first is overwritten.
 
     Cost: about 5 n^2 operations a permutation; two more n x n arrays.
     """
     first, second = matrices
     n = len(first)
     divisor = _centre(first, estimator)
-    rows, whole = np.empty_like(second), np.empty_like(second)
+    rows, permuted = np.empty_like(second), np.empty_like(second)
 
-    def value(places: npt.NDArray[np.intp]) -> float:
+    def value(order: npt.NDArray[np.intp]) -> float:
         safe_point()
-        np.take(second, places, axis=0, out=rows, mode="clip")
-        np.take(rows, places, axis=1, out=whole, mode="clip")
-        return float(np.vdot(first, whole)) / divisor
+        # Mode "clip": the default one, which raises for bad indices, copies through a buffer first.
+        np.take(second, order, axis=0, out=rows, mode="clip")
+        np.take(rows, order, axis=1, out=permuted, mode="clip")
+        return float(np.vdot(first, permuted)) / divisor
 
     observed = value(np.arange(n))
     return Permuted(observed, np.array([value(random.permutation(n)) for _ in range(count)]))
@@ -73,24 +74,24 @@ def _centre(matrix: Float64, estimator: str) -> int:
 def permuted_features(
     features: Float64, others: Float64, count: int, estimator: str, random: np.random.Generator
 ) -> Permuted:
-    """Pair samples anew by their features, (n, q) and (n, l), which are centred in place.
+    """Permute samples by their features, (n, q) and (n, l), which are centred in place.
 
     Cost: 2 n q l flops a permutation; one more n x l array.
     """
     n = len(features)
     for rows in (features, others):
         rows -= rows.mean(axis=0)
-    a, b = (np.einsum("ij,ij->i", rows, rows) for rows in (features, others))
+    a, b = (np.einsum("ij,ij->i", rows, rows) for rows in (features, others))  # diagonals of the kernels
     traces, paired = float(a.sum()) * float(b.sum()) / ((n - 1) * (n - 2)), np.empty_like(others)
 
-    def value(places: npt.NDArray[np.intp]) -> float:
+    def value(order: npt.NDArray[np.intp]) -> float:
         safe_point()
-        np.take(others, places, axis=0, out=paired, mode="clip")
+        np.take(others, order, axis=0, out=paired, mode="clip")
         products = features.T @ paired
         norm = float(np.vdot(products, products))
         if estimator == "biased":
             return norm / (n - 1) ** 2
-        return (norm + traces - n / (n - 2) * float(a @ b[places])) / (n * (n - 3))
+        return (norm + traces - n / (n - 2) * float(a @ b[order])) / (n * (n - 3))
 
     observed = value(np.arange(n))
     return Permuted(observed, np.array([value(random.permutation(n)) for _ in range(count)]))

@@ -1,4 +1,4 @@
-"""Prepare a collection for a fit, and plan it: steps applied, what they learn of the samples, and the feature map."""
+"""Preparation of a collection for a fit: steps, what they learn from the samples, and the feature map; and its plan."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan_collection(
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
     if collection.pending is not None:
-        problem = replace(problem, kernel_rank=collection.n_samples - 1)
+        problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
     elif request.model.maps_samples and request.method == OF_KERNEL:
         raise RequestError(
             f"method {OF_KERNEL!r} takes samples that are not mapped yet, and these go through a feature map that was "
@@ -58,21 +58,21 @@ def plan_collection(
     if target is not None:
         rank = 0 if request.model.target_rule == "number" else target.rank
         problem = replace(problem, target_width=target.width, target_rank=rank)
-    made = make_plan(problem, request) if part is None else part_plan(problem, request, part)
+    plan = make_plan(problem, request) if part is None else part_plan(problem, request, part)
     guessed = collection.raw.guessed_axes
-    return made if guessed is None else replace(made, assumed=guessed.line())
+    return plan if guessed is None else replace(plan, assumed=guessed.line())
 
 
 def _with_residuals(problem: Problem, collection: Prepared, request: Request) -> Problem:
-    """Return a problem with the bytes and the work of the pass that estimates residuals of mapped samples."""
+    """Return a problem with the memory and the work of the pass that estimates residuals of mapped samples."""
     before, mapping = collection.unmapped, collection.preparation.mapped
     if before is None or mapping is None:
         raise RequestError(f"kind {request.kind!r} is of samples that go through a feature map; give a kernel.")
-    wanted = request.counted_on(problem.most_components)
-    k = wanted if isinstance(wanted, int) else problem.most_components
-    own = residual_bytes(before.n_features, k, collection.frame.map_rows, mapping.row_bytes)
+    requested = request.counted_on(problem.most_components)
+    k = requested if isinstance(requested, int) else problem.most_components
+    thread_bytes = residual_bytes(before.n_features, k, collection.frame.map_rows, mapping.row_bytes)
     flops = mapping.row_flops + mapping.kernel.row_flops(before.n_features, CHECKED_ROWS)
-    return replace(problem, following_bytes=thread_count(problem.machine.cores) * own, following_flops=flops)
+    return replace(problem, following_bytes=thread_count(problem.machine.cores) * thread_bytes, following_flops=flops)
 
 
 def prepare(
@@ -86,7 +86,7 @@ def prepare(
     foreseen: bool = False,
     listener: Listener = silent,
 ) -> Prepared:
-    """Return a raw collection seen through a preparation, or none, with what that leaves to the data found.
+    """Return a prepared collection, after the passes in which the preparation learns from it.
 
     Parameters
     ----------
@@ -95,24 +95,23 @@ def prepare(
     preparation : Preparation or None
         Steps applied to them.
     request : Request, optional
-        Request that has the budget, and the rule by which features or samples with missing values are left out before
+        Request with the budget, and with the rule that leaves out features or samples with missing values before
         anything is learned; by default that of a fit without options.
     weights : ndarray of shape (n,), optional
-        How often each sample counts in what is learned.
+        Weights of samples for learning.
     target : Target, optional
-        Labels or numbers that the fit that follows learns from.
+        Labels or numbers that the following fit learns from.
     is_planned : bool, default=False
-        Plan the fit of the request beforehand: where that does not fit the budget, it is refused before anything is
-        learned.
+        Plan the fit of the request first, and refuse it before anything is learned if it exceeds the budget.
     foreseen : bool, default=False
         Learn nothing: the collection is for a plan only.
     listener : callable
-        Told of passes that find what the preparation leaves to the data.
+        Receiver of events of the passes in which the preparation learns.
 
     Raises
     ------
     RequestError
-        If the preparation learns from samples, and `missing` leaves samples out or fills them in.
+        If the preparation learns from samples, and `missing` leaves samples out or estimates values.
     """
     raw, request = drop_misfit_images(raw, preparation), request or Request()
     if preparation is not None and preparation.maps and request.missing == "em":
@@ -128,60 +127,60 @@ def prepare(
     }  # fmt: skip
     if preparation is None or preparation.is_mapped:
         return _before_map(raw, preparation, listener, check, **learning)
-    wanted = cast("KernelFeatures", preparation.feature_map)
+    features = cast("KernelFeatures", preparation.feature_map)
 
     def mapped(before: Prepared, *, listener: Listener = silent, foreseen: bool = False) -> Prepared:
-        counted, kept = weights, before.raw.kept
-        if weights is not None and before.n_dropped and kept is not None:  # weights are of all samples of `raw`
-            counted = weights[kept if raw.kept is None else kept[raw.kept]]
-        found = partial(mapped_for, before, wanted, weights=counted, memory=request.memory)
-        if is_planned and _is_by_matrix(partial(found, foreseen=True), wanted, request, check):
-            return before.awaiting(wanted)
-        return found(foreseen=foreseen, listener=listener)
+        kept_weights, kept = weights, before.raw.kept
+        if weights is not None and before.n_dropped and kept is not None:  # `weights` has all samples of `raw`
+            kept_weights = weights[kept if raw.kept is None else kept[raw.kept]]
+        add_map = partial(mapped_for, before, features, weights=kept_weights, memory=request.memory)
+        if is_planned and _is_by_matrix(partial(add_map, foreseen=True), features, request, check):
+            return before.awaiting(features)
+        return add_map(foreseen=foreseen, listener=listener)
 
     def check_map(before: Prepared) -> None:
         if check is not None:
             check(mapped(before, foreseen=True))
 
     before = _before_map(raw, preparation.unmapped, listener, check_map, **learning)
-    return _learned(partial(mapped, before), listener, check, foreseen=foreseen)
+    return _learn(partial(mapped, before), listener, check, foreseen=foreseen)
 
 
 def _is_by_matrix(
     foreseen: Callable[[], Prepared],
-    wanted: KernelFeatures,
+    features: KernelFeatures,
     request: Request,
     check: Callable[[Prepared], object] | None,
 ) -> bool:
-    """Return whether a fit makes the kernel between all samples of inner products: as asked, or as they do not fit.
+    """Return whether a fit uses method "kernel-matrix": if it is requested, or if mapped samples exceed the budget.
 
     Raises
     ------
     RequestError
-        If that is asked for, and is not possible.
+        If it is requested, and is not possible.
     """
-    asked, kernel = request.method == OF_KERNEL, wanted.kernel
-    possible = wanted.is_exact and kernel.is_of_products and request.model.maps_samples
-    if asked and not possible and request.model.maps_samples:
-        what = f"landmarks={wanted.landmarks}" if wanted.landmarks is not None else "random features"
-        what = f"kernel {kernel.name!r}" if wanted.is_exact else what
+    is_requested, kernel = request.method == OF_KERNEL, features.kernel
+    possible = features.is_exact and kernel.is_of_products and request.model.maps_samples
+    if is_requested and not possible and request.model.maps_samples:
+        option = f"landmarks={features.landmarks}" if features.landmarks is not None else "random features"
+        option = f"kernel {kernel.name!r}" if features.is_exact else option
         raise RequestError(
-            f"method {OF_KERNEL!r} compares all samples by their inner products, which {what} does not; use method "
+            f"method {OF_KERNEL!r} compares all samples by their inner products, which {option} does not; use method "
             "'auto'."
         )
-    if asked or not possible or request.method != "auto" or check is None:
-        return asked and possible
+    if is_requested or not possible or request.method != "auto" or check is None:
+        return is_requested and possible
     try:
         check(foreseen())
-    except BudgetError:
+    except BudgetError:  # mapped samples, n x n for all landmarks, do not fit: the kernel matrix goes by tiles
         return True
     return False
 
 
-def _learned(
+def _learn(
     learn: Callable[..., Prepared], listener: Listener, check: Callable[[Prepared], object] | None, *, foreseen: bool
 ) -> Prepared:
-    """Learn what a preparation leaves to the data, once the fit that follows is known to fit; or foresee it only."""
+    """Carry out a learning step after checking that the following fit is within the budget; or foresee it only."""
     if foreseen:
         return learn(foreseen=True)
     if check is not None:
@@ -200,7 +199,7 @@ def _before_map(
     foreseen: bool,
     missing: str,
 ) -> Prepared:
-    """Return what `prepare` does, or where a feature map is to be found, the collection before it."""
+    """Return the prepared collection of `prepare`, without a feature map that is still to be learned."""
     if isinstance(raw, Prepared) and missing == "error":
         return raw
     raw, preparation = (raw.raw, raw.preparation) if isinstance(raw, Prepared) else (raw, preparation)
@@ -208,7 +207,7 @@ def _before_map(
     _check_missing(preparation, missing)
     limit = block_limit(this_machine(raw.storage.converted_bytes), memory)
     if not preparation.is_resolved or missing != "error":
-        raw.states()  # before anything is read
+        raw.states()  # before the first read, so that changes during it are noticed
         preparation = resolved(preparation, raw, listener, block_bytes=limit, drops_features=drops)
     if preparation.is_resolved:
         collection = Prepared(raw, preparation)
@@ -216,11 +215,11 @@ def _before_map(
             return complete_samples(collection, listener, block_bytes=limit)
         return observed_features(collection, listener, block_bytes=limit) if missing == "em" else collection
     learn = partial(learned_for, raw, preparation, weights=weights, memory=memory)
-    return _learned(learn, listener, check, foreseen=foreseen)
+    return _learn(learn, listener, check, foreseen=foreseen)
 
 
 def _check_missing(preparation: Preparation, missing: str) -> None:
-    """Refuse steps that learn means together with a rule that changes their samples or pixels."""
+    """Refuse steps that learn means with a rule that changes the samples or pixels they learn from."""
     if missing == "error" or not preparation.learns:
         return
     steps = {"anomaly": preparation.anomaly, "detrend": preparation.detrend, "standardize": preparation.standardize}
@@ -238,7 +237,7 @@ def _check_missing(preparation: Preparation, missing: str) -> None:
 
 
 def drop_misfit_images(raw: Collection, preparation: Preparation | None) -> Collection:
-    """Return a raw collection without the images that a preparation, or none, does not make fit, if it may do so."""
+    """Leave out images whose shape differs from the others after a preparation, if the collection allows it."""
     if preparation is not None and not isinstance(preparation, Preparation):
         raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
     return raw.fitting((preparation or Preparation()).shape_of_image)
