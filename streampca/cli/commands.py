@@ -1,4 +1,4 @@
-"""The commands: each gets a `RunFile` built from its options, hands it to `pipeline` and prints the outcome."""
+"""The commands: each receives a `RunFile` built from its options, passes it to `pipeline` and prints the result."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     from .. import NeighborGraph
 
-SHOWN = 10  # components listed
+SHOWN = 10  # components and files in a list
 
 
-# -- what commands share
+# -- shared options and output
 
 
-def _output(key: str, metavar: str, about: str) -> Decorator:
-    return option(key, "-o", "--output", required=True, metavar=metavar, help=about)
+def _output(key: str, metavar: str, text: str) -> Decorator:
+    return option(key, "-o", "--output", required=True, metavar=metavar, help=text)
 
 
 _source = argument("collection.source", "SOURCE...", nargs=-1, required=True)
@@ -59,7 +59,7 @@ _writing = combined(_overwriting, _quiet, _print_config)
 
 
 def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
-    """Hand a run to the pipeline, with progress, and print the outcome; or print it as a run file, and return False."""
+    """Carry out a run with progress, and print the result; or print it as a run file, and return False."""
     if print_config:
         from .pipeline import with_guessed_axes
 
@@ -70,8 +70,8 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
 
     with Progress(quiet=quiet) as listener:
         result = execute(run, listener)
-    fits = result.plan is not None or run.output.directory  # a model that is only applied is not shown
-    print_fit(_console(), result.model if fits else None, result.plan, result.written)
+    shows_model = result.plan is not None or run.output.directory  # not one that is only applied
+    print_fit(_console(), result.model if shows_model else None, result.plan, result.written)
     if result.compression is not None:
         _say(result.compression.line())
     if result.graph is not None:
@@ -80,13 +80,13 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
 
 
 def _print_graph(graph: NeighborGraph) -> None:
-    """Say what a graph of nearest neighbours is, and what was found out about it."""
+    """Print the sentences that describe a graph of nearest neighbours."""
     for sentence in graph.notes:
         _say(sentence)
 
 
 def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print headings and texts, wrapped at the width of the terminal, or 80 columns."""
+    """Print headings and texts, wrapped to the width of the terminal, or 80 columns."""
     from ..units import facts_as_text
 
     _say(facts_as_text(facts, shutil.get_terminal_size().columns))
@@ -99,14 +99,14 @@ def _print_json(data: Any) -> None:
 
 
 def _say(text: str) -> None:
-    """Print text; control characters of names and attributes in it are escaped."""
+    """Print text, with control characters of names and attributes escaped."""
     click.echo("\n".join(map(readable, text.split("\n"))))
 
 
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, emoji=False)  # paths are printed as they are
+    return Console(highlight=False, emoji=False)  # rich would change paths and numbers
 
 
 # -- the commands
@@ -133,36 +133,36 @@ def info(run: RunFile, as_json: bool) -> None:
     """Say what a collection is: samples, shape, dtype, storage."""
     from .pipeline import open_run
 
-    found = open_run(run.collection)
-    facts = found.facts()
+    collection = open_run(run.collection)
+    facts = collection.facts()
     if not as_json:
         _print_facts(facts.items())
-        _list_left_out("skipped", found.skipped, len(found.skipped))
+        _list_left_out("skipped", collection.skipped, len(collection.skipped))
         return
     plain = {
-        "source": found.source,
-        "samples": found.n_samples,
-        "sample_shape": list(found.sample_shape),
-        "mixed": found.mixed,
-        "axes": None if found.axes is None else list(found.axes),
-        "assumed": None if found.guessed_axes is None else found.guessed_axes.line(),
-        "features": found.n_features,
-        "dtype": found.dtype.str,
-        "bytes": found.nbytes,
-        "chunks": {"samples": found.chunks.samples, "features": found.chunks.features},
+        "source": collection.source,
+        "samples": collection.n_samples,
+        "sample_shape": list(collection.sample_shape),
+        "mixed": collection.mixed,
+        "axes": None if collection.axes is None else list(collection.axes),
+        "assumed": None if collection.guessed_axes is None else collection.guessed_axes.line(),
+        "features": collection.n_features,
+        "dtype": collection.dtype.str,
+        "bytes": collection.nbytes,
+        "chunks": {"samples": collection.chunks.samples, "features": collection.chunks.features},
         "first": facts["first"],
         "last": facts["last"],
-        "skipped": [list(item) for item in found.skipped],
+        "skipped": [list(item) for item in collection.skipped],
     }
     _print_json(plain)
 
 
-def _list_left_out(word: str, listed: Sequence[Sequence[str]], count: int, stored: str = "all") -> None:
+def _list_left_out(word: str, items: Sequence[Sequence[str]], count: int, in_json: str = "all") -> None:
     """Print the first files or samples that were left out, each with its reason."""
-    for name, reason in listed[:SHOWN]:
+    for name, reason in items[:SHOWN]:
         _say(f"{word:<12}{name}: {reason}")
     if count > SHOWN:
-        _say(f"{'':<12}... and {count - SHOWN} more (--json lists {stored})")
+        _say(f"{'':<12}... and {count - SHOWN} more (--json lists {in_json})")
 
 
 @cli.command(
@@ -178,16 +178,16 @@ def _list_left_out(word: str, listed: Sequence[Sequence[str]], count: int, store
 @_preparing
 @takes_run
 def plan(run: RunFile, shape: str | None, dtype: str, as_json: bool) -> None:
-    """Say how a fit would be done, and why not otherwise."""
+    """Show the plan, and why other methods were rejected."""
     from .pipeline import plan_of
 
     if bool(run.collection.source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
-    chosen = plan_of(run, shape=shape, dtype=dtype) if shape else plan_of(run, measure=True)
+    result = plan_of(run, shape=shape, dtype=dtype) if shape else plan_of(run, measure=True)
     if as_json:
-        _print_json(chosen.to_json())
+        _print_json(result.to_json())
     else:
-        _print_facts(chosen.lines())
+        _print_facts(result.lines())
 
 
 @cli.command(
@@ -224,7 +224,7 @@ def fit(run: RunFile, quiet: bool, print_config: bool) -> None:
     _say(f"next: {as_typed('report', model, *labels, '-o', 'report.html')}")
     columns = words_of("collection", only="target") + words_of("collection", only="sample_weight")
     words = [word for word in words_of("collection") if word not in columns]
-    source = ["NEW"] if type(run.model).uses_graph else words
+    source = ["NEW"] if type(run.model).uses_graph else words  # an embedding holds the coordinates of its own samples
     _say(f"next: {as_typed('transform', model, *source, '-o', 'scores.zarr')}")
 
 
@@ -350,65 +350,68 @@ def neighbors(run: RunFile, plan: bool, quiet: bool, print_config: bool) -> None
 
 @cli.command(examples=["streampca inspect model.zarr --count 20", "streampca inspect model.zarr --verify"])
 @_stored_model
-@click.option("--count", "asked", type=click.IntRange(1), help=f"Components to list [default: {SHOWN}].")
+@click.option("--count", "requested", type=click.IntRange(1), help=f"Components to list [default: {SHOWN}].")
 @click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
 @_as_json
-def inspect(model: str, asked: int | None, verify: bool, as_json: bool) -> None:
+def inspect(model: str, requested: int | None, verify: bool, as_json: bool) -> None:
     """Show a model, and how far to trust it; or a graph."""
     import streampca
 
-    from ..units import format_bytes
     from .terminal import print_model, print_trust
 
     if streampca.is_graph(model):
-        if asked is not None:
-            raise RequestError(f"--count {asked} is of a model's components, and {model} is a graph; leave it out.")
+        if requested is not None:
+            raise RequestError(f"--count {requested} is of a model's components, and {model} is a graph; leave it out.")
         _inspect_graph(model, verify=verify, as_json=as_json)
         return
-    count = asked or SHOWN
-    found = streampca.load_model(model, components=False)
-    verified = streampca.verify(model) if verify else None
+    count = requested or SHOWN
+    loaded = streampca.load_model(model, components=False)
+    verified = streampca.verify(model)._asdict() if verify else None
     if as_json:
-        more = {} if verified is None else {"verified": verified._asdict()}
-        _print_json(found.summary() | more)
+        _print_json(loaded.summary() | ({} if verified is None else {"verified": verified}))
         return
-    print_model(_console(), found, count)
-    print_trust(_console(), found)
-    if len(found.constant_features):
-        listed = ", ".join(str(tuple(place)) for place in found.constant_features[:count].tolist())
-        rest = len(found.constant_features) - count
+    print_model(_console(), loaded, count)
+    print_trust(_console(), loaded)
+    if len(loaded.constant_features):
+        listed = ", ".join(str(tuple(place)) for place in loaded.constant_features[:count].tolist())
+        rest = len(loaded.constant_features) - count
         listed += f" and {rest} more" if rest > 0 else ""
         _say(f"constant features, which standardize does not divide: {listed}")
-    about = found.provenance
-    part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
-    source = f"{part}{about.get('source')}"
-    _say(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
-    skipped, dropped = about.get("skipped") or [], about.get("dropped")
+    provenance = loaded.provenance
+    part = "part {} of {} of ".format(*provenance["part"]) if "part" in provenance else ""
+    source = f"{part}{provenance.get('source')}"
+    _say(f"\nfitted {provenance.get('created')} from {source} by streampca {provenance.get('streampca')}")
+    skipped, dropped = provenance.get("skipped") or [], provenance.get("dropped")
     _list_left_out("skipped", skipped, len(skipped))
     if dropped is not None:
         _list_left_out("left out", dropped["listed"], dropped["samples"], "up to 1000")
+    _print_verified(verified)
+
+
+def _print_verified(verified: dict[str, int] | None) -> None:
+    """Print what was read to compare checksums, if anything."""
+    from ..units import format_bytes
+
     if verified is not None:
-        _say(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: every checksum agrees")
+        _say(f"read all of {verified['arrays']} arrays, {format_bytes(verified['nbytes'])}: every checksum agrees")
 
 
 def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     """Show a graph of nearest neighbours."""
     import streampca
 
-    from ..units import format_bytes
-
     graph = streampca.load_graph(path)
-    verified = streampca.verify(path) if verify else None
-    about = graph.provenance
+    verified = streampca.verify(path)._asdict() if verify else None
+    provenance = graph.provenance
     if as_json:
-        found = {"n_samples": graph.n_samples, "n_neighbors": graph.n_neighbors, **about}
-        more = {} if verified is None else {"verified": verified._asdict()}
-        _print_json(found | more)
+        facts = {"n_samples": graph.n_samples, "n_neighbors": graph.n_neighbors, **provenance}
+        _print_json(facts | ({} if verified is None else {"verified": verified}))
         return
     _print_graph(graph)
-    _say(f"\nmade {about.get('created')} from {about.get('source')} by streampca {about.get('streampca')}")
-    if verified is not None:
-        _say(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: every checksum agrees")
+    _say(
+        f"\nmade {provenance.get('created')} from {provenance.get('source')} by streampca {provenance.get('streampca')}"
+    )
+    _print_verified(verified)
 
 
 @cli.command(
@@ -503,7 +506,7 @@ def hsic(
     from .terminal import Progress
 
     with Progress(quiet=quiet) as listener:
-        found = streampca.hsic(
+        dependence = streampca.hsic(
             a,
             b,
             target=target,
@@ -513,9 +516,9 @@ def hsic(
             **opening_of(run.collection),
         )
     if as_json:
-        _print_json(found.to_json())
+        _print_json(dependence.to_json())
     else:
-        _say(repr(found))
+        _say(repr(dependence))
 
 
 @cli.command(
@@ -554,7 +557,7 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
 
 
 def _print_schema(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
-    """Print the schema of run files and end, if that is asked for."""
+    """Print the schema of run files and end, if the option is given."""
     if is_given and not context.resilient_parsing:
         from .schema import json_schema
 
@@ -581,7 +584,7 @@ def _print_schema(context: click.Context, parameter: click.Parameter, is_given: 
 @click.option(
     "--schema",
     is_flag=True,
-    is_eager=True,  # before what is missing is refused
+    is_eager=True,  # before missing arguments are refused
     expose_value=False,
     callback=_print_schema,
     help="Print the JSON schema of run files, for editors, and stop.",

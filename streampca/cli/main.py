@@ -24,7 +24,7 @@ UNFINISHED = "Nothing is left to resume; unfinished outputs were removed or mark
 SUMMARIES = {
     "demo": "Analyse two real collections within a tiny memory budget.",
     "info": "Say what a collection is: samples, shape, dtype, storage.",
-    "plan": "Say how a fit would be done, and why not otherwise.",
+    "plan": "Show the plan, and why other methods were rejected.",
     "fit": "Fit a kind of model: write it, or update one (--update).",
     "merge": "Make the model of a whole from those of its parts.",
     "transform": "Project a collection on a model's components: write scores.",

@@ -1,6 +1,6 @@
-"""Click options made of the fields of kinds of model, of `Run` and of the sections of run files.
+"""Click options from the fields of kinds of model, of `Run` and of the sections of run files.
 
-A field is an option by its name, with dashes; `FORMS` says what differs on the command line.
+An option has the name of its field, with dashes; `FORMS` lists differences on the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_KIND = "pca"
 
 
 class Decorator(Protocol):
-    """Adds options to a command."""
+    """Decorator that adds options to a command."""
 
     def __call__(self, command: Command, /) -> Command:
         """Return the command."""
@@ -39,22 +39,22 @@ class Decorator(Protocol):
 
 @dataclass(frozen=True)
 class Form:
-    """An option's form on the command line, as far as its field does not say it.
+    """An option's form on the command line, where it differs from its field.
 
     Attributes
     ----------
     metavar : str, optional
         Placeholder for the value in the help.
     names : tuple of str
-        Names; by default the field's, with dashes.
+        Names; by default the field's name, with dashes.
     help : str, optional
-        Meaning, where a value is written in another way than in a run file; by default the first sentence of its entry.
+        Meaning, if a value is written in another form than in a run file; by default the first sentence of its entry.
     read : callable, optional
-        Returns a run file's value of the text.
+        Converts the text to a run file's value.
     flag : str or bool, optional
-        Value that the option stands for by being there.
+        Value of an option without an argument.
     multiple : bool
-        Whether it may be given several times.
+        True if the option can be repeated.
     """
 
     metavar: str | None = None
@@ -165,13 +165,13 @@ def names_of(key: str) -> tuple[str, ...]:
 
 
 def options(*keys: str, omit: tuple[str, ...] = ()) -> Decorator:
-    """Add the options of dotted keys to a command, in this order; a section adds all that it declares but `omit`."""
+    """Add the options of dotted keys to a command, in this order; a section adds all its keys except `omit`."""
     single = [key for name in keys for key in ([name] if "." in name else keys_of(name)) if key not in omit]
     return combined(*(option(key) for key in single))
 
 
 def option(key: str, *names: str, kind: str = DEFAULT_KIND, **changes: Any) -> Decorator:
-    """Add the option of one dotted key to a command, under other names or with other settings of click's if given."""
+    """Add the option of a dotted key to a command, optionally with other names or other settings of click."""
     section, _, name = key.partition(".")
     form, cls = FORMS.get(key, Form()), class_of(section, kind)
     annotation, default = written(hints_of(cls)[name]), default_of(fields_of(cls)[name])
@@ -189,7 +189,10 @@ def option(key: str, *names: str, kind: str = DEFAULT_KIND, **changes: Any) -> D
             shown = f"{default:g}" if isinstance(default, float) else str(default)
             settings |= {"default": shown, "show_default": True}
     if isinstance(settings.get("type"), click.Choice) and settings["metavar"] is not None:
-        settings["help"] = _with_choices(settings["help"], settings["type"].choices)
+        choices = settings["type"].choices
+        # The placeholder hides the choices, so the text has to name them.
+        if not all(re.search(rf"\b{re.escape(choice)}\b", text) for choice in choices):
+            settings["help"] = f"{text.removesuffix('.').partition(':')[0]}: {', '.join(choices)}."
     settings |= changes
     if key in PATHS and key != "prepare.scale":
         settings["type"] = PATH
@@ -197,7 +200,7 @@ def option(key: str, *names: str, kind: str = DEFAULT_KIND, **changes: Any) -> D
 
 
 def argument(key: str, metavar: str, **settings: Any) -> Decorator:
-    """Add a positional argument that gives a dotted key."""
+    """Add a positional argument for a dotted key."""
     return click.argument(parameter_of(key), metavar=metavar, type=PATH, **settings)
 
 
@@ -213,24 +216,24 @@ def combined(*decorators: Decorator) -> Decorator:
 
 
 def takes_run(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command, as its first argument, the `RunFile` that its options and arguments of dotted keys stand for."""
+    """Pass a command, as its first argument, the `RunFile` with the values of its parameters of dotted keys."""
 
     @wraps(command)
-    def with_run(**given: Any) -> Any:
-        keys = {name: _key(name) for name in given if SECTION_MARK in name}
+    def with_run(**parameters: Any) -> Any:
+        values = {name: parameters.pop(name) for name in list(parameters) if SECTION_MARK in name}
         source = click.get_current_context().get_parameter_source
-        values = {key: (name, given.pop(name)) for name, key in keys.items()}
-        # Defaults are left to the declarations: so a run knows what was given.
-        run = run_of({key: value for key, (name, value) in values.items() if source(name) is not _DEFAULT})
-        return command(run, **given)
+        # Without defaults, which the declarations have too: a run records which options were set.
+        typed = {name: value for name, value in values.items() if source(name) is not _DEFAULT}
+        keys = (name.removesuffix(SECTION_MARK).replace(SECTION_MARK, ".") for name in typed)
+        return command(run_of(dict(zip(keys, typed.values(), strict=True))), **parameters)
 
     return with_run
 
 
-def run_of(given: dict[str, Any]) -> RunFile:
-    """Build the run that texts and numbers stand for, given by dotted keys; None and () are options left out."""
-    data: dict[str, Any] = {"collection": {"source": []}}  # of commands without a source
-    for key, value in given.items():
+def run_of(values: dict[str, Any]) -> RunFile:
+    """Build a run from texts and numbers by dotted keys; None and () are omitted options."""
+    data: dict[str, Any] = {"collection": {"source": []}}  # default for commands without a source
+    for key, value in values.items():
         if value is None or value == ():
             continue
         read = FORMS.get(key, Form()).read
@@ -240,7 +243,7 @@ def run_of(given: dict[str, Any]) -> RunFile:
 
 
 def words_of(section: str, only: str | None = None) -> list[str]:
-    """Return the words of the current command that give a section of its run, or one key of it, as they were typed."""
+    """Return the words of the current command line that set a section of its run, or one of its keys."""
     context, words = click.get_current_context(), []
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -260,7 +263,7 @@ def words_of(section: str, only: str | None = None) -> list[str]:
 
 
 class KindCommand(GroupedCommand):
-    """A command that has the options of the kind of model that its words name, and of no other kind."""
+    """Command with the options of the kind of model that ``--kind`` names, and of no other kind."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -270,8 +273,8 @@ class KindCommand(GroupedCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of the command with the options of the kind that is named."""
-        command = copy.copy(self)
+        """Return the context of a copy of the command with the options of the kind."""
+        command = copy.copy(self)  # the command itself is shared by all calls in a process
         command.kind = _kind_in(args)
         unused = unused_options(command.kind)
         shared = [parameter for parameter in self._shared if parameter.name not in unused]
@@ -279,7 +282,7 @@ class KindCommand(GroupedCommand):
         return super(KindCommand, command).make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse options of other kinds, saying of which."""
+        """Refuse options of other kinds, with the names of these kinds."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -289,16 +292,16 @@ class KindCommand(GroupedCommand):
             kinds = kinds or [kind for kind in KINDS if shared and shared[0] not in unused_options(kind)]
             if not kinds:
                 raise
-            listed = f"{', '.join(kinds[:-1])} and {kinds[-1]}" if len(kinds) > 1 else kinds[0]
+            names = f"{', '.join(kinds[:-1])} and {kinds[-1]}" if len(kinds) > 1 else kinds[0]
             raise click.UsageError(
-                f"{error.option_name} is no option of kind {self.kind}, but of {listed}: give --kind {kinds[0]}, or "
+                f"{error.option_name} is no option of kind {self.kind}, but of {names}: give --kind {kinds[0]}, or "
                 "leave it out.",
                 ctx,
             ) from None
 
 
 def unused_options(kind: str) -> set[str]:
-    """Return the names of click's parameters of input and running that a kind of model has no use for."""
+    """Return the names of click's parameters for input and running that a kind of model does not use."""
     cls, unused = kind_class(kind), set[str]()
     if not cls.grows:
         unused |= {"run.part", *keys_of("update"), *keys_of("follow")}
@@ -308,15 +311,15 @@ def unused_options(kind: str) -> set[str]:
 
 
 def kind_options(kind: str) -> Iterable[click.Parameter]:
-    """Return the options of a kind of model, and that which names it."""
-    named = click.option(
+    """Return the option ``--kind`` and the options of a kind of model."""
+    kind_option = click.option(
         "--kind", parameter_of("model.kind"), type=click.Choice([*KINDS]), default=DEFAULT_KIND, show_default=True,
         metavar="KIND", help="Kind of model, whose own options --help then shows.",
     )  # fmt: skip
     target = [option("collection.target")] if kind_class(kind).target_rule else []
-    own = [option(key, kind=kind) for key in keys_of("model", kind)]
+    model = [option(key, kind=kind) for key in keys_of("model", kind)]
 
-    @combined(named, *target, *own)
+    @combined(kind_option, *target, *model)
     def command() -> None: ...
 
     return reversed(command.__click_params__)  # type: ignore[attr-defined]
@@ -327,17 +330,13 @@ _TYPED = click.core.ParameterSource.COMMANDLINE
 
 
 def parameter_of(key: str) -> str:
-    """Return the name of click's parameter that gives a dotted key; without a section its mark is at the end."""
+    """Return the name of click's parameter for a dotted key; without a section the mark is at the end."""
     section, _, name = key.rpartition(".")
     return f"{section}{SECTION_MARK}{name}" if section else f"{name}{SECTION_MARK}"
 
 
-def _key(parameter: str) -> str:
-    return parameter.removesuffix(SECTION_MARK).replace(SECTION_MARK, ".")
-
-
 def _kind_in(words: Sequence[str]) -> str:
-    """Return the kind that the words of a command name, or the default."""
+    """Return the kind in the words of a command, which click has not parsed yet, or the default."""
     kind = DEFAULT_KIND
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         if word == "--kind" or word.startswith("--kind="):
@@ -346,7 +345,7 @@ def _kind_in(words: Sequence[str]) -> str:
 
 
 def _type(annotation: Any, name: str) -> Any:
-    """Return click's type of an option: a choice, or text, which the declaration checks."""
+    """Return click's type of an option: a choice, or text, which `make` checks later."""
     if name == "method" and annotation is str:
         return _MethodName()
     words = [word for member in members(annotation) if get_origin(member) is Literal for word in get_args(member)]
@@ -354,26 +353,19 @@ def _type(annotation: Any, name: str) -> Any:
     return click.Choice(words) if words and all(member is type(None) for member in others) else str
 
 
-def _with_choices(text: str, choices: Sequence[str]) -> str:
-    """Return a help text that names all choices, in place of what it says of them."""
-    if all(re.search(rf"\b{re.escape(choice)}\b", text) for choice in choices):
-        return text
-    return f"{text.removesuffix('.').partition(':')[0]}: {', '.join(choices)}."
-
-
 def _metavar(annotation: Any) -> str | None:
-    """Return the placeholder of a number."""
+    """Return the placeholder of a number: X for a float, N for a whole number."""
     kinds = [get_args(member)[0] if hasattr(member, "__metadata__") else member for member in members(annotation)]
     return "X" if float in kinds else "N" if int in kinds else None
 
 
 class _MethodName(click.types.StringParamType):
-    """Name of a method, among those of the registry when a shell completes it."""
+    """Name of a method, which a shell completes from the registry of methods."""
 
     name = "method"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the methods that begin so."""
+        """Return the methods that start with the incomplete word."""
         from ..planning.registry import METHODS
 
         return [CompletionItem(name) for name in ("auto", *METHODS) if name.startswith(incomplete)]

@@ -1,7 +1,7 @@
 """Terminal output of a run: progress, small pictures and tables; in a log, the same facts as plain lines.
 
-Everything goes through `rich`, which knows what the terminal can show. `progress` listens to events; `pictures` and
-`tables` draw what they are given.
+All output goes through `rich`, which knows the capabilities of the terminal. `progress` listens to events; `pictures`
+and `tables` draw models and images.
 """
 
 from .pictures import draw_images, draw_leading

@@ -1,4 +1,4 @@
-"""Small pictures in a terminal: half blocks where there is colour, else characters."""
+"""Small pictures in a terminal: half blocks if it has colours, else characters."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ...preprocessing.resize import resized
 if TYPE_CHECKING:
     from ... import Model
 
-WIDTH, GAP = 18, 2  # cells of a picture, and blank ones between pictures
-DRAWN = 2 * WIDTH  # pixels to a side that pictures are made of
+WIDTH, GAP = 18, 2  # width of a picture in cells, and of the space between pictures
+DRAWN = 2 * WIDTH  # most pixels of a side of an image before it is resized to cells
 _MAGNITUDE = " .:-=+*#%@"  # from dark to bright
-_ABOVE, _BELOW = " .+*#@", " '-=oO"  # from zero away, for components
+_ABOVE, _BELOW = " .+*#@", " '-=oO"  # by distance from zero, for components
 
 Array = npt.NDArray[Any]
 
 
 def draw_leading(console: Console, model: Model) -> None:
-    """Draw a model's mean and leading components in two rows; nothing of samples without two axes."""
+    """Draw a model's mean and leading components in two rows; nothing for samples of one axis."""
     basis = model.basis
     count = min(2 * max(1, console.width // (WIDTH + GAP)) - 1, basis.n_components)
     images = [_grey(image) for image in small_images(basis, DRAWN, count)]
@@ -41,28 +41,28 @@ def draw_leading(console: Console, model: Model) -> None:
 
 
 def _grey(image: Array) -> Array:
-    """Return an image (y, x) of one (y, x) or (y, x, 3), pixels without a value at its mean."""
+    """Return an image, (y, x) or (y, x, 3), as grey values (y, x), with its mean in place of NaN."""
     plane = image if image.ndim == 2 else image.mean(axis=-1)
-    known = np.isfinite(plane)
-    return np.where(known, plane, plane[known].mean() if known.any() else 0.0)
+    finite = np.isfinite(plane)
+    return np.where(finite, plane, plane[finite].mean() if finite.any() else 0.0)
 
 
 def draw_images(
     console: Console, images: Sequence[Array], titles: Sequence[str], *, signed: Sequence[bool], width: int = WIDTH
 ) -> None:
-    """Draw grey images (y, x) side by side, each above its title, as many to a row as the console is wide.
+    """Draw grey images (y, x) side by side, each above its title, in rows of the width of the console.
 
     A signed image goes from blue over white to red about zero, another from dark at its least value to bright at its
-    greatest. With colour a cell holds two pixels, one above the other; without, one character.
+    greatest. With colours a cell shows two pixels, one above the other; without, one character.
     """
     # Sixteen colours are too few for a picture.
-    many = console.color_system in ("truecolor", "256") and not console.no_color
-    draw = _blocks if many and console.encoding.startswith("utf") else _characters
+    has_colours = console.color_system in ("truecolor", "256") and not console.no_color
+    draw = _blocks if has_colours and console.encoding.startswith("utf") else _characters
     width = max(1, min(width, console.width - GAP))
     tiles = []
-    for image, of_sign, title in zip(images, signed, titles, strict=True):
-        rows = 2 * max(1, round(width * min(2, image.shape[0] / image.shape[1]) / 2))  # what is taller is squeezed
-        lines = draw(resized(image[None], (rows, width), np.dtype(np.float32))[0], of_sign)
+    for image, is_signed, title in zip(images, signed, titles, strict=True):
+        rows = 2 * max(1, round(width * min(2, image.shape[0] / image.shape[1]) / 2))  # taller images are squeezed
+        lines = draw(resized(image[None], (rows, width), np.dtype(np.float32))[0], is_signed)
         tiles.append(Group(*lines, Text(readable(title), justify="center")))
     console.print(Columns(tiles, width=width, padding=(0, GAP)))
     if draw is _characters and any(signed):
@@ -79,7 +79,7 @@ def _blocks(image: Array, signed: bool) -> list[Text]:
 
 
 def _characters(image: Array, signed: bool) -> list[Text]:
-    """Draw with one character to two pixels."""
+    """Draw with one character for two pixels."""
     cells = (image[::2] + image[1::2]) / 2
     if not signed:
         cells = cells - cells.min()

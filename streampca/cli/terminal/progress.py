@@ -33,19 +33,19 @@ from ...events import (
 )
 from ...units import format_bytes, format_seconds
 
-FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds into a pass before a log gets its first line, and between lines
+FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds of a pass before the first line in a log, and between lines
 
 
 class Progress:
-    """A listener that shows the progress of a run, and its warnings; use it as a context manager.
+    """Listener that shows the progress of a run, and its warnings; use it as a context manager.
 
-    On a terminal it is a bar with rates and remaining time, and so in a notebook with ipywidgets. Elsewhere it
-    is a line when a pass starts, one when it finishes, and in between one after 2 s and then at most one every 10 s.
+    On a terminal, and in a notebook with ipywidgets, it shows a bar with rates and remaining time. Elsewhere it prints
+    a line when a pass starts, one when it finishes, and in between one after 2 s and then at most one every 10 s.
 
     Parameters
     ----------
     console : rich.console.Console, optional
-        Where to write; standard error by default.
+        Console to write to; standard error by default.
     quiet : bool, default=False
         Show warnings only.
     clock : callable, optional
@@ -66,12 +66,12 @@ class Progress:
     ) -> None:
         self._console = console or Console(stderr=True)
         self._quiet, self._clock = quiet, clock
-        on_page = self._console.is_jupyter and find_spec("ipywidgets") is not None  # without which rich cannot draw
+        on_page = self._console.is_jupyter and find_spec("ipywidgets") is not None  # rich needs ipywidgets to draw
         live = on_page or (self._console.is_terminal and not self._console.is_dumb_terminal)
         live = live and not quiet
         self._bars = _bar(self._console) if live else None
         self._task: bars.TaskID | None = None
-        self._reached = ""  # residual so far, behind what the bar says is being done
+        self._reached = ""  # text of the last residual, at the end of the bar's description
         self._pass: _Pass | None = None
         self._next_line = 0.0
 
@@ -130,7 +130,7 @@ class Progress:
         self._console.print(Text(readable(line), style), soft_wrap=True)
 
     def _begin(self, description: str, line: str, total: float | None = None) -> None:
-        """Say what is being done now: by a new bar, or by a line of a log."""
+        """Show the current work: as a new bar, or as a line of a log."""
         if self._bars is None:
             self._print(line)
             return
@@ -139,7 +139,7 @@ class Progress:
         self._task = self._bars.add_task(readable(description) + self._reached, total=total, bytes_done=0, rated=rated)
 
     def _draw(self, event: Drawing) -> None:
-        """Say which picture is being drawn: of several on one bar, which shows the time that is left."""
+        """Show which picture is drawn: several share a bar, which shows the remaining time."""
         if self._bars is None or self._task is None or event.number < 2:
             self._begin(events.describe(event), events.describe(event), event.of or None)
         else:
@@ -172,7 +172,7 @@ class Progress:
 
 @dataclass
 class _Pass:
-    """The pass being shown: what it is called, what there is to do and what is done."""
+    """The current pass: its label, its size, and the progress so far."""
 
     label: str
     samples: int
@@ -180,12 +180,12 @@ class _Pass:
     started: float
     samples_done: int = 0
     bytes_done: int = 0
-    samples_kept: int = 0  # done before, and not counted in rates
+    samples_kept: int = 0  # from a checkpoint, and so not counted in rates
     bytes_kept: int = 0
 
     @classmethod
     def of(cls, event: PassStarted, now: float) -> _Pass:
-        """Name a pass by its number only where there are several."""
+        """Label a pass by its number if there are several."""
         total = f" of {event.of}" if event.of else ""
         label = event.label if event.of == 1 else f"{event.label}, pass {event.number}{total}"
         return cls(label, event.samples, event.bytes, now)
@@ -197,16 +197,16 @@ class _Pass:
 
     def so_far(self, seconds: float) -> str:
         done = min(1.0, self.samples_done / max(1, self.samples))
-        now = done - self.samples_kept / max(1, self.samples)
-        left = f", {format_seconds(seconds * (1 - done) / now)} left" if now > 0 else ""
-        return f"{self.label}: {100 * done:.0f} %, {self.rates(seconds)}{left}"
+        this_run = done - self.samples_kept / max(1, self.samples)
+        remaining = f", {format_seconds(seconds * (1 - done) / this_run)} left" if this_run > 0 else ""
+        return f"{self.label}: {100 * done:.0f} %, {self.rates(seconds)}{remaining}"
 
 
 def _bar(console: Console) -> bars.Progress:
     """Return a bar of the current pass; each finished pass leaves one line above it."""
     return bars.Progress(
         bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the bar gives way, the figures do not
+        bars.BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the bar shrinks before the figures do
         bars.TaskProgressColumn("{task.percentage:>3.0f} %"),
         _Rates(),
         bars.TimeRemainingColumn(compact=True),
@@ -217,7 +217,7 @@ def _bar(console: Console) -> bars.Progress:
 
 
 class _Rates(bars.ProgressColumn):
-    """Samples and stored bytes a second, over the last blocks."""
+    """Rates in samples and stored bytes a second, over the last blocks."""
 
     def render(self, task: bars.Task) -> Text:
         if not task.speed or not task.completed or not task.fields["rated"]:

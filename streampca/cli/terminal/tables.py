@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ... import Model
     from ...planning.embedding import EmbeddingPlan
 
-SHOWN = 10  # components listed
+SHOWN = 10  # components in the table
 
 
 def components_table(model: Any, count: int = SHOWN) -> Table:
-    """Lay out the first `count` components of a `ComponentsModel`: shares of the variance, and error bounds."""
+    """Return a table of the first `count` components of a model: shares of the variance, and error bounds."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in COLUMNS:
         table.add_column(heading, justify="right")
@@ -33,27 +33,27 @@ def components_table(model: Any, count: int = SHOWN) -> Table:
 
 
 def print_trust(console: Console, model: Model) -> None:
-    """Say in a few sentences which components stand alone, and whether a larger one may have been missed."""
+    """Print the sentences on a model's accuracy; see `streampca.models.accuracy.sentences`."""
     for sentence in sentences(model):
         _say(console, sentence)
 
 
 def print_model(console: Console, model: Model, count: int = SHOWN) -> None:
-    """Say what a model is, draw its leading components where that is on a terminal, and list the first ones."""
+    """Print a model's representation, pictures of its leading components on a terminal, and a table of the first."""
     _say(console, repr(model))
     if console.is_terminal:
         draw_leading(console, model)
     basis = model.basis
-    if basis.n_components:  # an embedding by all features has none
+    if basis.n_components:  # an embedding of all features has no components
         console.print(components_table(basis, count))
     if basis.n_components > count:
         _say(console, f"... and {basis.n_components - count} more")
 
 
 def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan | None, written: Sequence[str]) -> None:
-    """List the components of a fit, or what was found of an embedding, its time and memory, and what was written."""
+    """Print the components of a fit, or the notes of another kind, its time and memory, and the written paths."""
     if model is not None:
-        if model.basis is not model:  # principal components are not what it is for
+        if model.basis is not model:  # its principal components are only an intermediate result
             for line in model.notes:
                 _say(console, line)
         else:
@@ -68,7 +68,7 @@ def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan 
             for line in planned_and_actual(plan, model):
                 _say(console, line)
     for path in written:
-        console.print(Text(readable(f"wrote {path}")), soft_wrap=True)  # a terminal that breaks a path would add to it
+        console.print(Text(readable(f"wrote {path}")), soft_wrap=True)  # a wrapped path could not be copied
 
 
 def planned_and_actual(plan: Plan | EmbeddingPlan, model: Model) -> Iterator[str]:
@@ -83,5 +83,5 @@ def planned_and_actual(plan: Plan | EmbeddingPlan, model: Model) -> Iterator[str
 
 
 def _say(console: Console, line: str) -> None:
-    """Print a sentence: wrapped on a terminal, and elsewhere on one line."""
+    """Print a sentence: wrapped on a terminal, on one line elsewhere."""
     console.print(Text(readable(line)), soft_wrap=not console.is_terminal)
