@@ -280,15 +280,13 @@ class _Fold(Generic[A]):
             while True:
                 if message is not None:
                     self.save_if_due(merged)  # first: a listener can end the run
-                    self._report_progress(*message)
+                    number, at = message
+                    for sent in self._waiting:
+                        if sent.partial.last == number:
+                            self._report(sent, at)
                 message = self._messages.get_nowait()
         except queue.Empty:
             return
-
-    def _report_progress(self, number: int, at: int) -> None:
-        for sent in self._waiting:
-            if sent.partial.last == number:
-                self._report(sent, at)
 
     def _report(self, sent: _Sent[A], at: int) -> None:
         """Send an event for each block up to a position; only once for a block that is folded again."""

@@ -44,6 +44,7 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
         from .connect import client_of, connected, joined
     except ImportError as error:
         raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
+    # Clients and clusters are recognized by their methods, so that a run without them does not import dask.
     if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
         yield joined(cluster, ClusterOptions(cluster.scheduler.address), listener=listener)
         return

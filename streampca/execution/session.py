@@ -87,15 +87,11 @@ class Session:
         OutputError
             As `checkpoint`; or if the run was begun with another plan.
         """
-        if self.checkpointing is None:
+        # The identity can take a while, as it has digests of the data.
+        saved = self.checkpoint({"version of streampca": __version__, **identity()}) if self.checkpointing else None
+        if saved is None:
             yield None
             return
-        saved = CheckpointFolder(
-            self.checkpointing,
-            {"version of streampca": __version__, **identity()},
-            overwrite=self.overwrite,
-            listener=self.listener,
-        )
         saved.begin(plan)
         with saved.running():
             yield saved

@@ -117,8 +117,8 @@ def ordered_in_threads(
     with ThreadPoolExecutor(count) as pool:
         try:
             while True:
-                while len(pending) < (taken or count) and (item := next(remaining, None)) is not None:
-                    pending.append(pool.submit(copy_context().run, function, item))
+                while len(pending) < (taken or count) and (following := next(remaining, None)) is not None:
+                    pending.append(pool.submit(copy_context().run, function, following))
                 if not pending:
                     return
                 safe_point()

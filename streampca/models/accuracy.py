@@ -77,6 +77,7 @@ def trust_of(model: ComponentsModel) -> Trust:
         else unseparated(values, _sample_count(model), _variance_after(model))
     )
     outside = largest_outside(model)
+    # A component is certain to be leading if its variance, less its error, exceeds all that may be outside.
     leading = int(np.count_nonzero(values - residual >= outside)) if is_bounded else 0
     if model.outside is None and leading == 0:
         outside = np.nan  # the bound is the whole remaining variance, which tells nothing
@@ -186,7 +187,7 @@ def bound_text(bound: float) -> str:
         return ""
     if bound <= 1e-3:
         return f"{10.0 ** np.ceil(np.log10(max(bound, 1e-15))):.0e}"
-    unit = 10.0 ** np.floor(np.log10(bound))
+    unit = 10.0 ** np.floor(np.log10(bound))  # of the first digit, to which the bound is rounded up
     return f"{np.ceil(bound / unit) * unit:g}"
 
 
@@ -203,7 +204,7 @@ def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
     # As many decimals as give the smallest share two digits.
     least = min((100 * ratio for ratio in columns[0].tolist() if ratio > 0), default=1.0)
     places = int(np.clip(1 - np.floor(np.log10(least)), 2, 6))
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for number, (ratio, total, bound, angle) in enumerate(zip(*columns, strict=True), start=1):
         cumulative = f"{100 * total:.{places}f}"
         if cumulative.startswith("100") and total < 1 - 1e-9:  # 100 only if the rest is rounding

@@ -99,7 +99,7 @@ class BootstrapModel(ScoreMapModel):
         logs, model_logs = np.log(self.variances), np.log(self.pca.explained_variance[: self.variances.shape[1]])
         middle = 2 * model_logs - logs.mean(axis=0)  # the model's value minus the bias, mean(logs) - model_logs
         half = NormalDist().inv_cdf((1 + self.level) / 2) * logs.std(axis=0, ddof=1)
-        return np.exp(np.stack([middle - half, middle + half], axis=1))
+        return cast("Float64", np.exp(np.stack([middle - half, middle + half], axis=1)))
 
     @property
     def angle(self) -> Float64:
@@ -228,6 +228,7 @@ def bootstrap(
             f"block {length} is not below the {n} samples, and every draw would hold all of them; use for example "
             f"{max(1, n // 10)}."
         )
+    # Scores, their weighted copy, and the matrices of all draws.
     needed = 8 * (2 * n * count + draws * count * (count + 1)) + RUNTIME_BYTES
     budget, source = this_machine().budget(parse_bytes(memory))
     subject = f"{draws} draws of {n} samples in the space of {count} components"
@@ -241,6 +242,7 @@ def bootstrap(
         drawn = ((starts[:, None] + np.arange(length)) % n).ravel()[:n]
         times = np.bincount(drawn, minlength=n).astype(np.float64)
         mean = times @ rows / n
+        # The rows are centred on the mean of all samples, so the mean of a draw is small and nothing cancels.
         scatter = (rows * times[:, None]).T @ rows - n * np.outer(mean, mean)
         values, vectors = np.linalg.eigh(scatter / (n - 1))
         variances[number], vectors = values[::-1].clip(min=np.finfo(np.float64).tiny), vectors[:, ::-1]

@@ -163,6 +163,7 @@ class PairsModel(ScaledModel):
         for start in range(0, len(points), step):
             rows = matrix.read(slice(start, min(start + step, len(points)))).astype(np.float64)
             total += float(np.einsum("ij,ij->", rows, rows))
+            # In place: rows of distances become differences from the distances in the embedding.
             rows -= cdist(points[start : start + step], points)
             differences += float(np.einsum("ij,ij->", rows, rows))
         return float(np.sqrt(differences / total))

@@ -129,6 +129,7 @@ class ComponentsModel(Model):
         """Mean and components as plain rows of features, without names."""
         components, features = self.components, self.frame.features
         rows = components.rows if isinstance(components, StoredComponents) else features(components)
+        # Whitening and T2 divide by variances: those within rounding count as 0, which they leave out.
         variance = np.where(null_directions(self), 0.0, self.explained_variance)
         return Subspace(features(self.mean[None])[0], rows, variance, self.rule_for(None))
 

@@ -162,6 +162,7 @@ def fitted_compression(model: Any, ladder: Sequence[int] | None, peak: float | N
     counts = _checked(ladder, model.n_components)
     weight = model.total_weight or model.n_samples
     left_out = model.total_variance - np.cumsum(model.explained_variance)[counts - 1]
+    # Variances divide by n - 1, the mean squared error by n.
     rmse = np.sqrt(np.maximum(left_out, 0) * (weight - 1) / (weight * model.n_features))
     dtype = raw_dtype(model)
     # The bytes recorded with a part are those of the whole collection.
@@ -169,6 +170,7 @@ def fitted_compression(model: Any, ladder: Sequence[int] | None, peak: float | N
     if original is None:
         original = model.n_samples * math.prod(model.raw_shape) * (dtype or model.components.dtype).itemsize
     rows = model.preparation.dtype_of(dtype or model.components.dtype)
+    # Scores have the dtype in which `transform` multiplies.
     stored = kept_bytes(model, counts, model.n_samples, working_dtype(rows, model.components.dtype))
     if peak is None:
         peak = peak_of(model.preparation, dtype)

@@ -130,6 +130,7 @@ class NamedSamples:
                 f"a DataArray of axes {', '.join(names)} has {', '.join(inner)} and not {missing} of one sample's axes "
                 f"({', '.join(dims)}); rename the one that it is, such as array.rename({{{like!r}: {missing!r}}})."
             )
+        # Either all of the model's names occur, or none, when axes are assigned by their roles.
         unnamed = [name for name in dims if name not in names]
         inner += _further_axes(array, rest, unnamed, len(raw_shape) - len(inner))
         outer = tuple(name for name in names if name not in inner)
@@ -141,6 +142,7 @@ class NamedSamples:
 
         A scalar coordinate ``component``, as of ``scores.sel(component=1)``, becomes an axis of length 1.
         """
+        # `sel` with a single number drops the axis and leaves a scalar coordinate.
         if COMPONENT not in array.dims and COMPONENT in array.coords and not array.coords[COMPONENT].ndim:
             array = array.expand_dims(COMPONENT)
         names = [str(name) for name in array.dims]
@@ -188,6 +190,7 @@ class NamedSamples:
         coordinates, model_names = named_coordinates(self.array), dict(zip(dims, self.inner, strict=False))
         renamed = {}
         for name in (*(dim for dim in dims if dim in coordinates), *(name for name in coordinates if name not in dims)):
+            # None if the coordinate also varies along an axis of samples.
             coordinate = over_axes(coordinates[name], name, dims)
             if coordinate is not None and set(coordinate.along(name)) <= model_names.keys():
                 axes = tuple(model_names[dim] for dim in coordinate.along(name))
@@ -260,17 +263,13 @@ class NamedSamples:
                 f"an axis of the samples is called like one of the result ({', '.join(result.dims)}); rename it."
             )
         lengths = dict(zip(dims, shape, strict=True))
-        new = {
-            name: coordinate
-            for name, coordinate in result.coordinates.items()
-            if set(coordinate.along(name)) <= set(result.dims)
-        }
+        new = {name: item for name, item in result.coordinates.items() if set(item.along(name)) <= set(result.dims)}
         dropped = [
             name
             for name, coordinate in self.array.coords.items()
             if name in (*result.dims, *new) or any(lengths.get(str(dim)) != n for dim, n in coordinate.sizes.items())
         ]
-        # By a Dataset, which drops an index of several levels with them.
+        # Dropped in a Dataset, which drops an index of several levels with them.
         kept = self.array.coords.to_dataset().drop_vars(dropped).coords
         attributes: Mapping[Any, Any] = {"units": result.units} if result.units else {}
         attributes = self.array.attrs if result.name is None else attributes

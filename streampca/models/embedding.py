@@ -397,6 +397,7 @@ class SpectralEmbeddingModel(EmbeddingModel):
     @cached_property
     def placement(self) -> Placement:
         """The placement of scores, by Nystroem's extension of the eigenvectors."""
+        # Unnormalized eigenvalues grow with the degree of the graph; the extension divides by normalized ones.
         scale = float(self.measured.get("mean_degree", 1.0))
         return NystroemPlacement(
             references=self.references,

@@ -86,6 +86,7 @@ class InvertibleModel(Model):
             units = units_of(self, replace(self.preparation, scale=None, standardize=False))
             return named_scores.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
         scores = array_of_scores(scores, self.n_scores)
+        # Without dates or groups of the samples, which scores do not have: anomalies stay anomalies.
         function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
         dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(numbered, source="the scores")
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
@@ -146,6 +147,7 @@ class ImageModel(InvertibleModel, ComponentsModel):
         """Return reconstructions or residuals; samples are normalized inside, to undo it with their own numbers."""
         function = OfNumbered(partial(reconstructions_of, subspace, residual=residual), self.frame)
         images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
+        # Rows are normalized inside the map, which keeps the numbers that undo it.
         steps = self.preparation.unnormalized
         return self._mapped(samples, function, images, steps, opening=opening, missing=subspace.missing)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -290,7 +290,7 @@ class KernelPCAModel(DensityModel):
             moving = moving[step > FIXED_TOLERANCE * max(1.0, float(np.abs(landmarks).max()))]
             if not len(moving):
                 break
-        return cast("Float64", points + mapping.origin)
+        return points + mapping.origin
 
 
 def repr_in_features(model: ComponentsModel, mapping: FeatureMap) -> str:

@@ -176,7 +176,7 @@ def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bo
     """
     subspace = model.subspace if count is None else model.subspace.first(count)
     noise = noise_variance_of(model, len(subspace.variance))
-    variance = np.maximum(subspace.variance, noise)
+    variance = np.maximum(subspace.variance, noise)  # rounding can leave a variance below the noise
     if whitened:
         variance = noise + subspace.variance * (variance - noise)
     rounding = max(rounding_unit(model), float(np.finfo(subspace.components.dtype).eps))
@@ -213,9 +213,8 @@ def mean_log_density(
 ) -> float:
     """Return the mean logarithm of a density over samples; collections are read once, within a budget."""
     if isinstance(samples, np.ndarray) or is_dask_array(samples) or is_data_array(samples):
-        return float(
-            model.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates).mean()
-        )
+        values = model.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
+        return float(values.mean())
     collection = model.prepared(samples, coordinates=coordinates)
     fit = rows_beside(density.subspace, model.frame, [collection], memory)
     if fit.are_held:

@@ -73,4 +73,5 @@ def load_model(
             return replace(model, statistic=read_statistic(folder, memory=budget))
         return model
 
+    # Reads again if another process replaced the model meanwhile, so that all arrays belong together.
     return read_unreplaced(folder, read)

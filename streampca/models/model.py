@@ -133,9 +133,9 @@ class Model(ABC):
         return {entry.name: entry.metadata["axes"] for entry in fields(cls) if "axes" in entry.metadata}
 
     @classmethod
-    def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
+    def of_fields(cls, shared: Mapping[str, Any], kind_fields: Mapping[str, Any]) -> Self:
         """Make a model from the fields that all models have, and from those that its kind declares."""
-        return cls(**shared, **own)
+        return cls(**shared, **kind_fields)
 
     @property
     @abstractmethod
@@ -293,15 +293,11 @@ class Model(ABC):
             raise RequestError(
                 f"missing {missing!r} is not one of {', '.join(MISSING)}.{nearest(str(missing), list(MISSING))}"
             )
-        if missing == "em" and self.preparation.normalize is not None:
+        if missing == "em" and (self.preparation.normalize is not None or not self.fills_in):
+            uses = "compares samples as a whole" if not self.fills_in else "normalizes each sample by all its values"
             raise RequestError(
-                f"{self.name} normalizes each sample by all its values, so missing 'em' cannot fill any in; use "
-                "'drop-samples', which gives samples that lack some scores of NaN."
-            )
-        if missing == "em" and not self.fills_in:
-            raise RequestError(
-                f"{self.name} compares samples as a whole, so missing 'em' cannot fill single values in; use "
-                "'drop-samples', which gives samples that lack some scores of NaN."
+                f"{self.name} {uses}, so missing 'em' cannot fill single values in; use 'drop-samples', which gives "
+                "samples that lack some scores of NaN."
             )
         return "error" if missing == "drop-features" else missing
 

@@ -212,7 +212,7 @@ def _rotated_model(model: PCAModel, matrix: Float64) -> RotatedPCAModel:
     count = len(matrix)
     subspace = model.subspace.first(count)
     variance = np.square(matrix * np.sqrt(subspace.variance)[:, None]).sum(axis=0)
-    order = np.argsort(-variance, kind="stable")
+    order = np.argsort(-variance, kind="stable")  # stable, so that equal variances keep their order
     matrix, variance = matrix[:, order], variance[order]
     rows = np.empty((count, model.n_features), model.components.dtype)
     patterns = (matrix * np.sqrt(subspace.variance)[:, None] / np.sqrt(variance)).T
@@ -220,7 +220,7 @@ def _rotated_model(model: PCAModel, matrix: Float64) -> RotatedPCAModel:
         for span in blocks_of(Span(0, features.size), max(1, PIECE // count)):
             columns = slice(features.start + span.start, features.start + span.stop)
             rows[:, columns] = patterns @ cast("Array", piece.components)[:, slice(*span)]
-    signs = np.sign(extremes(rows))
+    signs = np.sign(extremes(rows))  # the largest loading of each component becomes positive
     rows *= signs[:, None]
     matrix = matrix * signs
     inverse = np.linalg.inv(matrix)

@@ -195,7 +195,7 @@ class SampleView:
         pictures = bands[0] if len(bands) == 1 else np.concatenate(bands, axis=1)
         pictures = np.swapaxes(pictures, 1, 2) if self.swapped else pictures
         backwards = tuple(axis for axis, turned in enumerate(self.turned, start=1) if turned)
-        return cast("Float64", np.flip(pictures, backwards))
+        return np.flip(pictures, backwards)
 
     def _index(self, axis: int, position: dict[int, int], band: slice) -> int | slice:
         if axis in position:

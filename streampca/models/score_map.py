@@ -27,15 +27,15 @@ class ScoreMapModel(Model):
     pca: PCAModel
 
     @classmethod
-    def on(cls, pca: PCAModel, **own: Any) -> Self:
+    def on(cls, pca: PCAModel, **kind_fields: Any) -> Self:
         """Make a model from principal components, whose description of the samples it shares, and other fields."""
         shared = {entry.name: getattr(pca, entry.name) for entry in fields(Model)}
-        return cls(pca=replace(pca, statistic=None), **{**shared, **own})
+        return cls(pca=replace(pca, statistic=None), **{**shared, **kind_fields})
 
     @classmethod
-    def of_fields(cls, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Self:
+    def of_fields(cls, shared: Mapping[str, Any], kind_fields: Mapping[str, Any]) -> Self:
         """Make a model from stored fields; see `Model.of_fields`."""
-        return cls.on(PCAModel(**shared), **own)
+        return cls.on(PCAModel(**shared), **kind_fields)
 
     @property
     def basis(self) -> PCAModel:

@@ -150,6 +150,7 @@ class DiscriminantModel(SupervisedModel):
         """Upper triangular factor R of axes^T = Q R."""
         axes = np.asarray(self.components) if isinstance(self.components, StoredComponents) else self.components
         rows = self.frame.features(axes).astype(np.float64)
+        # The axes are not orthogonal: reconstruction projects on their span by the orthonormal factor.
         triangle: Float64 = qr(rows.T, mode="r", check_finite=False)[0][: len(rows)]
         return triangle
 

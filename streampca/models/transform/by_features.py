@@ -178,11 +178,7 @@ class ByFeatures:
 
     @cached_property
     def _tiles(self) -> list[Tile]:
-        return list(self._tiling.tiles()) if self.work.makes_images else []
-
-    @cached_property
-    def _tiling(self) -> Tiling:
-        return tiling_of(self.work, self.plan)
+        return list(tiling_of(self.work, self.plan).tiles()) if self.work.makes_images else []
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -242,9 +238,9 @@ class ByFeatures:
 
     def _prepared(self, samples: Span, features: Span | None) -> Array:
         """Read prepared samples along a range of features; all features if None."""
-        # None also for the full range: a reader may refuse or slow down on ranges.
-        partial = features is not None and features.size < self.work.subspace.n_features
-        return self.work.collection.read(slice(*samples), slice(*features) if features and partial else None)
+        # The full range is read like None, without cutting columns.
+        is_full = features is None or features.size == self.work.subspace.n_features
+        return self.work.collection.read(slice(*samples), None if is_full or features is None else slice(*features))
 
     def _piece(self, sums: Sums, features: Span, dtype: np.dtype[Any]) -> Subspace:
         """Return a range of the components, converted once, not for every block, to the dtype of the product."""

@@ -40,8 +40,7 @@ def map_collection(
     missing: str = "error",
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples; see `applied`."""
-    map_block = partial(_apply_to_block, function, collection.named, missing)
-    return lazy_rows(collection, map_block, shape, dtype)
+    return lazy_rows(collection, partial(_apply_to_block, function, collection.named, missing), shape, dtype)
 
 
 def _apply_to_block(function: RowMap | OfNumbered, named: Named, missing: str, rows: Array, start: int) -> Array:
@@ -104,6 +103,7 @@ def map_array(
     if isinstance(samples, np.ndarray):
         rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
         return applied(function, rows, named, frame=frame, missing=missing)
+    # A map needs whole samples: chunks along the other axes are joined.
     samples, dtype = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
     rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(

@@ -137,6 +137,7 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     except BudgetError:
         if subspace.is_held:
             raise
+    # The components do not fit: they are read range by range for every block, so blocks are as large as possible.
     at_once = partial(_rows_beside_ranges, subspace, frame, collections, problem)
     subject = f"comparing samples of {p} features with {k} components in ranges"
     check_budget(subject, lambda size: at_once(size) > 0, budget, source)

@@ -90,6 +90,7 @@ class Projection:
 
     def problem(self) -> Problem:
         """Return the sizes with those of normalizing the samples."""
+        # Rows as read and rows as normalized are in memory at the same time.
         problem, p = self.sizes(), self.subspace.n_features
         if not self.normalizes:
             return problem

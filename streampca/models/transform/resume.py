@@ -30,6 +30,7 @@ def identity_of(work: Projection, table: OutputArray, path: str, budget: int | N
     return {
         "output": os.path.abspath(path),
         "source": work.collection.source,
+        # By its numbers and not its path, where another model can be stored meanwhile.
         "digest of the model": digest_of(work.subspace, work.frame),
         "n_components": len(work.subspace.components),
         "whiten": work.whiten,
