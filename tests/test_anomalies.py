@@ -304,7 +304,7 @@ def test_images_are_made_range_by_range_of_features(tmp_path, monkeypatch):
     def too_small(*_, **__):
         raise BudgetError("too small")
 
-    monkeypatch.setattr(write, "_in_blocks", too_small)
+    monkeypatch.setattr(write, "_plan_blocks", too_small)
     for number, residual in enumerate((False, True)):
         stored.write_reconstruction(tmp_path / "next.nc", tmp_path / f"{number}.npy", residual=residual, memory=budget)
         expected = (model.residual if residual else model.reconstruct)(field()[-12:])

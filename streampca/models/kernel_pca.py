@@ -46,7 +46,7 @@ PRE_IMAGE_METHODS = ("ridge", "fixed-point")
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class KernelPCAModel(DensityModel):
-    """Principal components in the feature space of a kernel; see `ComponentsModel` for the other attributes.
+    """Principal components in the feature space of a kernel; see `PCAModel` for the other attributes.
 
     Samples are mapped to q features whose inner products equal or approximate the kernel's values. `components` and
     `mean` have these features, (k, q) and (q,), and `error_bound` holds for mapped samples. `residual_estimate` and

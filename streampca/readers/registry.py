@@ -31,7 +31,8 @@ class Format:
     module, function : str
         Location of ``function(source, *, key, sample_axes, select) -> Collection``; imported on first use.
     options : tuple of str
-        Further options of `Opening` that the function accepts as keywords. With "opener", it takes an `Opener` in their
+        Further options of `Opening` that the function accepts as keywords. With "opener", it takes a
+        `streampca.readers.opener.Opener` in their
         place, which opens the files that the source is made of.
     """
 

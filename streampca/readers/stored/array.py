@@ -79,7 +79,7 @@ class StoredArray(abc.ABC):
     encoded : bool
         Whether `read_into` decodes, rather than copies bytes.
     keeps : bool
-        See `Storage`.
+        See `streampca.readers.storage_record.Storage`.
     attributes : mapping
         Plain data that the format stores with the array.
     dims : tuple of str or None
