@@ -156,19 +156,33 @@ def test_parts_that_were_opened_alike_are_merged_into_a_model_that_knows_it(sour
     assert streampca.merge([models[0], other]).provenance["opened"] is None
 
 
-@pytest.mark.parametrize("options", [
-    {"key": ["tasmax"]}, {"sample_axes": "yx"}, {"sample_axes": [[2]]}, {"select": {"1": 0}}, {"select": [[1, "a"]]},
-    {"select": [[1, [0, 1]]]}, {"sel": [["c", {}]]}, {"patches": {"size": "a"}}, {"fill_value": [1]}, {"key": 3},
+def record(options, **more):
+    return {"source": None, "options": options, "not_kept": [], **more}
+
+
+@pytest.mark.parametrize("opened", [
+    *(record(options) for options in (
+        {"key": ["tasmax"]}, {"sample_axes": "yx"}, {"sample_axes": [[2]]}, {"select": {"1": 0}},
+        {"select": [[1, "a"]]},
+        {"select": [[1, [0, 1]]]}, {"sel": [["c", {}]]}, {"patches": {"size": "a"}}, {"fill_value": [1]}, {"key": 3},
+        {"nonsense": 1}, {"select": [[0, [1, 2, 3, 4]]]}, {"select": [[[1], 0]]}, {"samples": {"slice": []}},
+        {"samples": {}}, {"patches": {"step": 2}}, {"where": 3}, {"on_bad_file": "x"}, [],
+    )),
+    record({}, not_kept=5), record({}, source=5), record({}, guessed="x"), [1], 5, "x", {"options": {}},
 ], ids=str)  # fmt: skip
-def test_a_damaged_record_is_refused_in_a_line(tmp_path, options):
+def test_a_damaged_record_is_refused_in_a_line(tmp_path, opened):
     np.savez(tmp_path / "a.npz", tasmax=FIELDS[0][:, 0], other=FIELDS[0])
     model = streampca.fit(tmp_path / "a.npz", n_components=2, key="tasmax")
-    model.provenance["opened"]["options"] = options
-    with pytest.raises(
-        ModelError, match="holds a damaged record of how its samples were opened; fit it again"
-    ) as error:
-        model.transform(tmp_path / "a.npz")
-    assert "\n" not in str(error.value)
+    model.provenance["opened"] = opened
+    for use in (
+        lambda: model.transform(tmp_path / "a.npz"),
+        lambda: streampca.write_report(model, tmp_path / "r.html"),
+    ):
+        with pytest.raises(
+            ModelError, match="holds a damaged record of how its samples were opened; fit it again"
+        ) as error:
+            use()
+        assert "\n" not in str(error.value)
     collection = streampca.open_collection(tmp_path / "a.npz", key="tasmax")
     assert model.transform(collection).shape == (20, 2)  # the other remedy
 

@@ -28,6 +28,7 @@ def path(tmp_path, monkeypatch):
     {"select": {1: 2}},
     {"select": {np.int64(1): slice(0, 2), 3: slice(2, None)}, "sample_axes": (2, 3)},
     {"sample_axes": (-2, -1)},
+    {"sample_axes": 3},
     {"samples": slice(1, None, 2)},
     {"samples": [0, 3]},
     {"samples": np.array([True, False, True, True, False])},
@@ -40,7 +41,7 @@ def path(tmp_path, monkeypatch):
 ], ids=str)  # fmt: skip
 def test_the_same_samples_are_opened_again(path, options):
     first = streampca.open_collection(path, **options)
-    kept = OpeningRecord.from_json(json.loads(json.dumps(first.opened.to_json())))
+    kept = OpeningRecord.from_json(json.loads(json.dumps(first.opened.to_json())), "m")
     assert kept.not_kept == ()
     again = streampca.open_collection(kept.source, **kept.options)
     assert again.shape == first.shape

@@ -123,3 +123,15 @@ def test_reports_do_not_fetch_what_a_model_names(here, unasked):
     assert said.code == 0
     assert "--allow-remote" in said.err
     assert unasked == []
+
+
+def test_reports_write_and_fetch_nothing_that_the_record_of_a_model_names(here, unasked):
+    (here / "pics").mkdir()
+    for number, image in enumerate(pictures()[:6]):
+        Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(here / "pics" / f"{number}.png")
+    model = streampca.fit("pics", n_components=2, listener=lambda event: None)
+    for options in ({"listing": str(here / "evil.csv")}, {"allow_remote": True, "labels": URL}):
+        model.provenance["opened"] = {"source": "pics", "options": options, "not_kept": []}
+        streampca.write_report(model, "r.html", overwrite=True, listener=lambda event: None)
+        assert not (here / "evil.csv").exists()
+    assert unasked == []

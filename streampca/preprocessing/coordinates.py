@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..readers.coordinates import (
     order_of,
     over_axes,
 )
+from ..readers.opening_record import OpeningRecord
 from ..readers.stored.axis_roles import Role, role_of
 from ..storage.coordinate import Coordinate
 from ..storage.georeference import SIDES, SPATIAL_REF, moved
@@ -111,9 +113,12 @@ def check_guess(raw: Collection, provenance: Mapping[str, Any], model: str) -> N
     ModelError
         If the model was fitted with axes given by number that are not the last ones in order.
     """
-    guessed = raw.guessed_axes
-    named = ((provenance.get("opened") or {}).get("options") or {}).get("sample_axes")
-    numbers = [int(axis) for axis in named or () if str(axis).removeprefix("-").isdecimal()]
+    guessed, numbers = raw.guessed_axes, []
+    with suppress(ModelError):  # what is given was opened without the model's record, which may be damaged
+        opened = OpeningRecord.from_json(provenance.get("opened"), model)
+        numbers = [
+            int(axis) for axis in opened.options.get("sample_axes", ()) if str(axis).removeprefix("-").isdecimal()
+        ]
     if guessed is None or not numbers or len(numbers) != len(guessed.sample):
         return
     in_order = numbers == list(range(numbers[0], numbers[0] + len(numbers)))

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import ModelError, without_secrets
+from ..errors import ModelError, RequestError, without_secrets
+from ..kinds.description import hints_of, make
 from ..kinds.opening import Opening, Value
 from ..kinds.values import RefusedValueError, accepted
 
@@ -25,6 +26,13 @@ OF_SAMPLES: dict[str, Any] = {
     "sel": list[tuple[str, Value | tuple[Value | None, Value | None]]],
     "patches": int | list[int] | dict[Literal["size", "step"], int | list[int]],
     "fill_value": Value,
+}
+# Options of one source, as a record holds them.
+OF_SOURCE: dict[str, Any] = {
+    "samples": dict[Literal["slice"], tuple[int | None, int | None, int | None]] | list[int | bool],
+    "labels": str | list[Value | bool],
+    **{name: hints_of(Opening)[name] for name in ("where", "on_bad_file", "keep_orientation", "coordinates")},
+    "duplicates": hints_of(Opening)["duplicates"],
 }
 
 
@@ -89,10 +97,28 @@ class OpeningRecord:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> OpeningRecord:
-        """Inverse of `to_json`."""
-        options = {name: _given(name, value) for name, value in data["options"].items()}
-        return cls(data["source"], options, tuple(data["not_kept"]), bool(data.get("guessed", False)))
+    def from_json(cls, data: Any, model: str) -> OpeningRecord:
+        """Inverse of `to_json`, for the record that a model holds; options of a run in it are left out.
+
+        Raises
+        ------
+        ModelError
+            If the data are not a record, or an option has a value that it does not allow.
+        """
+        try:
+            stored = {name: value for name, value in data["options"].items() if name not in ELSEWHERE}
+            for name, value in stored.items():
+                accepted({**OF_SAMPLES, **OF_SOURCE}[name], value)
+            options = {name: _given(name, value) for name, value in stored.items()}
+            make(Opening, options)
+            source = accepted(str | list[str] | None, data["source"])
+            not_kept, guessed = accepted(list[str], data["not_kept"]), accepted(bool, data.get("guessed", False))
+        except (RefusedValueError, RequestError, LookupError, TypeError, ValueError, AttributeError):
+            raise ModelError(
+                f"{model} holds a damaged record of how its samples were opened; fit it again, or give samples opened "
+                "by open_collection without like=."
+            ) from None
+        return cls(source, options, tuple(not_kept), guessed)
 
 
 def inherited_options(model: Any) -> dict[str, Any]:
@@ -104,22 +130,13 @@ def inherited_options(model: Any) -> dict[str, Any]:
     Raises
     ------
     ModelError
-        If the record in the model is not one.
+        If the record in the model is damaged.
     """
     data = model.provenance.get("opened")
     if data is None:
         return {}
-    try:
-        stored = _of_samples(data)
-        for option, value in stored.items():
-            accepted(OF_SAMPLES[option], value)
-        record = OpeningRecord.from_json({**data, "options": stored})
-    except (RefusedValueError, LookupError, TypeError, ValueError, AttributeError):
-        raise ModelError(
-            f"{model.name} holds a damaged record of how its samples were opened; fit it again, or give samples opened "
-            "by open_collection without like=."
-        ) from None
-    options = dict(record.options)
+    record = OpeningRecord.from_json(data, model.name)
+    options = {name: value for name, value in record.options.items() if name in OF_SAMPLES}
     along_sample = {*model.sample_dims, *options.get("sample_axes", ())}
     if record.guessed:
         options.pop("sample_axes", None)
@@ -174,6 +191,8 @@ def _plain(name: str, value: Any) -> Any:
         return {"slice": _numbers(value if isinstance(value, slice) else slice(*value))}
     if name == "patches" and isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items() if item is not None}
+    if name == "sample_axes" and isinstance(value, (str, int)):
+        return [value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return value if isinstance(value, (str, bool, int, float)) else _listed(value)

@@ -177,7 +177,7 @@ def _fitted(
     model: Model, opening: OpeningOptions, complete: Callable[[Collection], Collection]
 ) -> tuple[Collection | None, str]:
     """Open the fitted collection as for the fit, except for given options; None and the reason if it changed."""
-    before = opened_for(model.provenance)
+    before = opened_for(model)
     if before is None:
         what = model.provenance.get("source") or "samples that it does not name"
         return None, f"the model was fitted on {what}, which cannot be opened again by itself"
@@ -189,7 +189,8 @@ def _fitted(
     options: Any = {**before.options, **named, "allow_remote": opening.get("allow_remote", False)}
     try:
         if not options["allow_remote"]:
-            check_not_remote(before.source, f"the model {model.name}")
+            for named_by_model in (before.source, before.options.get("labels")):
+                check_not_remote(named_by_model, f"the model {model.name}")
         raw = complete(open_collection(before.source, like=model, **options))
         difference = data_difference(model.provenance, model.prepared(raw))
     except (StreampcaError, OSError) as error:
@@ -208,10 +209,10 @@ def _opens(source: Any, model: Model, opening: Mapping[str, Any]) -> bool:
     return True
 
 
-def opened_for(provenance: Mapping[str, Any]) -> OpeningRecord | None:
+def opened_for(model: Model) -> OpeningRecord | None:
     """Return the record of opening the fitted collection, with its source alone if nothing else was stored."""
-    data, source = provenance.get("opened"), provenance.get("source")
-    before = OpeningRecord(None, {}) if data is None else OpeningRecord.from_json(data)
+    data, source = model.provenance.get("opened"), model.provenance.get("source")
+    before = OpeningRecord(None, {}) if data is None else OpeningRecord.from_json(data, model.name)
     if before.source is not None or not isinstance(source, str):
         return before if before.source is not None else None
     # The source of a file can name an array inside it.
@@ -225,7 +226,7 @@ def _read_from(model: Model, collection: Any) -> list[str]:
     """Return the paths from which samples are read: of the given collection, otherwise of the fitted one."""
     if collection is not None:
         return paths_of(collection)
-    before = opened_for(model.provenance)
+    before = opened_for(model)
     return [] if before is None else paths_of(before.source)
 
 
