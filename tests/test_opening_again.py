@@ -87,6 +87,25 @@ def test_a_model_opens_the_next_source_as_that_of_its_fit(sources, how, tmp_path
         np.testing.assert_array_equal(updated.transform(following).shape, expected.shape)
 
 
+def bootstrapped(*how, **key):
+    model = streampca.fit(*how, n_components=2, **key)
+    return streampca.bootstrap(model, model.transform(FIELDS[0][:, 0]), n_replicates=10)
+
+
+@pytest.mark.parametrize("fitted", [
+    *(lambda *how, kind=kind, **key: streampca.fit(*how, kind, **key) for kind in (
+        streampca.PCA(2), streampca.Isomap(2), streampca.KernelPCA(2),
+    )),
+    lambda *how, **key: streampca.fit(*how, streampca.PCA(2), **key).rotate(),
+    bootstrapped,
+], ids=["pca", "isomap", "kernel-pca", "rotated", "bootstrap"])  # fmt: skip
+def test_models_of_every_class_open_the_next_source(tmp_path, fitted):
+    path = npz(tmp_path / "e", FIELDS[0][:, 0])
+    model = fitted(path, key="tasmax", output=tmp_path / "m.zarr")
+    expected = model.transform(FIELDS[0][:, 0])
+    np.testing.assert_allclose(model.transform(path), expected, rtol=1e-5, atol=1e-4)
+
+
 def test_what_is_given_stands_in_place_of_what_the_model_knows(sources):
     first, following = sources
     model = streampca.fit(first, n_components=2, key="tasmax", sample_axes=(2, 3), select={1: 0})

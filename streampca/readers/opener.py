@@ -124,7 +124,7 @@ class Opener:
     def _suits(self, collection: Collection) -> bool:
         """Return whether samples are of the shape that the model was fitted to, or scores."""
         shape = cut(collection, self.options).sample_shape
-        return collection.mixed or shape in (self.model.raw_shape, (self.model.n_components,))
+        return collection.mixed or shape in (self.model.raw_shape, (self.model.n_scores,))
 
     def _others(self, source: Any, *, is_suited: bool) -> Iterator[Opener]:
         """Yield openers without inherited options, for a source that may hold the samples as the model takes them."""
