@@ -57,7 +57,11 @@ class IndexingError(RequestError, IndexError):
     """Samples or pixels of a collection that are not there, or that it cannot be indexed by."""
 
 
-class EmptySelectionError(RequestError):
+class MissingEntryError(RequestError):
+    """An entry or value that an axis of a source does not have."""
+
+
+class EmptySelectionError(MissingEntryError):
     """A range of values that no entry of an axis lies in; of files that are joined, those without any are left out."""
 
 

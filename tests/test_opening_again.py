@@ -154,6 +154,41 @@ def test_what_could_suit_a_source_and_does_not_is_refused(sources, tmp_path):
     assert "6 x 3" in refused("transform", tmp_path / "m.zarr", tmp_path / "other.npz", "-o", tmp_path / "s.npy")
 
 
+def ensemble(path, members, lats=6):
+    xarray = pytest.importorskip("xarray")
+    days = np.arange("1990-01-01", "1990-01-11", dtype="datetime64[D]").astype("datetime64[ns]")
+    values = RNG.normal(size=(len(days), members, lats, 8)).astype("f4")
+    axes = {"time": days, "member": np.arange(members), "lat": np.arange(lats), "lon": np.arange(8)}
+    xarray.Dataset({"t": (tuple(axes), values)}, axes).to_netcdf(path)
+    return path
+
+
+@pytest.mark.parametrize("how", [
+    {"sel": {"member": 3}}, {"select": {"member": 3}}, {"select": {1: 3}},
+    {"select": {"member": 3}, "sel": {"lat": slice(1, 4)}},
+], ids=str)  # fmt: skip
+def test_another_axis_is_not_taken_as_samples_where_an_entry_is_missing(tmp_path, how):
+    kind = streampca.PCA(3, method="covariance")
+    model = streampca.fit(ensemble(tmp_path / "a.nc", 4), kind, key="t", **how)
+    following = ensemble(tmp_path / "b.nc", 3)
+    for use in (model.transform, lambda source: streampca.update(model, source)):
+        with pytest.raises(RequestError, match="3") as error:
+            use(following)
+        assert "\n" not in str(error.value)
+    name = "sel" if "member" in how.get("sel", {}) else "select"
+    given = {name: {next(iter(how[name])): 2}}
+    assert model.transform(following, **given).shape == (10, 3)  # the remedy: another member
+    streampca.copy(tmp_path / "a.nc", key="t", **how, output=tmp_path / "copy.zarr")
+    assert model.transform(tmp_path / "copy.zarr").shape == (10, 3)
+
+
+def test_an_axis_of_which_one_entry_was_taken_never_counts_samples_later(tmp_path):
+    how = {"key": "t", "select": {"member": 3, "lat": slice(2, 6)}}
+    model = streampca.fit(ensemble(tmp_path / "a.nc", 4), n_components=2, **how)
+    with pytest.raises(ModelError, match="2 x 8"):
+        model.transform(ensemble(tmp_path / "b.nc", 4, lats=4))
+
+
 def test_rows_and_columns_of_one_source_are_not_taken_over(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS[0][:, 0])
     model = streampca.fit(

@@ -130,7 +130,7 @@ def test_words_and_run_files_say_the_same(tmp_path):
     run = load_run(tmp_path / "run.yaml")
     found = open_run(replace(run.collection, source=str(tmp_path / "x.nc")))
     assert found.shape == (12, 3, 3)
-    again = open_collection(found.opened.source, **found.opened.from_json(found.opened.to_json()).options)
+    again = open_collection(found.opened.source, **found.opened.from_json(found.opened.to_json(), "m").options)
     np.testing.assert_array_equal(np.asarray(again), np.asarray(found))
 
 

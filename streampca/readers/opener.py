@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..errors import ChangedError, RequestError, SourceError, StreampcaError, UnusedOptionError, without_secrets
+from ..errors import (
+    ChangedError,
+    MissingEntryError,
+    RequestError,
+    SourceError,
+    StreampcaError,
+    UnusedOptionError,
+    without_secrets,
+)
 from ..events import Listener, silent
 from ..kinds.description import make
 from ..kinds.opening import Opening
@@ -112,10 +120,12 @@ class Opener:
             return self.without({unused.option}).opened(source)
         except RequestError as refusal:
             error, is_suited = refusal, False
+        if isinstance(error, MissingEntryError) and not is_result(source):  # of an axis that the source has
+            raise error
         for opener in self._others(source, is_suited=is_suited):
             with suppress(StreampcaError):
                 other = opener.open(source)
-                if opener._suits(other):
+                if opener._suits(other) and not self._counts_dropped(other, opener):
                     return other, opener
         if error is not None:
             raise error
@@ -125,6 +135,14 @@ class Opener:
         """Return whether samples are of the shape that the model was fitted to, or scores."""
         shape = cut(collection, self.options).sample_shape
         return collection.mixed or shape in (self.model.raw_shape, (self.model.n_scores,))
+
+    def _counts_dropped(self, collection: Collection, opener: Opener) -> bool:
+        """Return whether samples may be counted along an axis of which the fit took one entry, and the opener none."""
+        names = [name for name in BY_AXIS if name not in opener.inherited]
+        items = [item for name in names for item in self.inherited.get(name, {}).items()]
+        dropped = {axis for axis, item in items if not isinstance(item, slice)}
+        along = collection.samples_along  # empty where axes have no names: the first alone counts samples
+        return not dropped.isdisjoint(along) or (len(along) > 1 and any(not isinstance(axis, str) for axis in dropped))
 
     def _others(self, source: Any, *, is_suited: bool) -> Iterator[Opener]:
         """Yield openers without inherited options, for a source that may hold the samples as the model takes them."""

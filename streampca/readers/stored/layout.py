@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from operator import index as as_index
 from typing import TypedDict
 
-from ...errors import RequestError, nearest
+from ...errors import MissingEntryError, RequestError, nearest
 from ...storage.pixel_sizes import is_colour
 from ..collection import COLOURS
 from ..storage_record import Chunks
@@ -157,7 +157,7 @@ def _selected_part(item: int | slice, length: int, subject: str) -> int | slice:
     if isinstance(item, slice):
         start, stop, step = item.indices(length)
         if step != 1 or stop <= start:
-            raise RequestError(
+            raise MissingEntryError(
                 f"{subject} takes {item}, which is not a range with step 1 inside its {length} entries; give start "
                 "and stop, and a step as samples=slice(0, None, 2)."
             )
@@ -167,7 +167,7 @@ def _selected_part(item: int | slice, length: int, subject: str) -> int | slice:
     except TypeError:
         raise RequestError(f"{subject} takes {item!r}; give one whole number or a slice.") from None
     if not -length <= entry < length:
-        raise RequestError(f"{subject} takes entry {entry}; it has {length} entries, numbered 0 to {length - 1}.")
+        raise MissingEntryError(f"{subject} takes entry {entry}; it has {length} entries, numbered 0 to {length - 1}.")
     return entry % length
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import EmptySelectionError, RequestError, nearest
+from ...errors import EmptySelectionError, MissingEntryError, RequestError, nearest
 from ...storage.coordinate import Coordinate
 from ..collection import Array
 from ..coordinates import rounding_of
@@ -106,7 +106,7 @@ def _between_texts(values: Array, ends: tuple[Any, Any], subject: str) -> npt.ND
         if end is not None and str(end) not in texts:
             more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
             listed = ", ".join(map(repr, texts[:_LISTED])) + more
-            raise RequestError(f"{subject} has no value {str(end)!r}; it has {listed}.{nearest(str(end), texts)}")
+            raise MissingEntryError(f"{subject} has no value {str(end)!r}; it has {listed}.{nearest(str(end), texts)}")
         limits.append(default if end is None else texts.index(str(end)))
     places = np.arange(len(texts))
     if ends[0] == ends[1] and ends[0] is not None:
@@ -142,6 +142,6 @@ def _nothing(item: Any, values: Array, coordinate: Coordinate, dates: Dates | No
             between = f"they go from {values.flat[0]} to {values.flat[-1]}" + (f" {units}" if units else "")
         return EmptySelectionError(f"{subject} has no values {requested}; {between}.")
     closest = values.flat[int(np.nanargmin(np.abs(values.astype(np.float64) - float(item))))]
-    return RequestError(
+    return MissingEntryError(
         f"{subject} has no value {item}; the nearest is {closest}" + (f" {units}" if units else "") + "."
     )
