@@ -189,6 +189,25 @@ def test_an_axis_of_which_one_entry_was_taken_never_counts_samples_later(tmp_pat
         model.transform(ensemble(tmp_path / "b.nc", 4, lats=4))
 
 
+@pytest.mark.parametrize("how", [
+    {"select": {1: 0, -1: slice(0, 4)}}, {"select": {1: 1, 3: slice(0, 4)}}, {"select": {-3: 0, 3: slice(0, 4)}},
+    {"select": {"-3": 0, "3": slice(0, 4)}, "sample_axes": ["-2", 3]},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("axes", [None, [2, 3], [-2, -1], (2, -1)], ids=str)
+def test_parts_of_a_samples_axes_are_taken_over_however_an_axis_is_named(tmp_path, how, axes):
+    np.savez(tmp_path / "n.npz", t=RNG.normal(size=(20, 3, 6, 8)).astype("f4"))
+    xarray = pytest.importorskip("xarray")
+    with np.load(tmp_path / "n.npz") as arrays:
+        xarray.Dataset({"t": (("time", "member", "lat", "lon"), arrays["t"])}).to_netcdf(tmp_path / "n.nc")
+    how = how if axes is None or "sample_axes" in how else {**how, "sample_axes": axes}
+    if axes is None and "sample_axes" not in how:
+        how = {**how, "select": {**how["select"], 0: slice(0, 15)}}  # not taken over
+    for path in (tmp_path / "n.npz", tmp_path / "n.nc", [tmp_path / "n.nc"]):
+        model = streampca.fit(path, n_components=2, key="t", **how)
+        assert model.raw_shape == (6, 4)
+        assert model.transform(path).shape == (20, 2)
+
+
 def test_rows_and_columns_of_one_source_are_not_taken_over(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS[0][:, 0])
     model = streampca.fit(

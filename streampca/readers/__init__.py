@@ -124,7 +124,8 @@ def open_collection(
     made = composed(collection, given)
     if made is not source:
         before = source.opened if isinstance(source, Collection) else None
-        made.opened = record_of(source, given, made.guessed_axes) if before is None else before.again(given)
+        axes = made.guessed_axes, made.array_axes
+        made.opened = record_of(source, given, *axes) if before is None else before.again(given)
         made.beside = (*made.beside, *files_beside(source), *column_paths(given.labels))
     return made
 

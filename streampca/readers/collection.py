@@ -22,7 +22,7 @@ from ..errors import ChangedError, DataError, SourceError, UnusedOptionError, wi
 from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
 from ..units import counted, format_bytes, format_shape
-from .opening_record import GuessedAxes
+from .opening_record import ArrayAxes, GuessedAxes
 from .storage_record import Chunks, Storage
 
 Array = npt.NDArray[Any]
@@ -82,6 +82,8 @@ class Collection(abc.ABC):
         Names of the axes that are flattened into samples, where the source has names.
     guessed_axes : GuessedAxes or None
         Axes assigned to a sample by their positions alone; None if the source or the caller determines them.
+    array_axes : ArrayAxes or None
+        Axes of the whole array, the dropped ones included, where the source is one, or several alike.
     mixed : bool
         Whether images differ in shape: `shape` is then that of the largest image, only `each` yields the images, and
         only a preparation that resizes makes rows of them.
@@ -112,6 +114,7 @@ class Collection(abc.ABC):
     sample_axis: str | None = None
     samples_along: tuple[str, ...] = ()
     guessed_axes: GuessedAxes | None = None
+    array_axes: ArrayAxes | None = None
     mixed: bool = False
     one_size: bool = False
     skipped: tuple[Skipped, ...] = ()

@@ -52,6 +52,26 @@ class GuessedAxes(NamedTuple):
         )
 
 
+class ArrayAxes(NamedTuple):
+    """Axes of a whole array: their names, none if it has no names, their number, and those that count samples."""
+
+    names: tuple[str, ...]
+    n_axes: int
+    samples: tuple[int, ...]
+
+    def number(self, axis: Any) -> int | None:
+        """Return the number of an axis, counted from 0; None for a name that no axis has, as of a coordinate."""
+        if axis in self.names:
+            return self.names.index(axis)
+        is_number = not isinstance(axis, str) or axis.removeprefix("-").isdecimal()
+        return int(axis) % self.n_axes if is_number else None
+
+    def normal(self, axis: Any) -> int | str:
+        """Return an axis in its normal form: a name as it is, a number counted from 0."""
+        number = None if axis in self.names else self.number(axis)
+        return axis if number is None else number
+
+
 @dataclass(frozen=True)
 class OpeningRecord:
     """Record of how a collection was opened.
@@ -66,12 +86,15 @@ class OpeningRecord:
         Names of options that were given as arrays or long lists, and are not kept.
     guessed : bool
         Whether `sample_axes` was not given, but chosen by position; the record holds for any later default.
+    counting : tuple of int or str
+        Axes in `select` and `sel` that count samples, so that the part of them that was selected is of one source.
     """
 
     source: str | list[str] | None
     options: Mapping[str, Any]
     not_kept: tuple[str, ...] = ()
     guessed: bool = False
+    counting: tuple[int | str, ...] = ()
 
     def again(self, more: Opening) -> OpeningRecord:
         """Return the record of a collection opened with more options; an option applied twice cannot be kept."""
@@ -94,6 +117,7 @@ class OpeningRecord:
             "options": {name: value for name, value in options.items() if value is not None},
             "not_kept": [*self.not_kept, *lost],
             **({"guessed": True} if self.guessed else {}),
+            **({"counting": [*self.counting]} if self.counting else {}),
         }
 
     @classmethod
@@ -113,18 +137,19 @@ class OpeningRecord:
             make(Opening, options)
             source = accepted(str | list[str] | None, data["source"])
             not_kept, guessed = accepted(list[str], data["not_kept"]), accepted(bool, data.get("guessed", False))
+            counting = accepted(list[int | str], data.get("counting", []))
         except (RefusedValueError, RequestError, LookupError, TypeError, ValueError, AttributeError):
             raise ModelError(
                 f"{model} holds a damaged record of how its samples were opened; fit it again, or give samples opened "
                 "by open_collection without like=."
             ) from None
-        return cls(source, options, tuple(not_kept), guessed)
+        return cls(source, options, tuple(not_kept), guessed, tuple(counting))
 
 
 def inherited_options(model: Any) -> dict[str, Any]:
     """Return the options that say what a sample is among those that a model's fit was given.
 
-    Ranges along axes that count samples are of the source that was fitted, and are left out, as are axes that were
+    Parts of axes that count samples are of the source that was fitted, and are left out, as are axes that were
     chosen by position.
 
     Raises
@@ -137,34 +162,49 @@ def inherited_options(model: Any) -> dict[str, Any]:
         return {}
     record = OpeningRecord.from_json(data, model.name)
     options = {name: value for name, value in record.options.items() if name in OF_SAMPLES}
-    along_sample = {*model.sample_dims, *options.get("sample_axes", ())}
     if record.guessed:
         options.pop("sample_axes", None)
     for option in ("select", "sel"):
-        entries = options.pop(option, {}).items()
-        kept = {axis: item for axis, item in entries if not isinstance(item, slice) or axis in along_sample}
+        kept = {axis: item for axis, item in options.pop(option, {}).items() if axis not in record.counting}
         options |= {option: kept} if kept else {}
     return options
 
 
 def shared_record(records: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Return the record, as plain data, of several sources whose samples were opened alike; None if they were not."""
-    guessed = {bool((record or {}).get("guessed")) for record in records}
-    options = [None if record is None else _of_samples(record) for record in records]
-    if options[0] is None or any(other != options[0] for other in options) or len(guessed) > 1:
-        return None
-    return {"source": None, "options": options[0], "not_kept": [], **({"guessed": True} if True in guessed else {})}
+    shared = [None if record is None else _of_samples(record) for record in records]
+    return None if shared[0] is None or any(other != shared[0] for other in shared) else shared[0]
 
 
 def _of_samples(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a record that say what a sample is, as plain data."""
-    return {option: value for option, value in record["options"].items() if option in OF_SAMPLES}
+    """Return a record, as plain data, with the options alone that say what a sample is."""
+    options = {option: value for option, value in record["options"].items() if option in OF_SAMPLES}
+    return {**record, "source": None, "options": options, "not_kept": []}
 
 
-def record_of(source: Any, options: Opening, guessed: GuessedAxes | None) -> OpeningRecord:
-    """Return the record of a source opened with options; defaults are left out, but for axes chosen by position."""
-    axes = {} if guessed is None else {"sample_axes": guessed.sample}
-    return OpeningRecord(_paths(source), {**given_of(options), **axes}, guessed=guessed is not None)
+def record_of(source: Any, options: Opening, guessed: GuessedAxes | None, axes: ArrayAxes | None) -> OpeningRecord:
+    """Return the record of a source opened with options; defaults are left out, but for axes chosen by position.
+
+    Axes are those of the whole array, None for a source without any.
+    """
+    given = given_of(options)
+    if axes is not None:
+        for name in {"select", "sel"} & given.keys():
+            given[name] = {axes.normal(axis): item for axis, item in given[name].items()}
+        if "sample_axes" in given:
+            named = given["sample_axes"]
+            given["sample_axes"] = [axes.normal(axis) for axis in ([named] if isinstance(named, (str, int)) else named)]
+    parts = [part for name in ("select", "sel") for part in given.get(name, {}).items()]
+    counting = tuple(axis for axis, item in parts if _counts(axis, item, axes))
+    if guessed is not None:
+        given["sample_axes"] = guessed.sample
+    return OpeningRecord(_paths(source), given, guessed=guessed is not None, counting=counting)
+
+
+def _counts(axis: int | str, item: Any, axes: ArrayAxes | None) -> bool:
+    """Return whether samples are counted along an axis, or may be where it is not known."""
+    number = None if axes is None else axes.number(axis)
+    return isinstance(item, slice) if axes is None or number is None else number in axes.samples
 
 
 def given_of(options: Opening) -> dict[str, Any]:
@@ -191,8 +231,6 @@ def _plain(name: str, value: Any) -> Any:
         return {"slice": _numbers(value if isinstance(value, slice) else slice(*value))}
     if name == "patches" and isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items() if item is not None}
-    if name == "sample_axes" and isinstance(value, (str, int)):
-        return [value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return value if isinstance(value, (str, bool, int, float)) else _listed(value)

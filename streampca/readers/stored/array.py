@@ -40,7 +40,7 @@ from ..coordinates import (
     plain,
     tells_series,
 )
-from ..opening_record import GuessedAxes
+from ..opening_record import ArrayAxes, GuessedAxes
 from ..storage_record import Chunks, Storage
 from .array_boxes import Box, boxes_of, covering_box, lengths
 from .axis_roles import DefaultAxes, default_axes, roles_of
@@ -285,6 +285,7 @@ class ArrayCollection(Collection):
         names: Sequence[Any] = self.dims or range(len(layout.index))
         inner, outer = (tuple(names[axis] for axis in axes) for axes in (layout.inner, layout.outer))
         self.guessed_axes = GuessedAxes(inner, outer) if layout.by_position else None
+        self.array_axes = ArrayAxes(self.dims, len(layout.index), layout.outer)
         self.axes, self.samples_along = (inner, outer) if self.dims else (None, ())
         is_named = len(self.samples_along) == 1 and self.samples_along[0] != f"axis_{layout.outer[0]}"
         self.sample_axis = self.samples_along[0] if is_named else None

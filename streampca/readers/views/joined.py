@@ -50,7 +50,7 @@ from ..duplicates import (
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
 from ..opener import Opener
-from ..opening_record import GuessedAxes
+from ..opening_record import ArrayAxes, GuessedAxes
 from ..remote import is_url
 from ..storage_record import Chunks, Storage
 from ..stored.files import Reopening, state_of
@@ -101,6 +101,7 @@ class _Part(NamedTuple):
     sample_axis: str | None
     samples_along: tuple[str, ...]
     guessed_axes: GuessedAxes | None
+    array_axes: ArrayAxes | None
     coordinates: Mapping[str, Coordinate]
     times: SampleTimes | None
 
@@ -116,7 +117,7 @@ class _Group:
 
     def __init__(self, part: _Part, checked: bool) -> None:
         self.kind, self.sample_axis, self.storage, self.piece = part.kind, part.sample_axis, part.storage, 1
-        self.samples_along, self.guessed_axes = part.samples_along, part.guessed_axes
+        self.samples_along, self.guessed_axes, self.array_axes = part.samples_along, part.guessed_axes, part.array_axes
         self.grid = CommonGrid(SourceError, checked=checked)
         self.error: SourceError | None = None
 
@@ -236,6 +237,7 @@ class Joined(Reopening, Filled):
         self.shape = (int(self._ends[-1]), *shape)
         self._coordinates, self.sample_axis = common.grid.coordinates, common.sample_axis
         self.samples_along, self.guessed_axes = common.samples_along, common.guessed_axes
+        self.array_axes = common.array_axes
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): order for at, order in orders.items() if kept[at]}
         self._chosen_places = {
@@ -441,6 +443,7 @@ def _described(
         part.sample_axis,
         part.samples_along,
         part.guessed_axes,
+        part.array_axes,
         part.coordinates,
         times,
     )

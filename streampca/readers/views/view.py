@@ -21,7 +21,8 @@ class View(Collection):
         self.source, self.shape, self.dtype, self.axes = base.source, base.shape, base.dtype, base.axes
         self.skipped, self.kept, self.labels, self.reading = base.skipped, base.kept, base.labels, base.reading
         self.sample_axis, self.samples_along = base.sample_axis, base.samples_along
-        self.guessed_axes, self.compares_coordinates = base.guessed_axes, base.compares_coordinates
+        self.guessed_axes, self.array_axes = base.guessed_axes, base.array_axes
+        self.compares_coordinates = base.compares_coordinates
         self.storage = replace(base.storage, fills=False)
 
     @property
