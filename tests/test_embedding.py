@@ -467,6 +467,16 @@ def test_bad_samples_are_refused_in_a_line():
         by_options.fit(rows[:2], n_neighbors=1, kind="isomap")
 
 
+@pytest.mark.parametrize("count", [None, 3])
+def test_incomplete_samples_are_placed_as_they_were_fitted(count):
+    """Samples that the fit left out get no place, whatever they are compared by."""
+    rows = np.random.default_rng(0).random((30, 4))
+    rows[7, 2] = np.nan
+    description = streampca.Isomap(2, n_neighbors=5, missing="drop-samples", pca_components=count)
+    placed = np.asarray(streampca.fit(rows, description).transform(rows))
+    np.testing.assert_array_equal(np.isnan(placed).all(axis=1), np.arange(30) == 7)
+
+
 def test_sparse_pairs_equal_dense_ones():
     """Products, factors and LAPACK find the same pairs of a ring's Laplacian; factors that do not fit are refused."""
     n = 1500

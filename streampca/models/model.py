@@ -288,7 +288,9 @@ class Model(ABC):
             If there is no such rule.
         """
         if missing is None:
-            missing = ((self.provenance.get("plan") or {}).get("request") or {}).get("missing", "error")
+            # An embedding by all features has no plan of a fit: its own request is stored as "embedding".
+            request = self.provenance.get("embedding") or (self.provenance.get("plan") or {}).get("request") or {}
+            missing = request.get("missing", "error")
         if missing not in MISSING:
             raise RequestError(
                 f"missing {missing!r} is not one of {', '.join(MISSING)}.{nearest(str(missing), list(MISSING))}"
