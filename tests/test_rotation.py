@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from shell import succeeded
 
 import streampca
 from streampca.errors import BudgetError, ModelError, RequestError
@@ -221,6 +222,22 @@ def test_a_rotation_as_a_dataset(model):
     np.testing.assert_allclose(shares, rotated.explained_variance_ratio)
     assert dataset["rotated_explained_variance"].attrs["units"] == "(K)^2"
     assert "RotatedPCAModel(3 components of PCAModel(4 components" in repr(rotated)
+
+
+@pytest.mark.parametrize("power", [1, 4])
+def test_rotated_components_are_drawn_and_exported(model, field, tmp_path, power):
+    """Not those before rotation, which the model contains."""
+    rotated = model.rotate(3, power=power)
+    of_rotated = rotated.explained_variance_ratio
+    panels = streampca.plot.mean_and_components(rotated)
+    assert [ax.get_title() for ax in panels[1:]] == [f"{i + 1}: {100 * of_rotated[i]:.3g} %" for i in range(3)]
+    np.testing.assert_array_equal(panels[2].images[0].get_array(), rotated.components[1][::-1])  # latitude is upwards
+    series = streampca.plot.series(rotated, rotated.transform(field))
+    assert series[1, 1].get_title(loc="left") == f"component 2: {100 * of_rotated[1]:.3g} %"
+    np.testing.assert_array_equal(series[1, 0].images[0].get_array(), rotated.components[1][::-1])
+    rotated.save(tmp_path / "m.zarr")
+    succeeded("export", tmp_path / "m.zarr", "-o", tmp_path / "c.npy", "--no-mean")
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), rotated.components)
 
 
 # -- what is refused

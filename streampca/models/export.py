@@ -21,7 +21,8 @@ from ..storage.tiff_pages import ENDINGS as TIFF
 from ..storage.tiff_pages import PageLayout, is_another_tiff, is_large, is_named_ome, scaled
 from ..storage.writers import OutputArray
 from ..units import MIB, format_shape
-from .images import ImageModel
+from .components import ComponentsModel
+from .images import InvertibleModel
 from .load import load_model
 from .model import Model, require
 from .ome_metadata import component_labels
@@ -81,7 +82,7 @@ def export_components(
     with output_lock(path):
         suffix = _check_path(path, overwrite)
         opened = model if isinstance(model, Model) else load_model(model, components=False)
-        image_model = require(opened, ImageModel, "images are made of principal components")
+        image_model = require(opened, InvertibleModel, "images are made of principal components").as_images()
         count = image_model.count_of(n_components)
         check_apart([path], [image_model.name])
         check_apart([path], fitted_on(image_model.provenance), "the model was fitted on")
@@ -131,7 +132,7 @@ class _Pictures:
 
     Parameters
     ----------
-    model : ImageModel
+    model : ComponentsModel
         Model in memory, or in its store.
     first : int
         Number of first components.
@@ -139,7 +140,7 @@ class _Pictures:
         Put the mean before them.
     """
 
-    def __init__(self, model: ImageModel, first: int, mean: bool) -> None:
+    def __init__(self, model: ComponentsModel, first: int, mean: bool) -> None:
         self.model, self.first, self.mean = model, first, mean
         inside = list(model.sample_shape)
         self.shape = (first + mean, *inside)

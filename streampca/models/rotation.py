@@ -11,7 +11,7 @@ M. Richman, "Rotation of principal components", Journal of Climatology 6, 1986.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -129,6 +129,21 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
             **{**vars(subspace), "variance": self.explained_variance},
             forth=cast("Float64", np.linalg.inv(back)),
             back=back,
+        )
+
+    def as_images(self) -> PCAModel:
+        """Return the rotated components with their variances as those of a model to draw; see `Model.as_images`."""
+        unknown = np.full(self.n_components, np.nan)  # bounds are those of the components before rotation
+        return replace(
+            self.pca,
+            components=self.components,
+            explained_variance=self.explained_variance,
+            error_bound=unknown,
+            angle_bound=unknown,
+            variance_bound=None,
+            outside=None,
+            eigenvalues=None,
+            name=self.name,
         )
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import RequestError
+from ..models.rotation import RotatedPCAModel
 from ..models.sample_images import FEW, Array, SampleView, layout_of, view_of
 from ..units import format_shape
 from .components import check_components
@@ -68,7 +69,7 @@ def series(
     >>> model = streampca.fit(digits, n_components=3)
     >>> axes = streampca.plot.series(model, model.transform(digits))
     """
-    whole = check_components(model)
+    whole = model if isinstance(model, RotatedPCAModel) else check_components(model)
     scores = scores_of(scores)
     n, count = len(scores), min(count, scores.shape[1], whole.n_components)
     if count < 1:
