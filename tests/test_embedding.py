@@ -116,6 +116,21 @@ def test_budgets_and_the_number_of_components(tmp_path, wide):
     assert streampca.plan(source, kind, memory=remedy(raised.value)).n_components == 149
 
 
+def test_fewer_landmarks_are_named_where_they_fit():
+    """The distances from them do not matter where the samples alone are too many bytes."""
+
+    def plan(shape, landmarks):
+        return streampca.plan(shape=shape, kind=streampca.Isomap(2, landmarks=landmarks), dtype="f8", memory="60MiB")
+
+    with pytest.raises(BudgetError, match="fewer landmarks") as refused:
+        plan((3000, 64), 800)
+    fewest = re.search(r"\(--landmarks\), down to (\d+) \(", str(refused.value))[1]
+    assert plan((3000, 64), int(fewest)).memory_estimate.total < 60 * 2**20
+    with pytest.raises(BudgetError, match="needs 2.4 GiB") as refused:
+        plan((3000, 300, 300), 10)
+    assert "landmarks" not in str(refused.value)
+
+
 def test_plans_of_minutes_name_a_number_that_takes_less():
     plan = by_options.plan(shape=(60000, 28, 28), kind="isomap", memory="2GiB")
     count, seconds = plan.shorter

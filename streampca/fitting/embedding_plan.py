@@ -26,6 +26,7 @@ from ..planning.embedding import (
     EmbeddingPlan,
     check_embedding,
     component_counts,
+    least_landmarks,
     plan_coordinates,
     spans_samples,
 )
@@ -81,7 +82,12 @@ def plan_stages(collection: Prepared, request: Request, *, has_graph: bool) -> E
         limit = max(LONG, plan.seconds / 10)
         fast = ((other.n_components, other.seconds) for other in fewer if other and other.seconds <= limit)
         return replace(plan, shorter=next(fast, None))
-    more = ", or give fewer landmarks (--landmarks)" if request.kind == "isomap" else ""
+    more = ""
+    if request.kind == "isomap":
+        fewest = request.asking(landmarks=least_landmarks(request))
+        if (proposed := planned(fewest)) is not None:
+            needed = format_bytes(proposed.memory_estimate.total)
+            more = f", or give fewer landmarks (--landmarks), down to {fewest.landmarks} ({needed})"
     if (proposed := next(filter(None, fewer), None)) is not None:
         count, needed = proposed.n_components, format_bytes(proposed.memory_estimate.total)
         more += f", or compare samples by {count} principal components (--pca-components {count}; {needed})"

@@ -273,7 +273,7 @@ def check_embedding(request: Request, n_samples: int) -> None:
         raise RequestError(
             f"kind {ACTING!r} takes up to {ACTED} samples, and there are {n}; give some of them (samples, --samples)."
         )
-    least = max(request.options.axes, request.options.n_neighbors if request.kind in WEIGHTED else 0) + 1
+    least = least_landmarks(request)
     if isinstance(request.landmarks, int) and not least <= request.landmarks <= n:
         raise RequestError(
             f"landmarks {request.landmarks} do not go with {n} samples, {request.options.axes} axes and "
@@ -283,6 +283,11 @@ def check_embedding(request: Request, n_samples: int) -> None:
     if request.options.axes > most:
         name = "n_clusters" if request.kind == "spectral-clustering" else "n_components"
         raise RequestError(f"{name} {request.options.axes} is too large for {n} samples; give at most {most}.")
+
+
+def least_landmarks(request: Request) -> int:
+    """Return the smallest number of landmarks that axes and neighbours allow."""
+    return max(request.options.axes, request.options.n_neighbors if request.kind in WEIGHTED else 0) + 1
 
 
 def plan_coordinates(
@@ -356,8 +361,7 @@ def plan_coordinates(
     }
     phases.append(Phase.of("diagnostics", base, kept, judging, runtime()))
     estimate = MemoryEstimate(tuple(phases))
-    fewer = ", or give fewer landmarks (--landmarks)" if request.kind == "isomap" else ""
-    budget = _checked(estimate, request, machine, n, fewer)
+    budget = _checked(estimate, request, machine, n)
     # The matrices of actions are counted again when their constraints are known; factors come beside what is planned.
     beside = base if request.kind == ACTING else dict(phases[0].items)
     room = budget[0] - sum(beside.values())
@@ -407,11 +411,11 @@ def _eigenvectors(request: Request, base: dict[str, int], n: int) -> tuple[Phase
     return Phase.of("eigenvectors", base, basis, runtime()), Phase.of("size of factors", base, basis, part)
 
 
-def _checked(estimate: MemoryEstimate, request: Request, machine: Machine, n: int, more: str = "") -> tuple[int, str]:
-    """Return the budget and its source, or refuse one that an estimate does not fit; `more` names other remedies."""
+def _checked(estimate: MemoryEstimate, request: Request, machine: Machine, n: int) -> tuple[int, str]:
+    """Return the budget and its source, or refuse one that an estimate does not fit."""
     budget = machine.budget(request.memory)
     if estimate.total > budget[0]:
-        raise refusal(f"{request.kind} of {n} samples", estimate.total, estimate, budget, more)
+        raise refusal(f"{request.kind} of {n} samples", estimate.total, estimate, budget)
     return budget
 
 
