@@ -47,5 +47,7 @@ class ScoreMapModel(Model):
         return self.pca
 
     def summary(self) -> dict[str, Any]:
-        """Return the numbers, and those of the principal components, as plain data; None for values not finite."""
-        return {**self.pca.summary(), **super().summary()}
+        """Return the numbers as plain data, and under "pca" those of the principal components alone."""
+        shared = Model.summary(self.pca)  # facts about the samples, which both have
+        contained = {name: value for name, value in self.pca.summary().items() if name not in shared}
+        return {**super().summary(), "pca": contained}
