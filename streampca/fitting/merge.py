@@ -230,8 +230,8 @@ class _Piece:
         name = expanded(item) if isinstance(item, str) else f"model {number}"
         model = _load(item, name, memory)
         source = item if isinstance(item, str) else model
-        if model.statistic is None and os.path.isdir(model.name):
-            source = model.name  # a model that was loaded without its statistic: its folder may have it
+        if model.statistic is None and os.path.isdir(model.name) and kind_of_statistic(model.name) is not None:
+            source = model.name  # a model that was loaded without the statistic that its folder has
         provenance = model.provenance
         kind = kind_of_statistic(source)
         if kind is None and not approximate:

@@ -153,7 +153,11 @@ def updating_request(
 def load_to_update(model: PathLike | Model, memory: int | str | None = None) -> PCAModel:
     """Return a model with its statistic, if it has one; refuse a kind that cannot be updated."""
     if isinstance(model, PCAModel) and model.statistic is None and os.path.isdir(model.name):
-        model = model.name  # it was loaded without the statistic that its folder may have
+        stored = load_model(model.name, statistic=True, memory=memory, components=False)
+        # Its folder may have the statistic, unless it is that of a model that contains this one.
+        model = (
+            stored if isinstance(stored, PCAModel) else replace(model, name=f"the principal components of {model.name}")
+        )
     if not isinstance(model, Model):
         model = load_model(model, statistic=True, memory=memory, components=False)
     return check_adds(model, model.name)
