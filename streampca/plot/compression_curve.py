@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import ModelError
+from ..models.images import ImageModel
+from ..models.model import Model, require
 from ..models.sample_images import Array
 from ..units import counted, format_bytes
 from .drawing import BLUE, RED, legend_below, new_figure
@@ -33,6 +36,11 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
         on the right show the bytes of scores, components and mean, in per cent of the original. If noisy samples were
         compared with clean ones, the error of the noisy samples is drawn too, and the best number is marked.
 
+    Raises
+    ------
+    ModelError
+        If a model is given in place of its figures.
+
     Examples
     --------
     >>> import streampca
@@ -44,6 +52,9 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
     """
     from matplotlib.ticker import MaxNLocator
 
+    if isinstance(figures, Model):
+        model = require(figures, ImageModel, "the figure is of images made of principal components")
+        raise ModelError(f"{model.name} is a model, and the figure is of its compression; give model.compression().")
     ax = ax if ax is not None else new_figure(6.4, 4.2).add_subplot()
     numbers = np.asarray(figures.n_components)
     has_peak = figures.psnr is not None
