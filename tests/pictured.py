@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations
-from types import SimpleNamespace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,16 +39,19 @@ def fitted(raw, k, preparation=Preparation(), error_bound=3e-7, dims=None, coord
 
 
 def spectrum(ratios, eigenvalues=None, n_samples=1000, n_features=500):
-    """Return a model with only those fields that its spectrum needs."""
-    return SimpleNamespace(
+    """Return a model with a spectrum; its components do not matter."""
+    return PCAModel(
+        n_samples=n_samples,
+        sample_dims=("x",),
+        raw_shape=(n_features,),
+        raw_kind="f",
+        mean=np.zeros(n_features),
+        components=np.eye(len(ratios), n_features),
         explained_variance=ratios,
-        explained_variance_ratio=ratios,
+        error_bound=np.zeros(len(ratios)),
+        angle_bound=np.zeros(len(ratios)),
         total_variance=1.0,
         eigenvalues=eigenvalues,
-        n_samples=n_samples,
-        total_weight=None,
-        n_features=n_features,
-        n_components=len(ratios),
     )
 
 

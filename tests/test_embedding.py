@@ -126,7 +126,7 @@ def test_fewer_landmarks_are_named_where_they_fit():
         plan((3000, 64), 800)
     fewest = re.search(r"\(--landmarks\), down to (\d+) \(", str(refused.value))[1]
     assert plan((3000, 64), int(fewest)).memory_estimate.total < 60 * 2**20
-    with pytest.raises(BudgetError, match="needs 2.4 GiB") as refused:
+    with pytest.raises(BudgetError, match=r"needs 2\.4 GiB") as refused:
         plan((3000, 300, 300), 10)
     assert "landmarks" not in str(refused.value)
 
@@ -162,7 +162,7 @@ def test_stored_models_place_new_samples_lazily_and_to_files(tmp_path, samples, 
     np.testing.assert_array_equal(np.load(tmp_path / "places.npy"), placed)
     spread = np.ptp(model.embedding)
     assert np.abs(placed - model.embedding[:100]).max() < 0.05 * spread
-    with pytest.raises(AttributeError, match=r"which needs principal components; use those that it contains: .*\.pca"):
+    with pytest.raises(AttributeError, match=r"which needs principal components; fit with pca_components"):
         loaded.inverse_transform(placed)
     with pytest.raises(RequestError, match="not whitened"):
         loaded.transform(rows, whiten=True)

@@ -301,10 +301,10 @@ HEAVY = {"scipy", "sklearn", "dask", "zarr", "matplotlib", "h5py", "PIL", "tifff
 OF_COMMANDS = {"pydantic", "rich", "click"}
 A_PICTURE = """
 import numpy as np
-from types import SimpleNamespace
-facts = {"total_variance": 1.0, "eigenvalues": None, "n_samples": 9, "total_weight": None}
-facts |= {"n_components": 1, "n_features": 9}
-model = SimpleNamespace(explained_variance=np.ones(1), explained_variance_ratio=np.ones(1), **facts)
+from streampca.models.pca import PCAModel
+samples = {"n_samples": 9, "sample_dims": ("x",), "raw_shape": (9,), "raw_kind": "f", "mean": np.zeros(9)}
+one, facts = np.ones(1), {"components": np.eye(1, 9), "total_variance": 1.0}
+model = PCAModel(explained_variance=one, error_bound=one, angle_bound=one, **facts, **samples)
 streampca.plot.save(streampca.plot.scree(model), "scree.png")
 """
 

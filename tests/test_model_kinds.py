@@ -196,6 +196,53 @@ def test_what_a_model_contains_does_what_it_lacks(fitted, kind, tmp_path):
     assert len(plot.mean_and_components(fitted[kind], 2)) == 3
 
 
+def test_contained_components_keep_no_statistic(fitted, tmp_path):
+    """Refusals speak of the components that were given, not of the stored model that contains them."""
+    fitted["rotated-pca"].save(tmp_path / "m.zarr")
+    pca = streampca.load_model(tmp_path / "m.zarr").pca
+    with pytest.raises(ModelError, match=r"the principal components of .*m\.zarr .* statistic"):
+        streampca.update(pca, DIGITS[:9] + 1)
+    for other in (pca, fitted["pca"]):
+        merged = streampca.merge([other, streampca.fit(DIGITS[1:] + 1, FITS["pca"][0])], approximate=True)
+        assert merged.n_samples == 159
+
+
+def test_an_embedding_by_all_features_contains_no_components(tmp_path):
+    """What needs some is refused in a line whose remedy a command offers."""
+    model = streampca.fit(DIGITS, streampca.Isomap(2, n_neighbors=8))
+    pca, said = model.pca, r"all features; fit with pca_components \(--pca-components\), or fit a model of kind 'pca'\."
+    for call in (
+        lambda: pca.transform(DIGITS),
+        lambda: pca.reconstruct(DIGITS),
+        lambda: pca.write_reconstruction(DIGITS, tmp_path / "y.npy"),
+        pca.compression,
+        lambda: pca.score_samples(DIGITS),
+        lambda: pca.save(tmp_path / "pca.zarr"),
+        lambda: pca.rotate(),
+        lambda: streampca.export_components(pca, tmp_path / "c.npy"),
+        lambda: streampca.update(pca, DIGITS),
+        lambda: streampca.merge([pca, pca], approximate=True),
+        lambda: streampca.bootstrap(pca, np.zeros((80, 0))),
+        lambda: plot.mean_and_components(model),
+        lambda: plot.scree(pca),
+        lambda: plot.reconstructions(pca, DIGITS),
+    ):
+        with pytest.raises(ModelError, match=said):
+            call()
+    model.save(tmp_path / "m.zarr")
+    assert "--pca-components" in refused("export", tmp_path / "m.zarr", "-o", tmp_path / "c.npy")
+    assert streampca.load_model(tmp_path / "m.zarr").transform(DIGITS).shape == (80, 2)
+
+
+@pytest.mark.parametrize("kind", ["isomap", "rotated-pca", "bootstrap"])
+def test_figures_of_variances_and_compression_are_of_principal_components(fitted, kind):
+    for draw in (plot.scree, plot.compression):
+        with pytest.raises(ModelError, match=f"and the model is of kind '{kind}'; use those that it contains"):
+            draw(fitted[kind])
+    with pytest.raises(ModelError, match=r"the figure is of its compression; give model\.compression\(\)"):
+        plot.compression(fitted[kind].pca)
+
+
 def test_coordinates_have_no_variances_to_be_whitened(fitted):
     with pytest.raises(RequestError, match="'isomap', whose coordinates are not whitened; leave whiten out"):
         fitted["isomap"].transform(DIGITS, whiten=True)

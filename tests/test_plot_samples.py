@@ -51,9 +51,7 @@ def test_rules_of_thumb_are_drawn_where_the_engine_finds_them(noise):
 
 
 def replace_spectrum(values, total, kept, n, p, *, known):
-    made = spectrum(values[:kept], values if known else None, n, p)
-    made.total_variance, made.explained_variance_ratio = total, values[:kept] / total
-    return made
+    return replace(spectrum(values[:kept], values if known else None, n, p), total_variance=total)
 
 
 def test_shares_named_elsewhere_are_those_that_are_marked():
@@ -152,7 +150,7 @@ def test_embeddings_have_no_components_to_draw(x):
         lambda: plot.unusual(model, x[:2], [1, 2], [1, 2]),
         lambda: plot.series(model, scores),
     ):
-        with pytest.raises(ModelError, match="kind 'isomap'; use those that it contains"):
+        with pytest.raises(ModelError, match="kind 'isomap'; fit with pca_components"):
             draw()
 
 

@@ -81,11 +81,12 @@ def check_adds(model: Model, name: str) -> PCAModel:
     Raises
     ------
     ModelError
-        If it is of another kind than "pca".
+        If it is of another kind than "pca", or has no components.
     """
     if not isinstance(model, PCAModel):
         raise ModelError(
             f"{name} is of kind {model.kind!r}, and only models of kind {PCAModel.kind!r} can be updated and merged; "
             "fit all samples together."
         )
+    model.count_of(None)
     return model

@@ -86,7 +86,6 @@ class PairsModel(ScaledModel):
     """
 
     kind: ClassVar[str] = "classical-mds-of-pairs"
-    instead: ClassVar[str] = "transform places samples by their pairs with those fitted, which have no features"
     about_components: ClassVar[str] = "eigenvectors of the centred matrix, one number for each fitted sample"
 
     from_distances: bool = field(metadata=over())
@@ -102,6 +101,11 @@ class PairsModel(ScaledModel):
             f"{float(self.explained_variance_ratio.sum()):.1%} of the sum of absolute eigenvalues, of which negative "
             f"ones have {share})"
         )
+
+    @property
+    def instead(self) -> str:
+        """Remedy where principal components are required; see `Model.instead`."""
+        return "transform places samples by their pairs with those fitted, which have no features"
 
     @property
     def estimated_negative_share(self) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RequestError
+from ..errors import ModelError, RequestError
 from ..kinds.opening import OpeningOptions
 from ..storage.components import StoredComponents
 from ..units import counted, format_shape
@@ -20,6 +20,8 @@ from .subspace import Subspace
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+NONE_CONTAINED = "fit with pca_components (--pca-components), or fit a model of kind 'pca'"  # instead of an embedding
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -134,8 +136,16 @@ class ComponentsModel(Model):
         return Subspace(features(self.mean[None])[0], rows, variance, self.rule_for(None))
 
     def count_of(self, request: int | None) -> int:
-        """Return a requested number of components, all by default; refuse one outside 1 to k."""
+        """Return a requested number of components, all by default; refuse one outside 1 to k.
+
+        Refuse a model of none, too, which an embedding by all features contains: unlike that of a fit, it has no plan.
+        """
         most = self.n_components
+        if not most and "plan" not in self.provenance:
+            raise ModelError(
+                f"{self.name} has no principal components, as its samples are compared by all features; "
+                f"{NONE_CONTAINED}."
+            )
         try:
             count = most if request is None else as_index(request)
         except TypeError:
@@ -147,8 +157,12 @@ class ComponentsModel(Model):
         return count
 
     def _first(self, n_components: int | None, missing: str | None = None) -> Subspace:
-        subspace = replace(self.subspace, missing=self.rule_for(missing))
-        return subspace if n_components is None else subspace.first(self.count_of(n_components))
+        count, subspace = self.count_of(n_components), replace(self.subspace, missing=self.rule_for(missing))
+        return subspace if n_components is None else subspace.first(count)
+
+    def _map(self, missing: str | None, whiten: bool) -> Subspace:
+        self.count_of(None)
+        return super()._map(missing, whiten)
 
     def reconstruction_error(
         self,

@@ -22,7 +22,7 @@ from ..storage.tiff_pages import PageLayout, is_another_tiff, is_large, is_named
 from ..storage.writers import OutputArray
 from ..units import MIB, format_shape
 from .components import ComponentsModel
-from .images import InvertibleModel
+from .images import ImageModel, InvertibleModel
 from .load import load_model
 from .model import Model, require
 from .ome_metadata import component_labels
@@ -82,7 +82,9 @@ def export_components(
     with output_lock(path):
         suffix = _check_path(path, overwrite)
         opened = model if isinstance(model, Model) else load_model(model, components=False)
-        image_model = require(opened, InvertibleModel, "images are made of principal components").as_images()
+        if not isinstance(opened, InvertibleModel):
+            require(opened, ImageModel, "images are made of principal components")
+        image_model = opened.as_images()
         count = image_model.count_of(n_components)
         check_apart([path], [image_model.name])
         check_apart([path], fitted_on(image_model.provenance), "the model was fitted on")

@@ -298,6 +298,7 @@ class ImageModel(InvertibleModel, ComponentsModel):
             If not even single samples fit the budget.
         """
         check_compared(samples, against, peak)
+        self.count_of(None)
         if samples is None:
             return fitted_compression(self, ladder, peak)
         other = None if against is None else self.prepared(against, coordinates=coordinates)

@@ -68,12 +68,16 @@ class KernelPCAModel(DensityModel):
     """
 
     kind: ClassVar[str] = "kernel-pca"
-    instead: ClassVar[str] = "reconstruct and inverse_transform give lazy arrays of its pre-images"
 
     residual_estimate: Float64 = field(metadata=over("component"))
     left_out: float = field(metadata=over())
     checked_rows: int = field(metadata=over())
     references: Array = field(metadata=over("reference", "pixel"))
+
+    @property
+    def instead(self) -> str:
+        """Remedy where principal components are required; see `Model.instead`."""
+        return "reconstruct and inverse_transform give lazy arrays of its pre-images"
 
     @property
     def mapping(self) -> FeatureMap:

@@ -99,7 +99,6 @@ class Model(ABC):
     kind: ClassVar[str]  # as stored, and in `MODEL_KINDS`
     prefix: ClassVar[str] = ""  # of the names under which its arrays are stored
     noun: ClassVar[str] = "axis"  # name of the direction of one score
-    instead: ClassVar[str] = "fit a model of kind 'pca' for it"  # remedy where principal components are required
     whitens: ClassVar[bool] = True  # False where scores have no variances to be divided by
 
     n_samples: int
@@ -126,6 +125,11 @@ class Model(ABC):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}.")
 
     # -- declared by each kind
+
+    @property
+    def instead(self) -> str:
+        """Remedy where principal components are required."""
+        return "fit a model of kind 'pca' for it"
 
     @classmethod
     def own_arrays(cls) -> dict[str, tuple[str, ...]]:

@@ -138,7 +138,10 @@ class PCAModel(ImageModel, DensityModel):
         ------
         OutputError
             If the path exists, or cannot be written.
+        ModelError
+            If there are no components, as in an embedding by all features.
         """
+        self.count_of(None)
         if keep_state is None:
             state = {} if self.statistic is None else self.statistic.state(copy=False)
             size = sum(values.nbytes for values in state.values())

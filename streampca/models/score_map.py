@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
+from .components import NONE_CONTAINED
 from .model import Model
 from .pca import PCAModel
 
@@ -22,8 +23,6 @@ class ScoreMapModel(Model):
         Principal components on which samples are projected first.
     """
 
-    instead: ClassVar[str] = "use those that it contains: load_model(...).pca"
-
     pca: PCAModel
 
     @classmethod
@@ -36,6 +35,13 @@ class ScoreMapModel(Model):
     def of_fields(cls, shared: Mapping[str, Any], kind_fields: Mapping[str, Any]) -> Self:
         """Make a model from stored fields; see `Model.of_fields`."""
         return cls.on(PCAModel(**shared), **kind_fields)
+
+    @property
+    def instead(self) -> str:
+        """Remedy where principal components are required; see `Model.instead`."""
+        if not self.pca.n_components:
+            return NONE_CONTAINED
+        return "use those that it contains (in Python: load_model(...).pca), or fit a model of kind 'pca'"
 
     @property
     def basis(self) -> PCAModel:

@@ -287,7 +287,8 @@ def check_embedding(request: Request, n_samples: int) -> None:
 
 def least_landmarks(request: Request) -> int:
     """Return the smallest number of landmarks that axes and neighbours allow."""
-    return max(request.options.axes, request.options.n_neighbors if request.kind in WEIGHTED else 0) + 1
+    axes: int = request.options.axes
+    return max(axes, request.options.n_neighbors if request.kind in WEIGHTED else 0) + 1
 
 
 def plan_coordinates(

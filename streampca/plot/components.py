@@ -23,7 +23,7 @@ from ..models.sample_images import (
     short_text,
     view_of,
 )
-from .drawing import LITERAL, SMALL, AxesGrid, check_leading, draw, new_figure, sign_scale
+from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,9 +167,11 @@ def check_components(model: Model) -> ComponentsModel:
     Raises
     ------
     ModelError
-        If the model is an embedding.
+        If the model is an embedding, or has no components.
     """
-    return require(model, ComponentsModel, "the figure is of principal components")
+    components = require(model, ComponentsModel, "the figure is of principal components")
+    components.count_of(None)
+    return components
 
 
 def _pre_images(model: KernelPCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
@@ -216,8 +218,7 @@ def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
 def _component_count(count: int, model: ComponentsModel) -> int:
     if count < 1:
         raise RequestError(f"count is {count}; draw at least 1 component.")
-    check_leading(model)
-    return min(count, model.n_components)
+    return min(count, model.count_of(None))
 
 
 def _mean(ax: Axes, model: ComponentsModel, view: SampleView) -> None:

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError
 from ..models.sample_images import Array, layout_of, limits_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-
-    from ..models.components import ComponentsModel
 
     AnyFigure: TypeAlias = Figure | SubFigure
 
@@ -34,21 +31,6 @@ MOST_OUTLINES = 5_000  # lines of outlines; more are around single pixels, and s
 BLUE, RED, GREY = "#004488", "#BB5566", "#BBBBBB"
 MISSING = "#D8D8D8"  # hatching of missing pixels: white would look like zero, grey like a value
 LITERAL: dict[str, Any] = {"parse_math": False}  # for text from files, in which $ is a dollar sign
-
-
-def check_leading(model: ComponentsModel) -> None:
-    """Refuse a model of no components, which an embedding by all features has.
-
-    Raises
-    ------
-    ModelError
-        If there are none.
-    """
-    if not model.n_components:
-        raise ModelError(
-            f"{model.name} has no principal components to draw, as its samples are compared by all features; fit with "
-            "pca_components, or draw the components of a PCA."
-        )
 
 
 def draw(

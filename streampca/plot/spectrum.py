@@ -12,7 +12,8 @@ from ..eigensolvers.n_components import Rule, above_noise, median_edge, noise_ed
 from ..models.sample_images import Array
 from ..planning.request import ELBOW_SHOWN
 from ..units import counted
-from .drawing import BLUE, GREY, RED, SMALL, check_leading, legend_below, new_figure
+from .components import check_components
+from .drawing import BLUE, GREY, RED, SMALL, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,11 @@ def scree(model: ComponentsModel, ax: Axes | None = None) -> Axes:
         Marchenko-Pastur edge of white noise are drawn as found by ``n_components="elbow"`` and ``"mp"``, if enough
         variances are known.
 
+    Raises
+    ------
+    ModelError
+        If the model's scores do not lie along components, or it has none.
+
     Examples
     --------
     >>> import streampca
@@ -54,7 +60,7 @@ def scree(model: ComponentsModel, ax: Axes | None = None) -> Axes:
     """
     from matplotlib.ticker import MaxNLocator
 
-    check_leading(model)
+    check_components(model)
     ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
     variances = _KnownVariances.of(model)
     ratios, kept = variances.values / variances.total, len(model.explained_variance_ratio)
