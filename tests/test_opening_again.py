@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import h5py
 import numpy as np
 import pytest
@@ -292,3 +294,21 @@ def test_scores_are_named(tmp_path):
         model.to_xarray(scores[:3], tmp_path / "a.nc")
     with pytest.raises(RequestError, match="up to 2 columns"):
         model.to_xarray(np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_columns_of_a_table_are_those_of_the_fit(package):
+    frames = pytest.importorskip(package)
+    values, names = np.random.default_rng(0).normal(size=(50, 4)), list("abcd")
+    table = frames.DataFrame(dict(zip(names, values.T, strict=True)))
+    model = streampca.fit(table, streampca.PCA(2, method="covariance"))
+    turned = table[["a", "c", "b", "d"]]
+    for apply in (model.transform, partial(streampca.update, model), partial(streampca.open_collection, like=model)):
+        with pytest.raises(
+            ModelError, match=r"has 'c' as column 2, and the model was fitted to 'b' there; give the 4 col"
+        ):
+            apply(turned)
+    with pytest.raises(ModelError, match=r"has no column 4, and the model was fitted to 'd' there"):
+        model.transform(table[["a", "b", "c"]])
+    np.testing.assert_array_equal(model.transform(turned[names]), model.transform(values))
+    assert streampca.update(model, table, duplicates="all").n_samples == 100

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Unpack
 
 from ..errors import RequestError, SourceError, nearest
@@ -26,9 +27,10 @@ from .collection import Collection
 from .coordinates import IGNORE
 from .duplicates import log_repeats, times_of
 from .opener import Opener
-from .opening_record import OpeningRecord, given_of, record_of, shared_record
+from .opening_record import MOST_KEPT, OpeningRecord, given_of, record_of, shared_record
 from .paths import check_apart, check_not_remote, column_paths, files_beside, fitted_on, paths_of
 from .registry import READERS, Format
+from .source import text_columns
 from .storage_record import Chunks, Storage
 from .stored.array import ArrayCollection
 from .tags import check_reading, fitted_reading
@@ -44,6 +46,7 @@ __all__ = [
     "OpeningRecord",
     "Storage",
     "check_apart",
+    "check_columns",
     "check_not_remote",
     "check_reading",
     "column_paths",
@@ -114,6 +117,9 @@ def open_collection(
         _refuse_late(source, opener.options)
     else:
         collection, opener = Opener.of(options, listener, like).opened(source)
+    columns = text_columns(source)
+    if like is not None:
+        check_columns(source, like)
     given = opener.options
     if collection is not source and isinstance(collection, (ArrayCollection, Variables)) and not collection.grows:
         with suppress(SourceError):  # unreadable coordinates raise an error only when they are needed
@@ -126,8 +132,23 @@ def open_collection(
         before = source.opened if isinstance(source, Collection) else None
         axes = made.guessed_axes, made.array_axes
         made.opened = record_of(source, given, *axes) if before is None else before.again(given)
+        if columns and len(columns) <= MOST_KEPT:
+            made.opened = replace(made.opened, columns=columns)
         made.beside = (*made.beside, *files_beside(source), *column_paths(given.labels))
     return made
+
+
+def check_columns(source: Any, model: Any) -> None:
+    """Refuse a table, or a collection opened from one, whose columns are not those of a model's fit in their order.
+
+    Raises
+    ------
+    ModelError
+    """
+    is_open = isinstance(source, Collection)
+    columns = (source.opened.columns if source.opened else ()) if is_open else text_columns(source)
+    if columns and (data := model.provenance.get("opened")) is not None:
+        OpeningRecord.from_json(data, model.name).check_columns(columns, model.name)
 
 
 def _refuse_late(source: Collection, options: Opening) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from operator import index as as_index
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from ..errors import ModelError, RequestError, without_secrets
 from ..kinds.description import hints_of, make
 from ..kinds.opening import Opening, Value
 from ..kinds.values import RefusedValueError, accepted
+from ..units import counted
 
 MOST_KEPT = 1_000  # longest list of paths or indices that is kept: attributes of a model are small
 ELSEWHERE = frozenset({"listing", "allow_remote"})  # options of a run, which do not affect its samples
@@ -88,6 +90,8 @@ class OpeningRecord:
         Whether `sample_axes` was not given, but chosen by position; the record holds for any later default.
     counting : tuple of int or str
         Axes in `select` and `sel` that count samples, so that the part of them that was selected is of one source.
+    columns : tuple of str
+        Names of the columns of a table; empty for other sources, and for tables of more columns than are kept.
     """
 
     source: str | list[str] | None
@@ -95,6 +99,7 @@ class OpeningRecord:
     not_kept: tuple[str, ...] = ()
     guessed: bool = False
     counting: tuple[int | str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def again(self, more: Opening) -> OpeningRecord:
         """Return the record of a collection opened with more options; an option applied twice cannot be kept."""
@@ -118,6 +123,7 @@ class OpeningRecord:
             "not_kept": [*self.not_kept, *lost],
             **({"guessed": True} if self.guessed else {}),
             **({"counting": [*self.counting]} if self.counting else {}),
+            **({"columns": [*self.columns]} if self.columns else {}),
         }
 
     @classmethod
@@ -138,12 +144,32 @@ class OpeningRecord:
             source = accepted(str | list[str] | None, data["source"])
             not_kept, guessed = accepted(list[str], data["not_kept"]), accepted(bool, data.get("guessed", False))
             counting = accepted(list[int | str], data.get("counting", []))
+            columns = accepted(list[str], data.get("columns", []))
         except (RefusedValueError, RequestError, LookupError, TypeError, ValueError, AttributeError):
             raise ModelError(
                 f"{model} holds a damaged record of how its samples were opened; fit it again, or give samples opened "
                 "by open_collection without like=."
             ) from None
-        return cls(source, options, tuple(not_kept), guessed, tuple(counting))
+        return cls(source, options, tuple(not_kept), guessed, tuple(counting), tuple(columns))
+
+    def check_columns(self, columns: Sequence[str], model: str) -> None:
+        """Refuse a table whose columns are not those that a model was fitted to, in their order.
+
+        Raises
+        ------
+        ModelError
+            If both have names of columns, and they differ.
+        """
+        if not columns or not self.columns or tuple(columns) == self.columns:
+            return
+        pairs = enumerate(zip_longest(columns, self.columns), start=1)
+        number, (name, fitted) = next(pair for pair in pairs if pair[1][0] != pair[1][1])
+        has = "the table has no" if name is None else f"the table has {name!r} as"
+        wants = "no more" if fitted is None else f"{fitted!r} there"
+        raise ModelError(
+            f"{has} column {number}, and {model} was fitted to {wants}; give the "
+            f"{counted(len(self.columns), 'column')} of the fit in their order."
+        )
 
 
 def inherited_options(model: Any) -> dict[str, Any]:

@@ -171,6 +171,13 @@ def column_names(frame: Any) -> list[Any]:
     return list(getattr(frame, "column_names", None) or frame.columns)
 
 
+def text_columns(source: Any) -> tuple[str, ...]:
+    """Return the names of a table's columns, or of those of the first of several; none unless all are text."""
+    table = source[0] if isinstance(source, (list, tuple)) and len(source) else source
+    names = column_names(table) if is_frame(table) or is_lazy_frame(table) else []
+    return tuple(names) if all(isinstance(name, str) for name in names) else ()
+
+
 def as_known_frame(frame: Any) -> Any:
     """Return a table of pandas, polars or Arrow as it is, and of any other library as Arrow's, by its protocol."""
     is_known = any(hasattr(frame, way) for way in ("iloc", "get_columns", "itercolumns"))
