@@ -236,6 +236,12 @@ def test_rotated_components_are_drawn_and_exported(model, field, tmp_path, power
     assert series[1, 1].get_title(loc="left") == f"component 2: {100 * of_rotated[1]:.3g} %"
     np.testing.assert_array_equal(series[1, 0].images[0].get_array(), rotated.components[1][::-1])
     rotated.save(tmp_path / "m.zarr")
+    assert f" 1 {100 * of_rotated[0]:.2f} " in " ".join(succeeded("inspect", tmp_path / "m.zarr").split())
+    streampca.write_report(rotated, tmp_path / "r.html", collection=field)
+    page = (tmp_path / "r.html").read_text()
+    components, scree = page.index('id="components"'), page.index('id="scree"')
+    assert f"<td>{100 * of_rotated[0]:.2f}</td>" in page[components:scree]
+    assert "first two figures are rotated" in page
     succeeded("export", tmp_path / "m.zarr", "-o", tmp_path / "c.npy", "--no-mean")
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), rotated.components)
 

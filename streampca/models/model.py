@@ -147,6 +147,11 @@ class Model(ABC):
         """The model of components that rows are projected on: this one, or the one that it contains."""
 
     @property
+    def shown(self) -> ComponentsModel:
+        """The model whose components are listed and pictured: `basis`, unless this kind has components of its own."""
+        return self.basis
+
+    @property
     @abstractmethod
     def subspace(self) -> Subspace:
         """The map of plain rows of features to scores, without names."""

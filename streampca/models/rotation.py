@@ -131,6 +131,11 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
             back=back,
         )
 
+    @property
+    def shown(self) -> PCAModel:
+        """The rotated components with their variances; see `Model.shown`."""
+        return self.as_images()
+
     def as_images(self) -> PCAModel:
         """Return the rotated components with their variances as those of a model to draw; see `Model.as_images`."""
         unknown = np.full(self.n_components, np.nan)  # bounds are those of the components before rotation

@@ -31,10 +31,10 @@ Array = npt.NDArray[Any]
 
 def draw_leading(console: Console, model: Model) -> None:
     """Draw a model's mean and leading components in two rows; nothing for samples of one axis."""
-    basis = model.basis
-    count = min(2 * max(1, console.width // (WIDTH + GAP)) - 1, basis.n_components)
-    images = [_grey(image) for image in small_images(basis, DRAWN, count)]
-    shares = basis.explained_variance_ratio[:count].tolist()
+    shown = model.shown
+    count = min(2 * max(1, console.width // (WIDTH + GAP)) - 1, shown.n_components)
+    images = [_grey(image) for image in small_images(shown, DRAWN, count)]
+    shares = shown.explained_variance_ratio[:count].tolist()
     titles = ["mean", *(f"{number}: {percent(share)}" for number, share in enumerate(shares, start=1))]
     if images:
         draw_images(console, images, titles, signed=[False, *([True] * count)])

@@ -41,13 +41,13 @@ def print_trust(console: Console, model: Model) -> None:
 def print_model(console: Console, model: Model, count: int = SHOWN) -> None:
     """Print a model's representation, pictures of its leading components on a terminal, and a table of the first."""
     _say(console, repr(model))
+    shown = model.shown
     if console.is_terminal:
         draw_leading(console, model)
-    basis = model.basis
-    if basis.n_components:  # an embedding of all features has no components
-        console.print(components_table(basis, count))
-    if basis.n_components > count:
-        _say(console, f"... and {basis.n_components - count} more")
+    if shown.n_components:  # an embedding of all features has no components
+        console.print(components_table(shown, count))
+    if shown.n_components > count:
+        _say(console, f"... and {shown.n_components - count} more")
 
 
 def print_fit(console: Console, model: Model | None, plan: Plan | EmbeddingPlan | None, written: Sequence[str]) -> None:

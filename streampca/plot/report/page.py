@@ -47,6 +47,10 @@ STILL = (
     "This page has no sliders, and points of the scatter do not show their samples: both need images that are sums of "
     "a mean and components."
 )
+ROTATED = (
+    "The components of the first two figures are rotated. Variances, scores and unusual samples are those of the "
+    "principal components before rotation."
+)
 BOUNDS = (
     "Each variance and direction in the table of components carries a bound on its error, computed from the data after "
     "the fit; all of them hold together but for a chance of one in a million."
@@ -117,8 +121,9 @@ def page_of(
     embedding also images and labels of `raw`, its fitted samples, if these can be read.
     """
     used = survey.model if survey else model.basis
+    shown = used if model.shown is model.basis else model.shown
     figures = None if isinstance(model, EmbeddingModel) else _compression(model.basis, survey)
-    planned = [*pictures_of_model(model, used, figures, raw), *(pictures_of_samples(survey) if survey else ())]
+    planned = [*pictures_of_model(model, shown, figures, raw), *(pictures_of_samples(survey) if survey else ())]
     done = DrawnFigures()
     if checkpoint is not None and (saved := checkpoint.load(0)) is not None:
         done.restore(planned, kind, saved.state)
@@ -137,14 +142,15 @@ def page_of(
         notes += text.left_out(survey, model)
     for note in notes:
         listener(Warned(note))
-    # A fact about the page, not a warning.
+    # Facts about the page, not warnings.
     notes += [] if moves(used) else [STILL]
+    notes += [ROTATED] if shown is not used else []
     return Page(
         title=f"{TITLE} {text.short_source(model)}",
         finding=text.finding(model, survey),
         facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],
         notes=notes,
-        sections=[*_sections(model, survey, figures, pictures)],
+        sections=[*_sections(model, shown, survey, figures, pictures)],
         footer=f"Written by streampca {__version__}.",
     )
 
@@ -165,15 +171,20 @@ def _compression(model: ComponentsModel, survey: Survey | None) -> Compression |
 
 
 def _sections(
-    model: Model, survey: Survey | None, figures: Compression | None, pictures: list[DrawnFigure]
+    model: Model,
+    shown: ComponentsModel,
+    survey: Survey | None,
+    figures: Compression | None,
+    pictures: list[DrawnFigure],
 ) -> Iterator[ReportSection]:
     tables = {"scree": text.components_table(model.basis)} if model.basis.n_components else {}
+    if model.shown is not model.basis:
+        tables["components"] = text.components_table(shown)
     if figures is not None:
         tables["compression"] = text.compression_table(figures, survey)
     if survey is not None:
         tables["unusual"] = text.unusual_table(survey)
-    used = survey.model if survey else model.basis
-    widgets = {"walks": sliders_of(used)} if moves(used) else {}
+    widgets = {"walks": sliders_of(shown)} if moves(shown) else {}
     if survey is not None and (points := points_of(survey)) is not None:
         widgets["scores"] = points
     # Tables and widgets accompany the figure of the same name.
