@@ -312,3 +312,23 @@ def test_columns_of_a_table_are_those_of_the_fit(package):
         model.transform(table[["a", "b", "c"]])
     np.testing.assert_array_equal(model.transform(turned[names]), model.transform(values))
     assert streampca.update(model, table, duplicates="all").n_samples == 100
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"key": 5}, "key = 5: give a text"), ({"key": ["a", 3]}, "key = .*: give a text"),
+    ({"select": 3}, "select = 3: give names with values"), ({"sel": [3]}, r"sel = \[3\]: give names with values"),
+    ({"listing": 3}, "listing = 3: give a text"),
+], ids=str)  # fmt: skip
+def test_wrong_options_are_refused_in_a_line(tmp_path, options, message):
+    path = npz(tmp_path / "a", FIELDS[0][:, 0])
+    model = streampca.fit(path, n_components=2, key="tasmax", select={0: slice(0, 19)}, sample_axes=(1, 2))
+    for use in (partial(streampca.fit, path, n_components=2), partial(model.transform, path)):
+        with pytest.raises(RequestError, match=message):
+            use(**options)
+
+
+def test_keywords_that_are_no_options_of_opening_are_refused():
+    model = streampca.fit(FIELDS[0][:, 0], n_components=2)
+    for use in (model.transform, model.prepared, model.reconstruct):
+        with pytest.raises(TypeError, match="'like' is not an option"):
+            use(FIELDS[0][:, 0], like=model)

@@ -12,6 +12,7 @@ from .values import Check, Count, InPython
 
 Value = int | float | str
 Object = Annotated[Any, InPython()]
+Parts = Annotated[Mapping[Any, Any], InPython()]  # of axes, with slices
 
 
 def _check_windows(value: Any) -> Any:
@@ -84,8 +85,8 @@ class Opening:
 
     key: str | Annotated[Sequence[str], InPython()] | None = None
     sample_axes: list[int | str] | Object | None = None
-    select: dict[int | str, int | tuple[int, int]] | Object | None = None
-    sel: dict[str, Value | tuple[Value | None, Value | None]] | Object | None = None
+    select: dict[int | str, int | tuple[int, int]] | Parts | None = None
+    sel: dict[str, Value | tuple[Value | None, Value | None]] | Parts | None = None
     patches: Annotated[
         dict[Literal["size", "step"], tuple[Count, Count]] | Object | None,
         Check(_check_windows),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -108,8 +108,8 @@ def _of_type(base: Any, value: Any) -> Any:
     if base is Any or (get_origin(base) is Callable and callable(value)):
         return value
     kind, parts = get_origin(base) or base, get_args(base)
-    if kind in (list, tuple) and parts:
-        return _of_entries(kind, parts, value)
+    if kind in (list, tuple, Sequence) and parts:
+        return _of_entries(tuple if kind is tuple else list, parts, value)
     if kind in (dict, Mapping) and parts:
         if not isinstance(value, Mapping):
             raise RefusedValueError
@@ -176,7 +176,7 @@ def literals_of(annotation: Any) -> list[str]:
 
 def words_of(annotation: Any, *, none: str = "None", in_python: bool = True) -> str:
     """Return the allowed values of a field in words: "a whole number of at least 1, or None"."""
-    words = [text for member in members(annotation) for text in _words(member, none, in_python)]
+    words = [*dict.fromkeys(text for member in members(annotation) for text in _words(member, none, in_python))]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
@@ -195,7 +195,7 @@ def _words(member: Any, none: str, in_python: bool) -> Iterator[str]:
         yield f"a {'whole ' if base is int else ''}number {bounds}".strip()
     elif base is str:
         yield "a text"
-    elif get_origin(base) is list:
+    elif get_origin(base) in (list, Sequence):
         yield f"a list, of which each is {words_of(get_args(base)[0], none=none, in_python=in_python)}"
     elif get_origin(base) is tuple:
         yield f"[{', '.join(words_of(part, none=none, in_python=in_python) for part in get_args(base))}]"

@@ -21,7 +21,16 @@ from ..preprocessing.coordinates import check_axes, check_guess, raw_orders
 from ..preprocessing.learned import SampleKeys
 from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..preprocessing.sample_keys import keys_of, lacking
-from ..readers import Collection, check_apart, check_columns, check_reading, fitted_on, open_collection, paths_of
+from ..readers import (
+    Collection,
+    check_apart,
+    check_columns,
+    check_names,
+    check_reading,
+    fitted_on,
+    open_collection,
+    paths_of,
+)
 from ..readers.collection import check_dtype
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked
 from ..readers.detect import is_data_array, is_dataset, is_sparse
@@ -328,6 +337,7 @@ class Model(ABC):
 
         `keys` are the groups or dates of an array's samples, where they are known.
         """
+        check_names(opening)
         check_columns(samples, self)
         samples = as_source(samples, self.raw_shape)
         in_memory = isinstance(samples, np.ndarray) or is_sparse(samples)
@@ -405,6 +415,7 @@ class Model(ABC):
             If it has another raw shape or kind than the model was fitted on, or another grid, or consists of image
             files that are read with other options than those of the fit.
         """
+        check_names(opening)
         raw: Collection = open_collection(source, like=self, **opening)
         check_reading(raw, self.provenance, self.name)
         raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))

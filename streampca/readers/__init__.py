@@ -15,6 +15,7 @@ of supervised models, `paths.py` keeps outputs apart from sources. Every collect
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Unpack
@@ -47,6 +48,7 @@ __all__ = [
     "Storage",
     "check_apart",
     "check_columns",
+    "check_names",
     "check_not_remote",
     "check_reading",
     "column_paths",
@@ -110,8 +112,7 @@ def open_collection(
     (10, 16, 16)
     """
     check_listener(listener)
-    if unknown := next((name for name in options if name not in OpeningOptions.__annotations__), None):
-        raise TypeError(f"{unknown!r} is not an option.{nearest(unknown, [*OpeningOptions.__annotations__])}")
+    check_names(options)
     if isinstance(source, Collection):
         collection, opener = source, Opener.of(options, listener, None)
         _refuse_late(source, opener.options)
@@ -149,6 +150,17 @@ def check_columns(source: Any, model: Any) -> None:
     columns = (source.opened.columns if source.opened else ()) if is_open else text_columns(source)
     if columns and (data := model.provenance.get("opened")) is not None:
         OpeningRecord.from_json(data, model.name).check_columns(columns, model.name)
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Refuse keywords that are no options of opening.
+
+    Raises
+    ------
+    TypeError
+    """
+    if unknown := next((name for name in options if name not in OpeningOptions.__annotations__), None):
+        raise TypeError(f"{unknown!r} is not an option.{nearest(unknown, [*OpeningOptions.__annotations__])}")
 
 
 def _refuse_late(source: Collection, options: Opening) -> None:

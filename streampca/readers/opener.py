@@ -77,12 +77,11 @@ class Opener:
         ModelError
             If the model's record of its fit is damaged.
         """
-        values = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(values.get("key", ""), str):
-            values["key"] = ",".join(values["key"])
-        if "listing" in values:
-            values["listing"] = expanded(values["listing"])
-        given = make(Opening, values)
+        given = make(Opening, {name: value for name, value in options.items() if value is not None})
+        if given.key is not None and not isinstance(given.key, str):
+            given = replace(given, key=",".join(given.key))
+        if given.listing is not None:
+            given = replace(given, listing=expanded(given.listing))
         reading = (None if model is None else fitted_reading(model.provenance)) or TagRules()
         if given.keep_orientation:
             reading = reading._replace(orientation=False)
