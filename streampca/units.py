@@ -142,8 +142,8 @@ def facts_as_text(facts: Iterable[tuple[str, str]], width: int = 80) -> str:
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
-    """Write a shape as people say it: ``"60000 x 28 x 28"``."""
-    return " x ".join(str(length) for length in shape)
+    """Write a shape as people say it: ``"60000 x 28 x 28"``, or ``"()"`` without axes."""
+    return " x ".join(str(length) for length in shape) or "()"
 
 
 def parse_seconds(text: str | float) -> float:

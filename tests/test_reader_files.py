@@ -76,7 +76,7 @@ def test_missing_paths_say_what_there_is_instead(tmp_path):
     refused("@" + str(tmp_path / "no.txt"), "cannot be read as a list")
     refused([], "list of image files is empty")
     refused([tmp_path / "no.png"], tmp_path / "no.png", "does not exist")
-    refused(3, "a int is not a collection")
+    refused(3, "an object of type int is not a collection")
 
 
 def test_npy_refusals(tmp_path):

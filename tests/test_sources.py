@@ -221,7 +221,7 @@ def test_batches_are_refused_where_samples_are_read_again(kind, options, said):
     ([[1.0, 2.0], [3.0]], "not all of one length"),
     ([X, X], "each of which may be one sample, or a batch of samples"),
     ({1, 2}, "can only be iterated over"),
-    (3, "a int is not a collection"),
+    (3, "an object of type int is not a collection"),
     (X + 1j, "complex128, which is not a real number|complex64, which is not a real number"),
     (lambda: module("pandas").DataFrame({"a": [1, 2], "b": ["x", "y"]}), "column 'b' of pandas DataFrame has dtype"),
     (lambda: module("polars").DataFrame({"a": [1, 2], "b": ["x", "y"]}), "column 'b' of polars DataFrame has dtype"),
@@ -251,3 +251,13 @@ def test_tables_and_tensors_import_nothing():
         "; print([name for name in ('pandas', 'polars', 'pyarrow', 'torch', 'jax', 'xarray') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_batches_and_numbers_are_refused_with_what_a_model_takes():
+    model = streampca.fit(X, n_components=2)
+    with pytest.raises(RequestError, match=r"all else takes one array, np\.concatenate\(list\(X\)\)"):
+        model.transform(X[at : at + 20] for at in (0, 20, 40))
+    batches = (X[at : at + 20] for at in (0, 20, 40))
+    np.testing.assert_array_equal(model.transform(np.concatenate(list(batches))), model.transform(X))
+    with pytest.raises(streampca.errors.ModelError, match=r"have shape \(\) and"):
+        model.transform(np.array(3.0))

@@ -188,8 +188,8 @@ class Opener:
         row = next((row for row in readers() if row.matches(source)), None)
         if row is None:
             raise SourceError(
-                f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, a table, "
-                "or an array with shape, dtype and slicing."
+                f"an object of type {type(source).__name__} is not a collection; give a path, a glob, a list of image "
+                "files, a table, or an array with shape, dtype and slicing."
             )
         names: list[str] = []
         if self.key is not None:

@@ -54,7 +54,8 @@ def as_source(source: Any, shape: tuple[int, ...] | None = None) -> Any:
     if is_batches(source) or is_iterated(source):
         raise RequestError(
             f"X is a {type(source).__name__}, whose parts can only be iterated over; PCA.fit takes batches as iter(X), "
-            "as fit does for principal components, and all else takes one array or one batch at a time."
+            "as fit does for principal components, and all else takes one array, np.concatenate(list(X)), or one batch "
+            "at a time."
         )
     return _of_tensor(source) if _is_tensor(source) else source
 
