@@ -79,7 +79,7 @@ def open_collection(
     like : PCAModel, optional
         Open the source as the samples that this model was fitted to: with the `key`, `sample_axes`, `fill_value`,
         `patches`, and entries of `select` and `sel`, that its fit was given, unless they are given here, or the source
-        takes none or holds samples as the model takes them; and by the same tags of image files. Ranges along axes that
+        takes none or holds samples as the model takes them; and by the same tags of image files. Parts of axes that
         count samples, `samples`, `labels` and `where` are of one source, and are not taken over.
     listener : callable, optional
         Function that receives an event while files are checked.
