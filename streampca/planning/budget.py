@@ -65,7 +65,7 @@ def refusal(
     doing: str, least: int, estimate: MemoryEstimate | Phase, budget: tuple[int, str], more: str = ""
 ) -> BudgetError:
     """Return the refusal of a budget in which not even the smallest sizes fit, with their estimate."""
-    # What comes before and after something, which its own estimate leaves out, may need more than it does.
+    # Work before and after the methods, which their estimates leave out, can need more memory than they do.
     needed = estimate.total if estimate.total > budget[0] else least
     share = f"the largest share is the {estimate.largest_share}"
     return too_small(doing, least, budget, needed=needed, share=share, more=more)

@@ -34,7 +34,7 @@ MAPPED = ("feature",)  # axis of samples that went through a feature map
 
 @dataclass(frozen=True)
 class PreparingSizes:
-    """What preparing samples holds in memory and computes, by the names of `planning.request.Problem`.
+    """Memory and work of preparing samples, by the names of `planning.request.Problem`.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Prepared(View):
 
     @cached_property
     def preparing(self) -> PreparingSizes:
-        """What preparing the samples takes, as a plan counts it."""
+        """Memory and work of preparing the samples, as a plan counts them."""
         if self.preparation.is_identity:
             return PreparingSizes()
         raw, row_bytes, mapped = self.raw, self.n_features * self.dtype.itemsize, self.preparation.mapped

@@ -82,7 +82,7 @@ class Thumbnails:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What was collected, in arrays that may be filled."""
+        """Pictures collected so far, in writable arrays."""
         return {"thumbnails": self._samples, "limits": self._limits, "thumbnail_scores": self._scores}
 
     def add(self, block: Span, rows: Array) -> None:
