@@ -220,6 +220,54 @@ def test_dates_stand_for_numbers_of_samples(undrawn, here):
     assert len(along) == 16 + np.isnan(scores[:, 0]).sum() > 16, "gaps between runs"
 
 
+def series_of(model, rows, **how):
+    """Axes of the figure of the scores along the samples, and its sentence."""
+    examined = survey(model, streampca.open_collection(rows), **how)
+    figure = next(figure for figure in figures.pictures_of_samples(examined) if figure.name == "series")
+    return figure.draw()[0, 1].lines[1:], figure.caption
+
+
+def test_series_invents_nothing_between_samples_that_were_not_examined(undrawn):
+    """No segment of the line spans samples that were left out, however many samples a part holds."""
+    rows = np.random.default_rng(0).standard_normal((30_000, 3)).astype(np.float32)
+    model = streampca.fit(rows, n_components=1)
+    (line,), caption = series_of(model, rows, examine=16_000)
+    x, y = line.get_data()
+    steps = np.diff(x)[~np.isnan(y[1:]) & ~np.isnan(y[:-1])]
+    assert np.isnan(y).sum() == 63, "64 runs"
+    assert steps.max() <= 250, "the length of a run"
+    assert "breaks where samples were not examined" in caption
+    (line,), caption = series_of(model, rows)
+    assert not np.isnan(line.get_ydata()).any()
+    assert "breaks" not in caption
+
+
+def test_series_shows_extremes_of_samples_that_are_not_drawn_as_dots(undrawn):
+    """A budget for few dots hides no oscillation of the period in which they are taken."""
+    rows = np.random.default_rng(0).standard_normal((30_000, 3)).astype(np.float32)
+    rows[:, 0] = 50 * np.where(np.arange(30_000) % 2, -1, 1)
+    model = streampca.fit(rows, n_components=1)
+    (line,), _ = series_of(model, rows, memory="64MiB")
+    assert np.ptp(line.get_ydata().reshape(-1, 2), axis=1).min() > 95
+    scores = np.asarray(model.transform(rows))[:, 0]
+    np.testing.assert_allclose(
+        [line.get_ydata().min(), line.get_ydata().max()], [scores.min(), scores.max()], rtol=1e-5
+    )
+
+
+def test_samples_out_of_the_order_of_their_axis_are_joined_only_if_they_are_all_drawn(undrawn):
+    xarray = pytest.importorskip("xarray")
+    rows = np.random.default_rng(0).standard_normal((400, 3))
+    times = np.random.default_rng(1).permutation(400).astype(float)
+    field = xarray.DataArray(rows, {"depth": times}, ("depth", "x"))
+    model = streampca.fit(field, n_components=1)
+    (line,), _ = series_of(model, field)
+    np.testing.assert_array_equal(line.get_xdata(), np.arange(400))
+    (line, dots), _ = series_of(model, field, examine=64)
+    assert np.isnan(line.get_ydata()[1::2]).all(), "no segment"
+    assert len(dots.get_xdata()) == 64
+
+
 @pytest.mark.slow
 def test_report_of_200_images_is_less_than_2_mb(tmp_path):
     images = blobs(200, side=96)

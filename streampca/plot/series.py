@@ -15,6 +15,8 @@ from .drawing import BLUE, GREY, LITERAL, SMALL, AxesGrid, draw, new_figure
 from .score_plots import scores_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ..models.model import Model
     from .drawing import AnyFigure
 
@@ -38,7 +40,7 @@ def series(
     model : Model
         As for `mean_and_components`.
     scores : array of shape (n, k), collection or path of one
-        Result of `PCAModel.transform`; NaN leaves a gap.
+        Result of `PCAModel.transform`; NaN leaves a gap, and a sample between two gaps is drawn as a dot.
     along : ndarray of shape (n,), optional
         Positions of the samples along the horizontal axis: numbers, or datetime64; by default numbers from 0.
     name : str
@@ -52,7 +54,7 @@ def series(
     -------
     ndarray of Axes of shape (components, 2)
         Axes of the images, with outlines of missing pixels, and of the scores. Of more than 2000 samples, the smallest
-        and the largest score in each of 1000 equal parts are drawn.
+        and the largest score in each of 1000 equal parts are drawn, or in more of them, so that no part spans a gap.
 
     Raises
     ------
@@ -87,7 +89,7 @@ def series(
     for number, ((left, right), pictures) in enumerate(zip(grid, components, strict=True)):
         draw(left, pictures, signed=True, captions=view.captions, x=view.along)
         right.axhline(0, color=GREY, linewidth=0.5)
-        right.plot(*_shortened(where, np.asarray(scores[:, number], np.float64)), color=BLUE, linewidth=0.8)
+        _line(right, *_shortened(where, np.asarray(scores[:, number], np.float64)))
         share = 100 * whole.explained_variance_ratio[number]
         right.set_title(f"component {number + 1}: {share:.3g} %", fontsize=SMALL, loc="left")
         right.tick_params(labelsize=SMALL)
@@ -118,8 +120,20 @@ def _shortened(where: Array, values: Array) -> tuple[Array, Array]:
     if len(values) <= 2 * BINS:
         return where, values
     starts = np.linspace(0, len(values), BINS, endpoint=False).astype(int)
+    # A gap ends one part and begins another: the extremes of a part that spans it would be joined across it.
+    gaps = np.flatnonzero(np.diff(np.isnan(values))) + 1
+    starts = np.union1d(starts, gaps)
     ends = [np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)]
     return np.repeat(where[starts], 2), np.stack(ends, axis=1).ravel()
+
+
+def _line(ax: Axes, where: Array, values: Array) -> None:
+    """Draw a series as a line with gaps, and values between two gaps as dots, which a line would leave out."""
+    ax.plot(where, values, color=BLUE, linewidth=0.8)
+    missing = np.pad(np.isnan(values), 1, constant_values=True)
+    alone = ~missing[1:-1] & missing[:-2] & missing[2:]
+    if alone.any():
+        ax.plot(where[alone], values[alone], ".", color=BLUE, markersize=2)
 
 
 def _as_dates(ax: Any) -> None:

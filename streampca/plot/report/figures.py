@@ -378,6 +378,7 @@ def _series(survey: Survey) -> ReportFigure:
     is_numeric = survey.axis is not None and not survey.axis.is_text
     name = survey.axis.label if survey.axis is not None and is_numeric else "sample"
     order = f"along the samples' {name}" if is_numeric else "in the order of the samples"
+    gaps = " The line breaks where samples were not examined." if survey.examined < survey.n_samples else ""
 
     def draw() -> Any:
         along, scores = survey.in_order()
@@ -387,7 +388,7 @@ def _series(survey: Survey) -> ReportFigure:
         "series",
         "Scores over time" if name == "date" else "Scores along the samples",
         f"Scores on {first}, {order}, beside the component: the higher the line, the more of the component a sample "
-        "has.",
+        f"has.{gaps}",
         f"Curves of the scores on {first}.",
         draw,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from ...preprocessing import Frame, Prepared
 from ...readers.collection import Array, Collection, unchanged
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
+from ..series import BINS
 from .departures import as_departures
 from .memory import SCORES, Share, share_of
 from .sample_axis import SampleAxis, sample_axis_of
@@ -92,6 +93,10 @@ class Survey:
         Scores along the first components, at most 8.
     t2, spe : ndarray of shape (m,)
         Hotelling's T2 and the squared prediction error.
+    parts : ndarray of int of shape (q,)
+        Positions among the examined samples where equal parts of them begin; none spans samples not examined.
+    extremes : ndarray of shape (q, 2, j)
+        Smallest and largest scores of each part.
     labels : ndarray of shape (m,) or None
         Labels, if the collection has any.
     pinned : ndarray of int
@@ -118,6 +123,8 @@ class Survey:
     scores: Array
     t2: Float64
     spe: Float64
+    parts: npt.NDArray[np.intp]
+    extremes: Float64
     labels: Array | None
     pinned: npt.NDArray[np.intp]
     laddered: tuple[int, ...]
@@ -132,18 +139,30 @@ class Survey:
         return self.raw.n_samples
 
     def in_order(self) -> tuple[Array, Array]:
-        """Return the positions of the samples along their axis, or their numbers, ascending, and their scores.
+        """Return positions along the axis of the samples, or their numbers, ascending, and scores to draw as lines.
 
-        Scores of NaN separate samples that are not consecutive.
+        The scores are the smallest and the largest of each part. NaN separates samples between which others were not
+        examined, as nothing is known of a line that would join them.
         """
-        numbers = np.asarray(self.numbers)[self.places]
-        along = numbers if self.axis is None or self.axis.is_text else self.axis.values[self.places]
-        # If samples are not in the order of the axis, their numbers show no gaps.
+        numbers, starts = np.asarray(self.numbers), self.parts
+        along = numbers if self.axis is None or self.axis.is_text else self.axis.values
         if (along[1:] < along[:-1]).any():
-            order = np.argsort(along, kind="stable")
-            return along[order], self.scores[order]
-        gaps = np.flatnonzero(np.diff(numbers) > self.places.step) + 1
-        return np.insert(along, gaps, along[gaps]), np.insert(self.scores, gaps, np.nan, axis=0)
+            return self._sorted(along[self.places])
+        gaps = np.flatnonzero(numbers[starts[1:]] - numbers[starts[1:] - 1] > 1) + 1
+        along, scores = along[starts], self.extremes[:, 0]
+        if len(starts) < self.examined:
+            along, gaps = np.repeat(along, 2), 2 * gaps
+            scores = self.extremes.reshape(len(along), -1)
+        return np.insert(along, gaps, along[gaps]), np.insert(scores, gaps, np.nan, axis=0)
+
+    def _sorted(self, along: Array) -> tuple[Array, Array]:
+        """Return scores in the order of an axis that the samples do not follow; apart, unless they are all."""
+        order = np.argsort(along, kind="stable")
+        along, scores = along[order], self.scores[order]
+        if len(along) == self.n_samples:
+            return along, scores
+        between = np.arange(1, len(along))
+        return np.insert(along, between, along[1:]), np.insert(scores, between, np.nan, axis=0)
 
 
 class Samples:
@@ -252,6 +271,8 @@ def survey(
         scores=values[:, :-2],
         t2=values[:, -2],
         spe=values[:, -1],
+        parts=task.parts,
+        extremes=measured.extremes,
         labels=None if raw.labels is None else raw.labels[:: places.step],
         pinned=pinned,
         laddered=laddered,
@@ -297,9 +318,13 @@ class _Measured:
         Frame of the samples.
     places : range
         Positions of the samples whose values are kept.
+    parts : ndarray of int of shape (q,)
+        Positions where the parts begin whose extreme scores are kept.
 
     Attributes
     ----------
+    extremes : ndarray of shape (q, 2, first)
+        Smallest and largest first scores of each part.
     values : ndarray of shape (len(places), first + 2)
         First scores, T2 and error of these samples.
     largest : list of two ndarray of shape (2 * UNUSUAL, 3)
@@ -311,8 +336,9 @@ class _Measured:
         Small images of some samples.
     """
 
-    def __init__(self, share: Share, frame: Frame, places: range) -> None:
-        self._places, self._first = places, min(SCORES, share.model.n_components)
+    def __init__(self, share: Share, frame: Frame, places: range, parts: npt.NDArray[np.intp]) -> None:
+        self._places, self._parts, self._first = places, parts, min(SCORES, share.model.n_components)
+        self.extremes = np.full((len(parts), 2, self._first), np.nan)
         self.values = np.empty((len(places), self._first + 2))
         self.largest = [np.empty((0, 3)), np.empty((0, 3))]
         self.ends = np.array([np.inf, -np.inf])
@@ -323,6 +349,7 @@ class _Measured:
         step = self._places.step
         kept = range(-(-block.start // step), -(-block.stop // step))
         self.values[kept.start : kept.stop] = values[kept.start * step - block.start :: step]
+        self._add_extremes(block, values[:, : self._first])
         measures = np.column_stack([values[:, self._first :], np.arange(*block)])
         for column, ranked in enumerate(self.largest):
             both = np.concatenate([ranked, measures])
@@ -333,18 +360,26 @@ class _Measured:
         self.ends[0] = np.fmin(self.ends[0], np.fmin.reduce(rows, axis=None))
         self.ends[1] = np.fmax(self.ends[1], np.fmax.reduce(rows, axis=None))
 
+    def _add_extremes(self, block: Span, scores: Float64) -> None:
+        first, last = np.searchsorted(self._parts, [block.start, block.stop - 1], side="right") - 1
+        starts = np.maximum(self._parts[first : last + 1] - block.start, 0)
+        for end, extreme in enumerate((np.fmin, np.fmax)):
+            extremes = self.extremes[first : last + 1, end]
+            extreme(extremes, extreme.reduceat(scores, starts, axis=0), out=extremes)
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays = {"values": self.values, "extremes": self.extremes, "ends": self.ends}
+        return arrays if self.thumbnails is None else arrays | self.thumbnails.arrays
+
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays."""
-        arrays = {"values": self.values, "t2": self.largest[0], "spe": self.largest[1], "ends": self.ends}
-        arrays |= {} if self.thumbnails is None else self.thumbnails.arrays
+        arrays = {"t2": self.largest[0], "spe": self.largest[1], **self._arrays()}
         return {name: array.copy() for name, array in arrays.items()} if copy else arrays
 
     def restore(self, state: dict[str, Array]) -> None:
         """Take over a state."""
         self.largest = [state["t2"].copy(), state["spe"].copy()]
-        arrays = {"values": self.values, "ends": self.ends}
-        arrays |= {} if self.thumbnails is None else self.thumbnails.arrays
-        for name, array in arrays.items():
+        for name, array in self._arrays().items():
             array[...] = state[name]
 
 
@@ -362,8 +397,19 @@ class _Examining:
         n = self.collection.n_samples
         return range(0, n, -(-n // max(1, self.share.dots)))
 
+    @cached_property
+    def parts(self) -> npt.NDArray[np.intp]:
+        """Positions where parts of about equal size begin, each within a run; with gaps as many as a line shows."""
+        n, start, starts = self.collection.n_samples, 0, []
+        step = 1 if n <= BINS else n / (BINS - MOST_RUNS)
+        for run in self.runs:
+            count = max(1, int(run.size / step))
+            starts.append(start + np.linspace(0, run.size, count, endpoint=False).astype(np.intp))
+            start += run.size
+        return np.concatenate(starts)
+
     def start(self) -> _Measured:
-        return _Measured(self.share, self.collection.frame, self.places)
+        return _Measured(self.share, self.collection.frame, self.places, self.parts)
 
     def restore(self, state: dict[str, Array]) -> _Measured:
         measured = self.start()
