@@ -39,7 +39,7 @@ from fresh import alternating, folder, machine, print_table, tell
 from synthetic import npy_of, strokes, textures
 from watched import Note, read_notes
 
-from streampca.planning.budget import SPANS_A_WORKER
+from streampca.planning.blocks import SPANS_A_WORKER
 
 SPACED = 40  # times as long as a save took that the next one waits at least
 MOST_COST = 0.03  # of the time, for saving

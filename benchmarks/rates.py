@@ -20,8 +20,8 @@ import streampca
 from streampca.eigensolvers import solve_dense
 from streampca.execution.threads import ONE_THREAD_ORDER
 from streampca.machine import cores
+from streampca.planning.memory import dense_flops
 from streampca.planning.rates import RATES
-from streampca.planning.sizes import dense_flops
 from streampca.preprocessing.feature_map import KernelMap
 from streampca.preprocessing.kernels import Kernel
 

@@ -98,7 +98,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     from streampca.fitting.prepare import prepare
     from streampca.kinds.pca import PCADescription
     from streampca.planning import dual, randomized
-    from streampca.planning.budget import search
+    from streampca.planning.candidate_sizes import search
     from streampca.planning.request import Request
     from streampca.preprocessing.sizes_for_planning import problem_of
     from streampca.units import parse_bytes

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from streampca.planning import dual, randomized
-from streampca.planning.budget import search
+from streampca.planning.candidate_sizes import search
 from streampca.planning.request import Machine, Problem
 from streampca.units import GIB, MIB, parse_bytes
 

@@ -26,7 +26,7 @@ from streampca.accumulators import (
 )
 from streampca.accumulators.probes import Directions, probe_directions
 from streampca.planning.blocks import Span, blocks_of
-from streampca.planning.sizes import PROBES_OF_PASS
+from streampca.planning.memory import PROBES_OF_PASS
 from streampca.testing import AccumulatorLaws, assert_same_state
 
 SHORT = 7  # length of the axis that is not cut

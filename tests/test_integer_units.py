@@ -33,8 +33,8 @@ from streampca.fitting.prepare import prepare
 from streampca.models.accuracy import sentences
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
+from streampca.planning.memory import INTEGER_TILE
 from streampca.planning.request import Problem
-from streampca.planning.sizes import INTEGER_TILE
 from streampca.preprocessing.sizes_for_planning import problem_of
 
 P = 5

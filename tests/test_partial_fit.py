@@ -72,7 +72,7 @@ def test_rows_in_threads_and_products_in_both_precisions(monkeypatch):
     """Small limits: buffers are added in threads, and products become single when one fit's would."""
     monkeypatch.setattr(incremental, "THREAD_ROWS", 100)
     monkeypatch.setattr("streampca.planning.incremental.WAITING_BYTES", 200 * 64 * 4)
-    monkeypatch.setattr("streampca.planning.budget.SMALL_PRODUCT", 700 * 64**2)
+    monkeypatch.setattr("streampca.planning.candidate_sizes.SMALL_PRODUCT", 700 * 64**2)
     x = np.random.default_rng(0).normal(30000, 5, (1500, 64)).astype(np.float32)
     x[:, :6] *= np.linspace(1.001, 1.002, 1500)[:, None]
     ours = given(PCA(6), x, 50)

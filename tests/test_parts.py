@@ -26,7 +26,7 @@ from streampca import Preparation
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError
 from streampca.events import Planned, Warned
 from streampca.kinds.part import Part, part_of
-from streampca.planning.blocks import Span, blocks_of, span_of_part, spans_of, spans_within
+from streampca.planning.blocks import blocks_of, span_of_part, spans_of
 
 N, OF = 203, 3
 
@@ -65,11 +65,10 @@ def test_parts_and_their_spans_cover_all_once(n, of, rows, count):
     assert [sample for span in spans for sample in range(*span)] == [*range(n)]
     for number in range(1, of + 1):
         part = span_of_part(Part(number, of), n)
-        spans = spans_within(part, count, rows)
+        spans = spans_of(part.stop, count, rows, start=part.start)
         assert [sample for span in spans for sample in range(*span)] == [*range(*part)]
         cut = [block for span in spans for block in blocks_of(span, rows)]
         assert cut == [*blocks_of(part, rows)] or part.size == 0
-    assert spans_within(Span(0, n), count, rows) == spans_of(n, count, rows)
 
 
 @pytest.mark.parametrize("given", ["3", "3/", "a/b", (3,), "0/4", "5/4", "1/0", "-1/4", "1/2/3"])
@@ -203,7 +202,7 @@ def test_collections_that_came_later(tmp_path):
 
 def test_shards_in_any_order(monkeypatch):
     """Nothing is declared beforehand: the bits are those of one fit, whatever precision each shard was planned with."""
-    monkeypatch.setattr("streampca.planning.budget.SMALL_PRODUCT", 400 * 72**2)
+    monkeypatch.setattr("streampca.planning.candidate_sizes.SMALL_PRODUCT", 400 * 72**2)
     x = images(n=1200)
     cuts = (0, 150, 500, 506, 1200)
     shards = [streampca.fit(x[a:b], streampca.PCA(3, method="covariance")) for a, b in itertools.pairwise(cuts)]

@@ -25,9 +25,9 @@ from streampca.fitting.identity import DECISIVE
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
 from streampca.planning import DENSE_FEATURES, Plan, dual, least_memory, make_plan, plan_application, randomized
-from streampca.planning.blocks import Span, blocks_of
-from streampca.planning.budget import MOST_BLOCK, smallest
+from streampca.planning.blocks import MOST_BLOCK, Span, blocks_of
 from streampca.planning.by_features import WORTH_CHANGING
+from streampca.planning.candidate_sizes import smallest
 from streampca.planning.choose_method import METHODS
 from streampca.planning.rates import Rates
 from streampca.preprocessing import Prepared

@@ -15,8 +15,8 @@ from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.planning import choose_method as choose
 from streampca.planning import least_memory, make_plan, sample_rows
 from streampca.planning.decoding import read_boxes, read_runs
+from streampca.planning.memory import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.planning.randomized import SAMPLE_RUNS
-from streampca.planning.sizes import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.units import GIB, MIB, parse_bytes
 
 

@@ -13,7 +13,7 @@ from streampca import PCA, Preparation, load_model, merge, open_collection, upda
 from streampca.errors import DataError
 from streampca.fitting.preparation_rounding import measured_errors
 from streampca.planning.blocks import Span, blocks_of
-from streampca.planning.sizes import measured_rows
+from streampca.planning.memory import measured_rows
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.resize import LineResampler, resized
 

@@ -21,7 +21,6 @@ import streampca
 from streampca import PCA, Preparation, SupervisedPrincipalComponents
 from streampca.cli.commands import cli
 from streampca.errors import BudgetError, StreampcaError
-from streampca.planning import by_samples
 from streampca.planning.screening import STEP
 
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -148,7 +147,7 @@ def test_any_blocks_and_order_give_the_same(monkeypatch, dtype):
     """Several blocks a pass, in single precision; and in another order, which deals the samples otherwise."""
     x, y = DIGITS.astype(dtype), np.sin(LABELS) + LABELS
     blocks = [fitted(x, y, precision="single")]
-    monkeypatch.setattr(by_samples, "BLOCKS", (2**14,))
+    monkeypatch.setattr("streampca.planning.blocks.BLOCKS", (2**14,))
     blocks.append(fitted(x, y, precision="single"))
     assert (
         blocks[1].provenance["plan"]["block_rows"] < len(x) // 6 < len(x) == blocks[0].provenance["plan"]["block_rows"]

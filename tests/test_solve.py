@@ -11,7 +11,7 @@ from scipy.linalg import subspace_angles
 import streampca
 from streampca.eigensolvers import count_components, resume_lanczos, solve_dense, start_lanczos
 from streampca.eigensolvers.signs import fix_signs
-from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes, step_bytes
+from streampca.planning.memory import block_width, dense_bytes, lanczos_bytes, step_bytes
 
 SPECTRA = {
     "decaying": 1e4 * 0.8 ** np.arange(120),

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from .blocks import Span
-from .by_samples import SizesBySamples, block_lengths
-from .candidate_sizes import Cost, Schedule
+from .blocks import Span, block_lengths
+from .candidate_sizes import Cost, MethodSizes, Schedule
 from .decoding import read_boxes
 from .memory import Phase, block_items, runtime
 from .plan import Plan
@@ -27,7 +26,7 @@ def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Svd(SizesBySamples):
+class Svd(MethodSizes):
     """Sizes of the method."""
 
     @property

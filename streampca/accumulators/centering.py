@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..planning.sizes import SQUARES
+from ..planning.memory import SQUARES
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

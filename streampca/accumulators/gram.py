@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
-from ..planning.sizes import CHECK_FEATURES
+from ..planning.memory import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .gram_probes import GramProbes

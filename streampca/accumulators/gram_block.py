@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..execution.threads import map_in_threads
-from ..planning.sizes import CHECK_FEATURES
+from ..planning.memory import CHECK_FEATURES
 from .block_product import block_product
 from .centering import subtract_mean, sum_of_squares, weighted_sum
 from .finite import not_finite

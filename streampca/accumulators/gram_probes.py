@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..planning.sizes import PROBES, PROBES_OF_PASS
+from ..planning.memory import PROBES, PROBES_OF_PASS
 from .plain_state import as_arrays, as_values
 from .probes import probe_directions
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..planning.sizes import GROUP_PIECE
+from ..planning.memory import GROUP_PIECE
 from .finite import has_safe_squares, not_finite
 from .plain_state import as_arrays
 from .protocol import Accumulator

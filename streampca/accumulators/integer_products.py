@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from ..planning.sizes import INTEGER_RUN, INTEGER_TILE, LEAST_INTEGER_ROWS, integer_rows
+from ..planning.memory import INTEGER_RUN, INTEGER_TILE, LEAST_INTEGER_ROWS, integer_rows
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..execution.threads import one_blas_thread
 from ..planning.blocks import Span, blocks_of
-from ..planning.sizes import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
+from ..planning.memory import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
 from .centering import centre_samples, split
 from .finite import is_finite, not_finite
 from .plain_state import as_arrays

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..planning.sizes import CHECK_ROWS, PROBES, check_rows
+from ..planning.memory import CHECK_ROWS, PROBES, check_rows
 from .blas import times
 
 Array = npt.NDArray[Any]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from ..planning.sizes import CENTRE_ROWS
+from ..planning.memory import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import split, sum_of_squares, weighted_sum
 from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from ..planning.sizes import PROBES_OF_PASS
+from ..planning.memory import PROBES_OF_PASS
 from .block_product import block_product
 from .centering import split, sum_of_squares, weighted_sum
 from .finite import not_finite

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
-from ..planning.sizes import PROBES_OF_PASS
+from ..planning.memory import PROBES_OF_PASS
 from .finite import MOST_DOUBLE
 from .gram_probes import remove_mean_part, sample_directions
 from .plain_state import as_arrays, as_values

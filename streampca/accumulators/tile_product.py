@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..planning.sizes import CHECK_FEATURES
+from ..planning.memory import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
 from .exact_products import EXACT_BELOW

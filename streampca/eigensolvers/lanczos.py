@@ -28,7 +28,7 @@ from .. import machine
 from ..accumulators.plain_state import as_arrays, as_values
 from ..execution.threads import map_in_threads, one_blas_thread
 from ..planning.blocks import spans_of
-from ..planning.sizes import FRACTION_SHARE, block_width
+from ..planning.memory import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
 from .signs import fix_signs
 from .solution import Solution

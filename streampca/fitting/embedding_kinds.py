@@ -22,7 +22,7 @@ from ..manifold.locally_linear import locally_linear_embedding
 from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
-from ..planning.budget import too_small
+from ..planning.candidate_sizes import too_small
 from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan
 from ..planning.request import Request
 from ..units import format_bytes

@@ -17,7 +17,7 @@ from ..models.store import are_held
 from ..models.subspace import working_dtype
 from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning.blocks import block_rows
-from ..planning.budget import smallest, too_small
+from ..planning.candidate_sizes import smallest, too_small
 from ..planning.component_chunks import POOLS, READ_COPIES, tile_bytes
 from ..planning.embedding import (
     FEWER,

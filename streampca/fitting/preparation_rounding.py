@@ -19,7 +19,7 @@ from ..models.components import ComponentsModel
 from ..models.pca import PCAModel
 from ..models.subspace import Subspace
 from ..planning.blocks import Span, blocks_of
-from ..planning.sizes import MEASURED_WIDTH, measured_rows
+from ..planning.memory import MEASURED_WIDTH, measured_rows
 from ..preprocessing import Prepared
 from ..preprocessing.learned import Learned
 from ..storage.components import StoredRows

@@ -14,11 +14,11 @@ from ..errors import BudgetError, DataError, RequestError
 from ..events import Listener, silent
 from ..kinds.part import Part
 from ..planning import Plan, make_plan, part_plan
-from ..planning.budget import block_limit
+from ..planning.blocks import block_limit
 from ..planning.landmarks import CHECKED_ROWS, residual_bytes
+from ..planning.memory import thread_count
 from ..planning.registry import OF_KERNEL
 from ..planning.request import Problem, Request
-from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
 from ..preprocessing.kernel_features import KernelFeatures
 from ..preprocessing.sizes_for_planning import problem_of, this_machine

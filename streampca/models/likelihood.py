@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..errors import ModelError
 from ..planning.blocks import Span, blocks_of
-from ..planning.budget import check_budget
+from ..planning.candidate_sizes import check_budget
 from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import SampleError
 from ..preprocessing.sizes_for_planning import this_machine

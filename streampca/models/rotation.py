@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..eigensolvers.signs import extremes
 from ..errors import ModelError, RequestError
 from ..planning.blocks import Span, blocks_of
-from ..planning.budget import check_budget
+from ..planning.candidate_sizes import check_budget
 from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import unflatten
 from ..preprocessing.sizes_for_planning import this_machine

@@ -15,15 +15,13 @@ from itertools import product
 from typing import Self
 
 from ..units import MIB, format_shape
-from .blocks import Span, block_rows, spans_of
-from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
-from .candidate_sizes import MethodSizes
+from .blocks import MOST_BLOCK, Span, block_rows, span_count, spans_of
+from .candidate_sizes import MethodSizes, most_that_fits, precision_of
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
 from .decoding import read_boxes
-from .memory import Phase, decoding_items, runtime
+from .memory import PROBES, Phase, decoding_items, gram_threads, runtime
 from .rates import Work
 from .request import Request
-from .sizes import PROBES, gram_threads
 
 SCHEDULES = ("sweep", "scratch")
 WORTH_CHANGING = 0.8  # a plan to be preferred gives way to one that takes less than so much of its time

@@ -1,25 +1,31 @@
 """`Sizes`, the idiom in which every planner states what could be done: memory by name, work and passes.
 
-Candidates come in groups, the preferred group first and the one that needs least memory last. `budget.search` takes the
-best of the first group of which any fit, and a refusal quotes the smallest of the last.
+Candidates come in groups, the preferred group first and the one that needs least memory last. `search` takes the best
+of the first group of which any fit, and the refusal of a budget quotes the smallest of the last.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-from ..units import MIB
-from .blocks import Span
-from .budget import most_that_fits, smallest
+from ..errors import BudgetError
+from ..units import MIB, budget_size, format_bytes
+from .blocks import Span, span_count, spans_of
 from .memory import MemoryEstimate, Phase
 from .plan import Plan
 from .rates import Work
 from .request import Problem, Request
 
+S = TypeVar("S", bound="Sizes")
 S_co = TypeVar("S_co", bound="Sizes", covariant=True)
+
+
+SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
+DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
+NO_MACHINE = 2**40  # MiB
 
 
 class Family(Protocol[S_co]):
@@ -153,14 +159,9 @@ class MethodSizes(Sizes):
         """Passes, bytes and work."""
 
     @property
-    @abstractmethod
     def spans(self) -> tuple[Span, ...]:
-        """Spans that tasks fold."""
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of a scratch copy."""
-        return 0
+        """Spans that tasks fold: of samples, one for each thread or several for each worker."""
+        return spans_of(self.problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows)
 
     @property
     def seconds(self) -> float:
@@ -176,7 +177,7 @@ class MethodSizes(Sizes):
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
 
-    def planned(self, method: str, why: str, *, precision: str, solver: str) -> Plan:
+    def planned(self, method: str, why: str, *, precision: str, solver: str, bytes_written: int = 0) -> Plan:
         """Return the plan of a method with these sizes."""
         cost = self.cost
         return Plan(
@@ -200,7 +201,7 @@ class MethodSizes(Sizes):
             integer_units=self.integer_units,
             passes=cost.passes,
             bytes_read=cost.bytes_read,
-            bytes_written=self.bytes_written,
+            bytes_written=bytes_written,
             memory_estimate=self.memory_estimate,
             work=cost.work,
         )
@@ -223,3 +224,127 @@ class Schedule(NamedTuple):
     name: str
     groups: Groups[MethodSizes]
     reason_against: str = ""
+
+
+def search(groups: Groups[S], memory: int) -> S | None:
+    """Return the best sizes of the first group of which any fit in so many bytes; None where none do."""
+    for group in groups:
+        fitting: list[S] = []
+        for family in group:
+            fitting.extend(family.within(memory))
+        if fitting:
+            best = fitting[0] if len(fitting) == 1 else fitting[0].preferred(fitting)
+            return best.grown(memory)
+    return None
+
+
+def smallest_sizes(groups: Groups[S]) -> S:
+    """Return the sizes that need least memory, which are in the last group."""
+    return min((sizes for family in groups[-1] for sizes in family.smallest()), key=lambda sizes: sizes.least_budget)
+
+
+def search_or_refuse(doing: str, groups: Groups[S], budget: tuple[int, str], more: str = "") -> S:
+    """Return the best sizes that fit a budget, which is given with where it comes from.
+
+    Raises
+    ------
+    BudgetError
+        If none fit: the refusal quotes the smallest, and names other remedies (`more`).
+    """
+    sizes = search(groups, budget[0])
+    if sizes is None:
+        smallest = smallest_sizes(groups)
+        raise refusal(doing, smallest.least_budget, smallest.memory_estimate, budget, more)
+    return sizes
+
+
+def refusal(
+    doing: str, least: int, estimate: MemoryEstimate | Phase, budget: tuple[int, str], more: str = ""
+) -> BudgetError:
+    """Return the refusal of a budget in which not even the smallest sizes fit, with their estimate."""
+    # Work before and after the methods, which their estimates leave out, can need more memory than they do.
+    needed = estimate.total if estimate.total > budget[0] else least
+    share = f"the largest share is the {estimate.largest_share}"
+    return too_small(doing, least, budget, needed=needed, share=share, more=more)
+
+
+def smallest(accepts: Callable[[int], bool], at_least: int = 1) -> int:
+    """Return the least number of bytes, in whole MiB, that is accepted; more must be accepted too.
+
+    Raises
+    ------
+    ValueError
+        If as much as no machine has is not accepted: the fault is that of the question.
+    """
+    low, high, step = (at_least - 1) // MIB, -(-at_least // MIB), 1
+    while not accepts(high * MIB):
+        low, high, step = high, high + step, 2 * step
+        if high > NO_MACHINE:
+            raise ValueError("no number of bytes is accepted")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if accepts(middle * MIB) else (middle, high)
+    return high * MIB
+
+
+def check_budget(what: str, fits: Callable[[int], bool], budget: int, source: str, more: str = "") -> None:
+    """Refuse a budget in bytes in which something does not fit, naming the smallest that would do, and other remedies.
+
+    Raises
+    ------
+    BudgetError
+        Says what does not fit, in words, and where the budget comes from.
+    """
+    if not fits(budget):
+        raise too_small(what, smallest(fits), (budget, source), more=more)
+
+
+def most_that_fits(fits: Callable[[int], bool], most: int) -> int:
+    """The largest count of 1 to `most` that fits, 0 where none does; fewer must fit where more do."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def too_small(
+    doing: str, least: int, budget: tuple[int, str], *, needed: int = 0, share: str = "", more: str = ""
+) -> BudgetError:
+    """Return the refusal of a budget, naming the least that would do.
+
+    Parameters
+    ----------
+    doing : str
+        What does not fit.
+    least : int
+        Bytes that would do.
+    budget : (int, str)
+        Bytes allowed, and where that comes from.
+    needed : int, optional
+        Bytes that it needs, where that is not `least`.
+    share : str, optional
+        What takes much of it.
+    more : str, optional
+        Other remedies.
+    """
+    allowed, source = budget
+    return BudgetError(
+        f"{doing} needs {format_bytes(needed or least)} and memory allows {format_bytes(allowed)} ({source})"
+        f"{share and '; '}{share}. Set memory to at least {budget_size(least)}{more}."
+    )
+
+
+def precision_of(problem: Problem, request: Request, multiplications: int) -> str:
+    """Precision of products: single where float32 holds the values and there is enough to multiply."""
+    if request.precision != "auto":
+        return request.precision
+    return "single" if problem.suits_single and multiplications > SMALL_PRODUCT else "double"
+
+
+def solver_of(size: int, request: Request, most: int) -> str:
+    """Solver of an eigenproblem of order `size`, of which `most` eigenvalues are not zero."""
+    count = request.counted_on(most)
+    if request.n_components == "mle" or size <= DENSE_FEATURES or count is None:
+        return "dense"
+    return "lanczos" if isinstance(count, float) or count <= size // 8 else "dense"

@@ -15,8 +15,7 @@ from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, counted_passes
-from .budget import refusal, search, smallest_sizes
-from .candidate_sizes import Schedule
+from .candidate_sizes import Schedule, refusal, search, smallest_sizes
 from .landmarks import LandmarkSizes
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan

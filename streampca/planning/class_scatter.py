@@ -10,11 +10,10 @@ from typing import Self
 from ..units import format_shape
 from .candidate_sizes import Cost, Schedule
 from .covariance import CovarianceSizes
-from .memory import COMPONENT_COPIES, Phase, runtime
+from .memory import COMPONENT_COPIES, MOST_THREADS, Phase, runtime
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
-from .sizes import MOST_THREADS
 
 KINDS = ("fisher-discriminant", "sliced-inverse-regression")
 APPROXIMATE = False

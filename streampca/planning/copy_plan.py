@@ -9,8 +9,7 @@ from typing import Self
 
 from ..units import KIB, MIB
 from .boxes import box_of
-from .budget import search_or_refuse
-from .candidate_sizes import SizesByBudget
+from .candidate_sizes import SizesByBudget, search_or_refuse
 from .memory import HELD, RUNTIME_BYTES, Phase
 from .request import Problem
 

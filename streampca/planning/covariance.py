@@ -9,17 +9,24 @@ from itertools import product
 from typing import Self
 
 from ..units import MIB, format_shape
-from .blocks import block_rows
-from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, solver_of
-from .by_samples import SizesBySamples
-from .candidate_sizes import Cost, Schedule, SizesByBudget
+from .blocks import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, block_rows
+from .candidate_sizes import Cost, MethodSizes, Schedule, SizesByBudget, precision_of, solver_of
 from .decoding import read_boxes
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
-from .memory import COMPONENT_COPIES, Phase, block_items, in_threads, runtime, solve_memory
+from .memory import (
+    COMPONENT_COPIES,
+    Phase,
+    block_items,
+    in_threads,
+    integer_rows,
+    runtime,
+    scatter_bytes,
+    solve_memory,
+    thread_count,
+)
 from .plan import Plan
 from .rates import Work, integer_products, products, solve_work
 from .request import Problem, Request
-from .sizes import integer_rows, scatter_bytes, thread_count
 
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
@@ -42,7 +49,7 @@ def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovarianceSizes(SizesByBudget, SizesBySamples):
+class CovarianceSizes(SizesByBudget, MethodSizes):
     """Sizes of the method; `shares` of the budget, one in so many, are tried for blocks and products in turn."""
 
     k: int = 0

@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..units import format_shape
-from .budget import precision_of
-from .by_samples import SizesBySamples, block_lengths, concurrencies
-from .candidate_sizes import Cost, Schedule
+from .blocks import block_lengths, concurrencies
+from .candidate_sizes import Cost, MethodSizes, Schedule, precision_of
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, Phase, block_items, runtime
+from .memory import COMPONENT_COPIES, Phase, block_items, cross_scatter_bytes, runtime, scatter_block_bytes
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
-from .sizes import cross_scatter_bytes, scatter_block_bytes
 
 KINDS = ("supervised-pca",)
 APPROXIMATE = False
@@ -39,7 +37,7 @@ def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossScatterSizes(SizesBySamples):
+class CrossScatterSizes(MethodSizes):
     """Sizes with which samples could be multiplied with label features; fields as in `Plan`."""
 
     @property

@@ -18,15 +18,13 @@ from itertools import product
 from typing import Self
 
 from ..units import format_shape
-from .budget import solver_of
 from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
-from .candidate_sizes import Cost, Schedule
+from .candidate_sizes import Cost, Schedule, solver_of
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
-from .memory import Phase, solve_memory
+from .memory import PROBES, Phase, solve_memory
 from .plan import Plan
 from .rates import Work, integer_products, products, solve_work
 from .request import Problem, Request
-from .sizes import PROBES
 
 OPEN_SHARES = (4, 16, 64)  # components counted on where k is open: a fourth of n, or what there is memory for
 
@@ -131,7 +129,7 @@ class DualSizes(SizesByFeatures):
 
     def solved(self, method: str, why: str) -> Plan:
         """Return the plan of a method that solves an n x n problem."""
-        plan = self.planned(method, why, precision=self.precision, solver=self.solver)
+        plan = self.planned(method, why, precision=self.precision, solver=self.solver, bytes_written=self.bytes_written)
         return replace(plan, dense_room=plan.room if self.dense or self.solver == "dense" else 0)
 
     # -- memory

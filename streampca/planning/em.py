@@ -18,15 +18,25 @@ from functools import cached_property
 from itertools import product
 
 from ..units import format_shape
-from .budget import precision_of
-from .by_samples import SizesBySamples, block_lengths, concurrencies
-from .candidate_sizes import Cost, Schedule
+from .blocks import block_lengths, concurrencies
+from .candidate_sizes import Cost, MethodSizes, Schedule, precision_of
 from .decoding import read_boxes, read_runs
-from .memory import COMPONENT_COPIES, Phase, block_items, decoding_items, in_threads, runtime
+from .memory import (
+    COMPONENT_COPIES,
+    REGRESSED_FEATURES,
+    SOLVED_FEATURES,
+    Phase,
+    block_items,
+    decoding_items,
+    in_threads,
+    regression_bytes,
+    runtime,
+    thread_count,
+    upper_entries,
+)
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
-from .sizes import REGRESSED_FEATURES, SOLVED_FEATURES, regression_bytes, thread_count, upper_entries
 
 EXTRA = 15  # latent variables beside the components
 OPEN_VARIABLES = 55  # latent variables where the number of components depends on the data
@@ -79,7 +89,7 @@ def sample_rows(n_samples: int, width: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionSizes(SizesBySamples):
+class RegressionSizes(MethodSizes):
     """Sizes with which features could be regressed on latent variables; fields as in `Plan`.
 
     ``parts`` is the number of ranges of features, a pass each.

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ..errors import DataError, RequestError
 from ..units import MIB, facts_as_text, format_bytes, format_seconds, format_shape
-from .budget import refusal
+from .candidate_sizes import refusal
 from .memory import MemoryEstimate, Phase, runtime
 from .neighbors import NeighborsPlan
 from .plan import Plan

@@ -10,12 +10,10 @@ from typing import Any, Self
 from ..errors import DataError, RequestError
 from ..kinds.hsic import LEAST_TEST, HsicDescription
 from ..units import MIB
-from .blocks import Span, block_rows, spans_of
-from .budget import BLOCK_SHARES, MOST_BLOCK, most_that_fits, search_or_refuse, span_count
-from .candidate_sizes import SizesByBudget
-from .memory import Phase, decoding_bytes, runtime
+from .blocks import BLOCK_SHARES, MOST_BLOCK, Span, block_rows, span_count, spans_of
+from .candidate_sizes import SizesByBudget, most_that_fits, search_or_refuse
+from .memory import Phase, decoding_bytes, runtime, thread_count
 from .request import Problem
-from .sizes import thread_count
 
 DELTA = "delta"  # kernel of classes: 1 of two samples of one class, else 0; computed exactly, whatever their number
 LANDMARKS = 200  # default

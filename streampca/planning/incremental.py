@@ -13,17 +13,24 @@ from typing import Self
 
 from ..errors import RequestError
 from ..units import MIB, budget_size, format_shape
-from .blocks import Span, block_rows
-from .budget import BLOCK_SHARES, MOST_BLOCK, precision_of, refusal, search, search_or_refuse, smallest_sizes
-from .by_samples import SizesBySamples
-from .candidate_sizes import Cost, Groups, MethodSizes, SizesByBudget
+from .blocks import BLOCK_SHARES, MOST_BLOCK, Span, block_rows
+from .candidate_sizes import (
+    Cost,
+    Groups,
+    MethodSizes,
+    SizesByBudget,
+    precision_of,
+    refusal,
+    search,
+    search_or_refuse,
+    smallest_sizes,
+)
 from .covariance import THREAD_BLOCK, CovarianceSizes
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime
+from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, thread_count
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
-from .sizes import thread_count
 
 SKETCH = "frequent directions"  # as `Plan.method`
 WAITING_BYTES = 8 * MIB  # of rows that wait to be multiplied together ...
@@ -158,7 +165,7 @@ class BatchScatterSizes(CovarianceSizes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSketchSizes(SizesByBudget, SizesBySamples):
+class BatchSketchSizes(SizesByBudget, MethodSizes):
     """Sizes of a batch's own sketch, which is added to that of earlier batches; a sketch has `product_rows` rows."""
 
     def cut(self, memory: int) -> Self:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .budget import SMALL_PRODUCT
-from .memory import in_threads
+from .candidate_sizes import SMALL_PRODUCT
+from .memory import INTEGER_LIBRARY, in_threads, integer_bytes
 from .rates import INTEGER_RATES, RATES
 from .request import Problem, Request
-from .sizes import INTEGER_LIBRARY, integer_bytes
 
 
 def worthwhile_units(problem: Problem, request: Request, multiplications: int, precision: str) -> str:

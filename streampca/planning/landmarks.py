@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..units import MIB
-from .budget import search_or_refuse
-from .candidate_sizes import Sizes
+from .candidate_sizes import Sizes, search_or_refuse
 from .memory import Phase, decoding_items, runtime
 
 NAME = "landmarks"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .blocks import block_rows
-from .budget import block_limit, refusal, search, smallest_sizes
-from .candidate_sizes import Sizes
-from .memory import Phase, decoding_items, runtime
+from .blocks import block_limit, block_rows
+from .candidate_sizes import Sizes, refusal, search, smallest_sizes
+from .memory import GROUP_PIECE, Phase, decoding_items, runtime
 from .request import Problem
-from .sizes import GROUP_PIECE
 
 ROWS = 10  # of p float64 beside the means of groups: sums, what is combined with them, and what becomes of them
 NAME = "means and deviations"

@@ -15,9 +15,8 @@ from typing import Any
 from ..errors import DataError, RequestError
 from ..kinds.neighbors import NeighborsDescription
 from ..units import MIB, counted, facts_as_text, format_bytes, format_seconds, format_shape
-from .blocks import block_rows
-from .budget import MOST_BLOCK, refusal, search, smallest_sizes
-from .candidate_sizes import Sizes
+from .blocks import MOST_BLOCK, block_rows
+from .candidate_sizes import Sizes, refusal, search, smallest_sizes
 from .memory import Phase, decoding_items, runtime
 from .request import Problem
 

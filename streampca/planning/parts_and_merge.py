@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from ..errors import RequestError
 from ..kinds.part import Part
 from ..units import MIB, format_shape
-from .blocks import span_of_part, spans_within
-from .budget import search_or_refuse
+from .blocks import span_of_part, spans_of
+from .candidate_sizes import search_or_refuse
 from .choose_method import make_plan
 from .covariance import CovarianceSizes
 from .memory import Phase, runtime
@@ -60,7 +60,7 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
         whole,
         problem=replace(problem, n_samples=rows.size),
         request=request,
-        spans=spans_within(rows, len(whole.spans), whole.block_rows),
+        spans=spans_of(rows.stop, len(whole.spans), whole.block_rows, start=rows.start),
         bytes_read=round(whole.bytes_read * rows.size / n),
         work=Work(**{**shares, "solving": whole.work.solving}),  # which takes as much as for all samples
     )

@@ -22,28 +22,32 @@ from itertools import groupby, product
 from typing import NamedTuple, Self
 
 from ..units import MIB, counted_passes, format_shape
-from .blocks import block_rows
-from .budget import MOST_BLOCK, most_that_fits, precision_of, search, smallest_sizes
+from .blocks import MOST_BLOCK, block_rows, concurrencies
 from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
-from .by_samples import SizesBySamples, concurrencies
-from .candidate_sizes import Cost, Groups, Schedule
+from .candidate_sizes import Cost, Groups, MethodSizes, Schedule, most_that_fits, precision_of, search, smallest_sizes
 from .decoding import read_boxes, read_runs
-from .memory import COMPONENT_COPIES, THREAD_BYTES, Phase, block_items, decoding_items, in_threads, runtime
-from .plan import Plan
-from .rates import Work, products
-from .request import Problem, Request
-from .sizes import (
+from .memory import (
+    COMPONENT_COPIES,
     PROBES,
     PROBES_OF_PASS,
+    THREAD_BYTES,
+    Phase,
     basis_bytes,
+    block_items,
     check_rows,
+    decoding_items,
     dense_flops,
     gram_block_bytes,
     in_double,
+    in_threads,
+    runtime,
     scatter_block_bytes,
     step_bytes,
     thread_count,
 )
+from .plan import Plan
+from .rates import Work, products
+from .request import Problem, Request
 
 # Of the predicted time along features, what going along samples must take less than: predictions favour the former
 # (benchmarks/wide.py sides: 0.6 predicted, 0.2 measured), and the order of storage is the safer one to read in.
@@ -238,7 +242,7 @@ def sample_rows(n: int, width: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongFeatures(SizesBySamples):
+class AlongFeatures(MethodSizes):
     """Sizes with which components could be found along features; fields as in `Plan`."""
 
     precision: str
@@ -455,7 +459,9 @@ class AlongSamples(SizesByFeatures):
         number = "1 product" if cost.passes == 1 else f"{cost.passes:g} products"
         made = f"{number} with {basis.width} vectors along samples need{'s' if cost.passes == 1 else ''}"
         why = basis.reason(made, self.problem, self.request, cost.late)
-        plan = self.planned("randomized", why, precision=self.precision, solver="lanczos")
+        plan = self.planned(
+            "randomized", why, precision=self.precision, solver="lanczos", bytes_written=self.bytes_written
+        )
         passes = passes_beside(self.schedule) + (0 if plan.reads_once else cost.passes)
         return replace(plan, passes=passes, width=basis.width, columns=basis.columns)
 

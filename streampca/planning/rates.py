@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from operator import add, attrgetter
 
-from .sizes import dense_flops
+from .memory import dense_flops
 
 LANCZOS = 2e3  # times size^2: twice what 20 steps of some 60 columns take at the rate of solving (1.7 s at 6000)
 

@@ -12,15 +12,13 @@ from functools import cached_property
 from typing import Self
 
 from ..errors import RequestError
-from .budget import DENSE_FEATURES, most_that_fits, precision_of
-from .by_samples import SizesBySamples, block_lengths, concurrencies
-from .candidate_sizes import Cost, Schedule
+from .blocks import block_lengths, concurrencies
+from .candidate_sizes import DENSE_FEATURES, Cost, MethodSizes, Schedule, most_that_fits, precision_of
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, Phase, block_items, in_threads, runtime
+from .memory import COMPONENT_COPIES, GROUP_PIECE, Phase, block_items, dense_bytes, in_threads, runtime, scatter_bytes
 from .plan import Plan
 from .rates import Work, products, solve_work
 from .request import Problem, Request
-from .sizes import GROUP_PIECE, dense_bytes, scatter_bytes
 
 KINDS = ("supervised-principal-components",)
 APPROXIMATE = False
@@ -62,7 +60,7 @@ def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScreeningSizes(SizesBySamples):
+class ScreeningSizes(MethodSizes):
     """Sizes with which features could be screened; fields as in `Plan`.
 
     Attributes

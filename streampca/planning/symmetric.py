@@ -14,17 +14,24 @@ from typing import Self
 
 from ..errors import RequestError
 from ..units import MIB, counted_passes, format_shape
-from .blocks import block_rows
-from .budget import MOST_BLOCK, search
-from .by_samples import SizesBySamples, concurrencies
-from .candidate_sizes import Cost, Schedule
+from .blocks import MOST_BLOCK, block_rows, concurrencies
+from .candidate_sizes import Cost, MethodSizes, Schedule, search
 from .decoding import Reading, read_boxes
-from .memory import COMPONENT_COPIES, THREAD_BYTES, Phase, block_items, in_threads, runtime, solve_memory
+from .memory import (
+    COMPONENT_COPIES,
+    PROBES_OF_PASS,
+    THREAD_BYTES,
+    Phase,
+    block_items,
+    in_threads,
+    runtime,
+    solve_memory,
+    thread_count,
+)
 from .plan import Plan
 from .randomized import MOST_AGAIN, RANDOM_START_PASSES, Basis, bases, counted_on
 from .rates import Work, products, solve_work
 from .request import Problem, Request
-from .sizes import PROBES_OF_PASS, thread_count
 
 WORTH_ITERATING = 20  # times longer that a dense solve may take than products with a block of vectors
 PRODUCT_ROWS = 64  # rows that are float64 at a time
@@ -121,7 +128,7 @@ def _streamed_sizes(problem: Problem, request: Request) -> list[StreamedSizes]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowSizes(SizesBySamples):
+class RowSizes(MethodSizes):
     """Sizes with which rows of the matrix could be read; fields as in `Plan`."""
 
     @property

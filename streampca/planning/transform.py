@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ..units import MIB
-from .blocks import Span, spans_of
-from .budget import MOST_BLOCK, SPANS_A_WORKER, search_or_refuse
-from .candidate_sizes import SizesByBudget
+from .blocks import MOST_BLOCK, SPANS_A_WORKER, Span, spans_of
+from .candidate_sizes import SizesByBudget, search_or_refuse
 from .memory import Phase, runtime
 from .request import Problem
 

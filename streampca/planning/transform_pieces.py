@@ -15,9 +15,8 @@ from functools import cached_property
 from typing import Self
 
 from ..units import MIB
-from .blocks import block_rows
-from .budget import MOST_BLOCK, search_or_refuse
-from .candidate_sizes import SizesByBudget
+from .blocks import MOST_BLOCK, block_rows
+from .candidate_sizes import SizesByBudget, search_or_refuse
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK

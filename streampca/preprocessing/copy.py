@@ -24,9 +24,8 @@ from ..execution import Executor
 from ..execution.checkpoint import Checkpointing
 from ..execution.resumable_output import resumable_output
 from ..execution.session import Session, session
-from ..planning.blocks import Span, blocks_of, spans_of
+from ..planning.blocks import SPANS_A_WORKER, Span, blocks_of, spans_of
 from ..planning.boxes import Box, flat_range, tiles_of
-from ..planning.budget import SPANS_A_WORKER
 from ..planning.component_chunks import Cut
 from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of

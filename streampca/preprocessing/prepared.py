@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
-from ..planning.sizes import MEASURED_AT_ONCE, MEASURED_PIECE, measuring_bytes
+from ..planning.memory import MEASURED_AT_ONCE, MEASURED_PIECE, measuring_bytes
 from ..readers.collection import Array, Collection, Skipped, State, digest, with_ends, with_nan
 from ..readers.storage_record import Chunks
 from ..readers.views.items import sample_of

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassStarted, Warned, reported, silent
 from ..execution.decoded_chunks import keeping
-from ..planning.blocks import Span, block_rows, blocks_of
-from ..planning.budget import MOST_BLOCK
+from ..planning.blocks import MOST_BLOCK, Span, block_rows, blocks_of
 from ..readers.collection import Collection, Skipped
 from ..readers.coordinates import is_latitude
 from ..readers.views.compose import choose

@@ -24,7 +24,7 @@ from ...execution.fold import one_span
 from ...execution.threads import blas_threads_for
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
-from ...planning.sizes import gram_threads
+from ...planning.memory import gram_threads
 from ...readers import Collection
 from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products

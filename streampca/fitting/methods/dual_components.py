@@ -25,7 +25,7 @@ from ...events import BlockDone
 from ...execution.threads import map_in_threads
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
-from ...planning.sizes import CHECK_FEATURES, PROBES
+from ...planning.memory import CHECK_FEATURES, PROBES
 from ...storage.components import ComponentWriter, UnfinishedComponents
 from .features_task import FeatureRanges
 from .gram_pairs import APART, ORTHONORMAL, RANK, Factors, Pairs

@@ -31,7 +31,7 @@ from ...execution.threads import one_blas_thread
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.em import sample_rows
-from ...planning.sizes import SOLVED_FEATURES
+from ...planning.memory import SOLVED_FEATURES
 from ...signals import safe_point
 from ...units import counted, counted_passes
 from .data_checks import check_orthonormal, check_variance

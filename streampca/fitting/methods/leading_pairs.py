@@ -12,8 +12,8 @@ from ...eigensolvers.error_bounds import lengths
 from ...events import Listener, Solving, Warned
 from ...machine import hand_back
 from ...planning import Plan
+from ...planning.memory import dense_flops
 from ...planning.rates import solve_work
-from ...planning.sizes import dense_flops
 from ...signals import safe_point
 
 Float64 = npt.NDArray[np.float64]

@@ -25,7 +25,7 @@ from ...events import Listener, PassStarted, Solving
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
 from ...planning import Plan
-from ...planning.sizes import PROBES_OF_PASS
+from ...planning.memory import PROBES_OF_PASS
 from .data_checks import check_products, warn_of_wrong_products
 from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning

@@ -30,7 +30,7 @@ from ...events import Listener
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
 from ...planning import passes_beside
-from ...planning.sizes import in_double, thread_count
+from ...planning.memory import in_double, thread_count
 from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
 from .features_task import FeaturesTask

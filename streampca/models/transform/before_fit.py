@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...planning import Application
-from ...planning.budget import check_budget
+from ...planning.candidate_sizes import check_budget
 from ...planning.transform_pieces import Piecewise
 from ...preprocessing import Frame
 from ...preprocessing.sizes_for_planning import this_machine

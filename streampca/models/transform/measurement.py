@@ -16,8 +16,8 @@ from ...events import BlockDone, Listener, PassStarted, reported, silent
 from ...execution import LocalExecutor
 from ...execution.fold import one_span
 from ...planning import plan_application
-from ...planning.blocks import Span, blocks_of
-from ...planning.budget import MOST_BLOCK, check_budget
+from ...planning.blocks import MOST_BLOCK, Span, blocks_of
+from ...planning.candidate_sizes import check_budget
 from ...planning.memory import RUNTIME_BYTES
 from ...planning.request import Problem
 from ...preprocessing import Frame

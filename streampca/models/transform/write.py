@@ -19,7 +19,7 @@ from ...execution.resumable_output import resumable_output
 from ...execution.session import Session, run_session
 from ...kinds.run import Run
 from ...planning import Application, plan_application
-from ...planning.budget import SPANS_A_WORKER
+from ...planning.blocks import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
 from ...planning.transform_pieces import Piecewise
 from ...readers import Collection

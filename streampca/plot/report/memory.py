@@ -12,7 +12,7 @@ from ...machine import hand_back
 from ...models.components import ComponentsModel
 from ...models.sample_images import FEW, sample_view
 from ...planning import Application, plan_application
-from ...planning.budget import check_budget, most_that_fits
+from ...planning.candidate_sizes import check_budget, most_that_fits
 from ...planning.memory import RUNTIME_BYTES, decoding_bytes
 from ...preprocessing import Prepared
 from ...preprocessing.sizes_for_planning import problem_of, this_machine

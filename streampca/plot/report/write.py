@@ -21,7 +21,7 @@ from ...models.embedding import EmbeddingModel
 from ...models.load import load_model
 from ...models.model import Model
 from ...models.transform.resume import digest_of
-from ...planning.budget import block_limit
+from ...planning.blocks import block_limit
 from ...preprocessing import complete_samples
 from ...preprocessing.run_options import OF_FITS, SHARING, FitOptions, run_and_opening
 from ...preprocessing.sizes_for_planning import this_machine
