@@ -15,7 +15,8 @@ from ..readers import remote
 from ..readers.collection import Array
 from ..readers.fits import read_first_image
 from ..readers.image_files.decode import Kind, format_kind, read_picture
-from ..readers.image_files.find import MANY, ending
+from ..readers.image_files.find import MANY
+from ..readers.image_files.names import ending
 from ..readers.npy import read_header
 from ..readers.stored.files import opened
 from ..storage.disk import expanded

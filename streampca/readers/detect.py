@@ -14,8 +14,8 @@ from typing import Any
 from ..errors import SourceError
 from ..storage.disk import open_regular
 from . import remote
-from .image_files.find import IMAGES, MANY, ending, has_images
-from .image_files.names import natural
+from .image_files.find import IMAGES, MANY, has_images
+from .image_files.names import ending, natural
 from .silence_decoders import quiet
 from .stored.files import check_kind
 
@@ -201,9 +201,12 @@ def _attributes(path: str) -> dict[str, Any]:
 
 
 def holds_arrays(path: str) -> bool:
-    """Return whether a file or store holds arrays by its first bytes, whatever its name."""
+    """Return whether a file or store holds arrays by its first bytes, whatever its name; False if it is unreadable."""
     here = not remote.is_url(path)
-    return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_classic_netcdf(path)))
+    try:
+        return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_classic_netcdf(path)))
+    except SourceError:  # reported when it is opened, if it is not left out
+        return False
 
 
 def is_paths(source: Any) -> bool:

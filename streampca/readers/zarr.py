@@ -173,7 +173,7 @@ class ZarrArray(StoredArray):
             try:
                 with chunks_at_once(self._at_once):
                     self._decode(piece, out[inside])
-            except MemoryError:
+            except (SourceError, MemoryError):
                 raise
             except Exception as error:  # see reason_of
                 raise self._unreadable(piece, error) from error

@@ -129,6 +129,8 @@ def _decoded(array: Any, key: slice | tuple[()], subject: str) -> Any:
         if array.dtype.kind in "TUO":
             return np.array([str(text) for text in np.atleast_1d(bounded(array)[key])], np.str_)
         return np.asarray(bounded(array)[key])
+    except SourceError:
+        raise
     except Exception as error:  # see reason_of
         raise broken(subject, error) from error
 
@@ -151,6 +153,8 @@ def member(group: zarr.Group, path: str, subject: str) -> Any:
             return group[path]
     except KeyError:
         return None
+    except SourceError:
+        raise
     except Exception as error:  # see reason_of
         raise broken(subject, error) from error
 
@@ -240,6 +244,8 @@ def _arrays(group: zarr.Group, source: str) -> Mapping[str, Any]:
     try:
         with quiet():
             members = sorted(group.members(max_depth=None), key=lambda member: member[0])
+    except SourceError:
+        raise
     except Exception as error:  # see reason_of
         raise broken(source, error) from error
     pictures = {

@@ -1,4 +1,4 @@
-"""Files on disk: paths as people write them, refusal of links and devices, and syncing of files and names."""
+"""Files on disk: paths as people write them, refusal of links, devices and placeholders, and syncing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import IO, Any
 
-from ..errors import OutputError
+from ..errors import OutputError, SourceError
 
 MOST_UNSYNCED = 1000  # files remembered before they are synced
 BLOCK = 512  # bytes of a block, in which the system counts the size of a file on disk
+# Programs that keep large files elsewhere and leave a text in their place: its first bytes, their name, their remedy.
+PLACEHOLDERS = (
+    (b"version https://git-lfs.github.com/spec/", "Git LFS", "git lfs pull"),
+    (b"/annex/objects/", "git-annex", "git annex get ."),
+)
+_LONGEST_PLACEHOLDER = 1024  # bytes (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md)
 _NO_LINK, _NO_WAIT, _BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
@@ -68,18 +74,41 @@ def check_regular(path: str | os.PathLike[str], state: os.stat_result | None = N
 def open_regular(
     path: str | os.PathLike[str], mode: str = "rb", *, encoding: str | None = None, newline: str | None = None
 ) -> IO[Any]:
-    """Open a file, or a link to one, for reading; otherwise raise OSError at once, see `check_regular`."""
+    """Open a file, or a link to one, for reading.
+
+    Raises
+    ------
+    OSError
+        At once if it is neither, see `check_regular`.
+    SourceError
+        If it is a placeholder of a file that was not fetched.
+    """
     check_regular(path)  # opening a device can have effects
     # The path can have been replaced since, and opening a pipe without a writer would wait.
     file = open(  # noqa: SIM115 - the caller closes it
         path, mode, encoding=encoding, newline=newline, opener=lambda path, flags: os.open(path, flags | _NO_WAIT)
     )
     try:
-        check_regular(path, os.fstat(file.fileno()))
+        state = os.fstat(file.fileno())
+        check_regular(path, state)
+        if 0 < state.st_size < _LONGEST_PLACEHOLDER:
+            _check_content(path, file.fileno())
     except BaseException:
         file.close()
         raise
     return file
+
+
+def _check_content(path: str | os.PathLike[str], handle: int) -> None:
+    """Refuse a placeholder of a file whose content is elsewhere; nothing was read of the open file yet."""
+    start = os.read(handle, max(len(magic) for magic, _, _ in PLACEHOLDERS))
+    os.lseek(handle, 0, os.SEEK_SET)
+    for magic, program, command in PLACEHOLDERS:
+        if start.startswith(magic):
+            raise SourceError(
+                f"{os.fspath(path)} is a pointer of {program} to a file that was not fetched; run '{command}' in its "
+                "folder."
+            )
 
 
 def open_own(path: str, flags: int, mode: int = 0o666) -> int:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from ..errors import BudgetError, ModelError, Stopped
+from ..errors import BudgetError, ModelError, SourceError, Stopped
 from ..machine import memory_limit
 from ..planning.boxes import Box, tiles_of
 from ..signals import safe_point
@@ -280,7 +280,7 @@ def naming_damage(path: str, name: str, sort: Sort = MODEL) -> Iterator[None]:
     """Convert errors of reading a part of a model to damage of that part; see `reason_of`."""
     try:
         yield
-    except (ModelError, MemoryError, Stopped):  # including refusals of the budget
+    except (ModelError, SourceError, MemoryError, Stopped):  # including refusals of the budget
         raise
     except Exception as error:
         raise damaged(path, name, reason_of(error), sort) from None
@@ -404,7 +404,7 @@ def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
         if document["node_type"] != "group" or not isinstance(document["attributes"], dict):
             raise ValueError(f"it is a Zarr {document['node_type']}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        if isinstance(error, ModelError):
+        if isinstance(error, (ModelError, SourceError)):
             raise
         what = f"a {sort.noun}, or its {METADATA} is damaged: {reason_of(error)}"
         raise ModelError(f"{path} is not {what}. {remedy}") from None

@@ -19,10 +19,12 @@ from ..detect import is_fits, is_tiff
 from ..fits import has_planes, open_fits_image
 from ..tags import TagRules
 from ..tiff import has_pages, opened_page
-from .find import CUBES, STACKS, UNREAD, ending
+from .find import CUBES, STACKS
 from .jpeg_2000 import JPEG_2000, open_jpeg_2000
+from .names import ending
 from .opened_image import OpenedImage, decoding
 from .orientation import upright
+from .other_formats import UNREAD
 from .pillow import open_bitmap
 from .png import open_png
 from .pnm import open_pnm
@@ -105,7 +107,7 @@ def _as_stored(path: str, reading: TagRules) -> Iterator[OpenedImage]:
             yield open_pnm(file)
         elif magic == b"\x89PNG\r\n\x1a\n":
             yield open_png(file, path)
-        elif magic.startswith(JPEG_2000):
+        elif magic.startswith(JPEG_2000) and ending(path) not in UNREAD:  # Nikon's first files begin so
             yield open_jpeg_2000(file, path)
         elif magic == b"SIMPLE  " or (magic.startswith(b"\x1f\x8b") and is_fits(path)):
             yield open_fits_image(path)

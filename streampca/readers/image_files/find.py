@@ -16,19 +16,13 @@ from ...signals import safe_point
 from .. import remote
 from ..idx import is_idx
 from .listing import ListedFolders, Listing, settled, states_of
-from .names import FileNames, natural, natural_name
+from .names import FileNames, ending, natural, natural_name
+from .other_formats import UNREAD, format_by_ending
 
 EXTENSIONS = frozenset(
     (
         ".png", ".jpg", ".jpeg", ".jpe", ".tif", ".tiff", ".bmp", ".dib", ".pgm", ".ppm", ".pbm", ".pnm", ".gif",
         ".webp", ".avif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".fits", ".fit", ".fts", ".fz",
-    )
-)  # fmt: skip
-# Endings of images that nothing here decodes: never left out silently, as they can be half of a collection.
-UNREAD = frozenset(
-    (
-        ".heic", ".heif", ".hif", ".jxl", ".jxr", ".wdp", ".dcm", ".psd", ".tga", ".exr", ".hdr", ".dng", ".nef",
-        ".cr2", ".cr3", ".arw", ".orf", ".rw2", ".raf", ".pef", ".czi", ".nd2", ".lif", ".svs", ".ndpi", ".vsi",
     )
 )  # fmt: skip
 IMAGES = EXTENSIONS | UNREAD
@@ -122,8 +116,8 @@ def _check_kinds(source: str, kinds: Counter[str], skip: bool) -> None:
     if unread and not skip:
         raise SourceError(
             f"{source} holds {unread.total()} files of image formats that are not read ({_counted(unread)}) and "
-            f"{images.total()} others; save them as TIFF or PNG, give a glob or list of the others, or leave them out "
-            'by --on-bad-file skip (on_bad_file="skip").'
+            f"{images.total()} others{_conversion(unread)}; or give a glob or list of the others, or leave them out by "
+            '--on-bad-file skip (on_bad_file="skip").'
         )
 
 
@@ -191,13 +185,14 @@ class _Search:
         return entry.name if there and kind in IMAGES else ""
 
 
-def ending(path: str) -> str:
-    """Return the extension of a file's format in lower case, without a ``.gz`` after it."""
-    return os.path.splitext(remote.without_query(path).lower().removesuffix(".gz"))[1]
-
-
 def _counted(extensions: Counter[str]) -> str:
     return ", ".join(f"{extension or 'none'} ({count})" for extension, count in extensions.most_common(8))
+
+
+def _conversion(kinds: Counter[str]) -> str:
+    """Return what converts files of the most common of some endings that is of a known format, for an error."""
+    others = ((kind, other) for kind, _ in kinds.most_common() if (other := format_by_ending(kind)) is not None)
+    return next((f"; {kind} is {other.name}: {other.remedy}" for kind, other in others), "")
 
 
 def _no_images(source: str, others: Counter[str]) -> SourceError:
@@ -217,6 +212,8 @@ def _no_images(source: str, others: Counter[str]) -> SourceError:
         )
     if not others.total():
         return SourceError(f"{source} matches no files; give a folder or glob of image files ({extensions}).")
+    if conversion := _conversion(others):
+        return SourceError(f"{source} holds no images that are read, but {_counted(others)}{conversion}.")
     zarr = (
         " A Zarr store has zarr.json or .zarray in its folder; this one was not written."
         if ".zarr" in source

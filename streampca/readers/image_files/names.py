@@ -10,6 +10,7 @@ from typing import overload
 
 import numpy as np
 
+from .. import remote
 from ..collection import Array
 
 _DIGITS = re.compile(rb"([0-9]+)")
@@ -57,6 +58,11 @@ class FileNames(Sequence[str]):
         text, ends = self.held
         lengths = np.diff(ends)
         return FileNames.of(text[np.repeat(mask, lengths)], np.concatenate([[0], np.cumsum(lengths[mask])]))
+
+
+def ending(path: str) -> str:
+    """Return the extension of a file's format in lower case, without a ``.gz`` after it."""
+    return os.path.splitext(remote.without_query(path).lower().removesuffix(".gz"))[1]
 
 
 def natural(path: str) -> bytes:

@@ -15,8 +15,10 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 from ...errors import SourceError
 from ..collection import Array
 from ..stored.files import opened
+from .names import ending
 from .opened_image import OpenedImage, check_size
 from .orientation import orientation_of
+from .other_formats import LONGEST_START, format_by_ending, format_by_start
 
 _FORMATS: dict[bytes, Callable[..., Any]] = {
     b"\x89PNG\r\n\x1a\n": PngImagePlugin.PngImageFile,
@@ -31,37 +33,12 @@ _BANDS = {"1": (), "L": (), "I": (), "F": (), "I;16": (), "I;16L": (), "I;16B": 
 }
 _DTYPES = {"I": "i4", "F": "f4"} | dict.fromkeys(("I;16", "I;16L", "I;16B", "I;16N"), "u2")
 
-# Magic numbers and their offsets; in containers, the format inside is named after the first eight bytes or more.
-_OTHER_FORMATS = {
-    (0, b"\x89HDF"): "HDF5, an array of images: give it alone",
-    (0, b"CDF"): "NetCDF, an array of images: give it alone",
-    (0, b"\x93NUMPY"): "a numpy array: give it alone",
-    (0, b"MATLAB 5.0"): "a MATLAB file of version 5 to 7: save it with MATLAB's -v7.3, which is HDF5, or as .npy",
-    (512, b"\x89HDF"): "HDF5 as MATLAB writes it, an array of images: give it alone",
-    (0, b"PK"): "a zip archive: unpack it and give the folder",
-    (0, b"\x1f\x8b"): "gzipped: unpack it first",
-    (128, b"DICM"): "DICOM: save its pixels as TIFF or .npy, as by pydicom's pixel_array",
-    (8, b"AVI "): "a video: save its frames as PNG",
-    (8, b"WAVE"): "sound",
-    (8, b"heic"): "HEIF: save it as PNG or JPEG",
-    (8, b"heix"): "HEIF: save it as PNG or JPEG",
-    (8, b"mif1"): "HEIF: save it as PNG or JPEG",
-    (8, b"msf1"): "HEIF: save it as PNG or JPEG",
-    (4, b"ftyp"): "a video: save its frames as PNG",
-    (0, b"\x1aE\xdf\xa3"): "a video: save its frames as PNG",
-    (0, b"\xff\x0a"): "JPEG XL: save it as PNG",
-    (4, b"JXL "): "JPEG XL: save it as PNG",
-    (0, b"8BPS"): "Photoshop's: save it as TIFF or PNG",
-    (0, b"v/1\x01"): "OpenEXR: save it as TIFF of float32",
-    (0, b"%PDF"): "PDF: save its pages as PNG",
-}
-_START = 1024  # bytes at the start of a file, which contain the magic numbers above
 _TABLES = (".csv", ".tsv", ".parquet")
 
 
 def open_bitmap(file: IO[bytes], path: str) -> OpenedImage:
     """Open a file of one of these formats by its first bytes; the file stays open until it is decoded."""
-    start = file.read(_START)
+    start = file.read(LONGEST_START)
     file.seek(0)
     open_format = _format_of(start, path)
     if open_format is None:
@@ -105,9 +82,9 @@ def _guess(start: bytes, path: str) -> str:
     """Return the likely format of a file that is not an image, and a remedy, for an error."""
     if not start:
         return "is not of a known format: it is empty (0 bytes); copy or save it again"
-    for (place, magic), text in _OTHER_FORMATS.items():
-        if start.startswith(magic, place):
-            return f"cannot be read as an image: it is {text}"
+    other = format_by_start(start) or format_by_ending(ending(path))
+    if other is not None:
+        return f"cannot be read as an image: it is {other.name}; {other.remedy}"
     if path.lower().endswith(_TABLES):
         return "is a table: scores are read from .zarr or .npy, and images from paths in table.csv:column"
     return (

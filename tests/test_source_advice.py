@@ -1,0 +1,108 @@
+"""Sources that people really give: each message names what is the matter, and what it says to do works."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import zarr
+from contract import everything, refused, said
+from PIL import Image
+
+from streampca import load_model
+from streampca.cli.config import load_run
+from streampca.errors import SourceError
+from streampca.preprocessing.mask_files import read_mask
+from streampca.readers import open_collection
+
+POINTERS = {
+    "git lfs pull": b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 123456\n" % 7,
+    "git annex get": b"/annex/objects/SHA256E-s123--%064d.png\n" % 7,
+}
+
+
+# --- files that stand for others ---
+
+
+@pytest.mark.parametrize("command", POINTERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.npy", "a.npz", "a.h5", "a.nc", "a.nc4", "a.tif", "a.png", "a.fits.gz", "a.csv", "a.mat", "a.jp2", "a.dat",
+        "a.pgm", "train-images-idx3-ubyte", "a.zarr/zarr.json", "a.zarr/.zarray",
+    ],
+)  # fmt: skip
+def test_a_file_that_was_not_fetched_is_named_by_every_reader(tmp_path, name, command):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(POINTERS[command])
+    with pytest.raises(SourceError) as caught:
+        open_collection(tmp_path / name.partition("/")[0])
+    said(caught, path, command)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: open_collection(np.zeros((5, 3)), labels=f"{path}.csv:label"),
+        lambda path: open_collection(np.zeros((5, 3)), labels=f"{path}.npy"),
+        lambda path: open_collection(f"@{path}.txt"),
+        lambda path: read_mask(f"{path}.npy"),
+        lambda path: load_model(f"{path}.zarr"),
+        lambda path: load_run(f"{path}.yaml"),
+        lambda path: everything(f"{path}s.zarr"),
+        lambda path: everything(f"{path}s"),
+    ],
+    ids=["table", "labels", "list", "mask", "model", "run file", "chunk", "image"],
+)
+def test_a_file_beside_the_source_that_was_not_fetched_is_named(tmp_path, read):
+    command = "git lfs pull"
+    array = zarr.create_array(tmp_path / "as.zarr", shape=(4, 3), chunks=(1, 3), dtype="f4")
+    array[:] = 1
+    for folder in ("a.zarr", "as"):
+        (tmp_path / folder).mkdir()
+    for name in ("a.csv", "a.npy", "a.txt", "a.yaml", "a.zarr/zarr.json", "as.zarr/c/2/0", "as/1.png"):
+        (tmp_path / name).write_bytes(POINTERS[command])
+    with pytest.raises(SourceError) as caught:
+        read(tmp_path / "a")
+    said(caught, tmp_path, command)
+
+
+def test_images_that_were_not_fetched_can_be_left_out(tmp_path):
+    for at in range(4):
+        Image.fromarray(np.full((5, 4), at, np.uint8)).save(tmp_path / f"{at}.png")
+    (tmp_path / "2.png").write_bytes(POINTERS["git lfs pull"])
+    (tmp_path / "notes").write_bytes(POINTERS["git lfs pull"])  # no image: nothing reads it
+    refused(tmp_path, "2.png", "git lfs pull", "--on-bad-file skip")
+    for source in (tmp_path, f"{tmp_path}/*"):
+        assert open_collection(source, on_bad_file="skip").n_samples == 3
+
+
+# --- formats of others ---
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "advice"),
+    [
+        ("a.nii", bytes(344) + b"n+1\0", "NIfTI; save its array by nibabel"),
+        ("a.nii.gz", gzip.compress(bytes(344) + b"n+1\0"), "NIfTI; save its array by nibabel"),
+        ("a.dat", bytes(4) + b"n+2\0", "NIfTI; save its array by nibabel"),
+        ("a.czi", b"ZISRAWFILE", "Zeiss CZI; convert it to OME-Zarr, as by bioformats2raw"),
+        ("a.nd2", b"\xda\xce\xbe\n", "Nikon ND2; convert it to OME-Zarr, as by bioformats2raw"),
+        ("b.nd2", b"\0\0\0\x0cjP  \r\n", "Nikon ND2; convert it to OME-Zarr, as by bioformats2raw"),
+        ("a.lif", b"p\0\0\0\x10\0\0\0*", "Leica LIF; convert it to OME-Zarr, as by bioformats2raw"),
+        ("a.mrc", b"@\0\0\0" + bytes(204) + b"MAP ", "MRC; save its array by mrcfile"),
+        ("a.grib2", b"GRIB\0\0\0\2", "GRIB; convert it to NetCDF, as by cdo -f nc4 copy"),
+        ("a.mov", bytes(4) + b"moov", "a video; save its frames as images, as by ffmpeg -i"),
+        ("a.mkv", b"\x1aE\xdf\xa3", "a video; save its frames as images, as by ffmpeg -i"),
+        ("a.mpg", b"\0\0\x01\xba", "a video; save its frames as images, as by ffmpeg -i"),
+    ],
+)
+def test_formats_that_are_not_read_are_named_with_what_converts_them(tmp_path, name, start, advice):
+    path = tmp_path / "data" / name
+    path.parent.mkdir()
+    path.write_bytes(start + bytes(1024))
+    refused(path, path, f"it is {advice}")
+    if name != "a.dat":  # in a folder, known by the name alone
+        refused(path.parent, advice.replace(";", ":"))
