@@ -27,6 +27,7 @@ def fitted(raw, k, preparation=Preparation(), error_bound=3e-7, dims=None, coord
         explained_variance=variances[:k],
         error_bound=np.full(k, error_bound),
         angle_bound=np.full(k, np.nan),
+        variance_bound=np.full(k, error_bound),
         total_variance=variances.sum(),
         n_samples=len(raw),
         sample_dims=dims or (("y", "x", "channel") if coloured else DIMS[len(shape)]),
@@ -50,6 +51,7 @@ def spectrum(ratios, eigenvalues=None, n_samples=1000, n_features=500):
         explained_variance=ratios,
         error_bound=np.zeros(len(ratios)),
         angle_bound=np.zeros(len(ratios)),
+        variance_bound=np.zeros(len(ratios)),
         total_variance=1.0,
         eigenvalues=eigenvalues,
     )

@@ -406,7 +406,7 @@ def model(values, *, bound=1e-6, angle=None, n=10_000, **known):
         "eigenvalues": None,
         "about_axes": "",
         "outside": None,
-        "variance_bound": None,
+        "variance_bound": bounds,
         "total_variance": 100.0,
         "notes": [],
         "kind": "pca",
@@ -456,14 +456,12 @@ def test_variances_that_may_be_of_another_rank_are_told():
     """Bounds are of the distance to some true variance, wherever something larger may have been missed."""
     values, words = (
         [20, 10, 5, 2],
-        "are right within their error bounds, but some with larger variances may have been missed between them",
+        "are right within their variance bounds, but some with larger variances may have been missed between them",
     )
     assert f"the components {words} / " in said(model(values, outside=31.0))
     assert f"components 3 to 4 {words} / " in said(model(values, outside=6.0))
-    assert (
-        "component 4 is right within its error bound, but one with a larger variance may have been missed before it / "
-        in said(model(values, outside=4.0))
-    )
+    missed = "but one with a larger variance may have been missed before it / "
+    assert f"component 4 is right within its variance bound, {missed}" in said(model(values, outside=4.0))
     for sure in ({"outside": 1.5}, {"eigenvalues": np.array([20, 10, 5, 2, 1.0])}, {}):
         assert "may have been missed" not in said(model(values, **sure))
 
@@ -545,7 +543,7 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
     rng = np.random.default_rng(0)
     fitted = streampca.fit(rng.normal(size=(500, 30)) * 0.7 ** np.arange(30), n_components=4)
     known = replace(fitted, eigenvalues=None, outside=float(fitted.explained_variance[1]) * 0.99)
-    known = replace(known, variance_bound=np.array([1e-8, 1e-9, np.nan, 1e-7]), error_bound=np.full(4, 1e-4))
+    known = replace(known, variance_bound=np.array([1e-8, 1e-9, 1e-4, 1e-7]), error_bound=np.full(4, 1e-4))
     known = replace(known, total_variance=10 * fitted.total_variance)  # so that the rest is no bound itself
     known.save(tmp_path / "model.zarr")
     back = streampca.load_model(tmp_path / "model.zarr")
@@ -563,7 +561,7 @@ def test_digits():
     assert [digits_of(bound) for bound in (3e-7, 0.05, 7.0, 0.0, np.nan, np.inf)] == [6, 1, 0, 15, None, None]
     texts = [bound_text(bound) for bound in (3.01e-7, 3e-7, 9.2e-5, 0.051, 0.5, 7.0, 0.0, np.nan)]
     assert texts == ["1e-06", "1e-06", "1e-04", "0.06", "0.5", "7", "1e-15", ""], "rounded up"
-    sharper = model([20, 10], bound=1e-4, variance_bound=np.array([1e-7, np.nan]))
+    sharper = model([20, 10], bound=1e-4, variance_bound=np.array([1e-7, 1e-4]))
     assert trust_of(sharper).digits == (7, 4)
 
 

@@ -21,6 +21,7 @@ import streampca
 from streampca import PCA, Preparation, Run
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.models import likelihood
+from streampca.models.store import BOUNDS
 from streampca.units import MIB
 
 DIGITS = load_digits().data
@@ -140,10 +141,8 @@ def test_without_noise_it_is_the_density_over_the_subspace(whole, case):
 
 
 def test_no_components_are_noise_alone(model):
-    none = {
-        name: getattr(model, name)[:0] for name in ("components", "explained_variance", "error_bound", "angle_bound")
-    }
-    ours, known = replace(model, **none, variance_bound=None), theirs(0)
+    none = {name: getattr(model, name)[:0] for name in ("components", "explained_variance", *BOUNDS)}
+    ours, known = replace(model, **none), theirs(0)
     assert ours.noise_variance == pytest.approx(known.noise_variance_, rel=1e-12)
     np.testing.assert_allclose(ours.score_samples(DIGITS), known.score_samples(DIGITS), **NEAR)
     np.testing.assert_allclose(ours.get_covariance(), known.get_covariance(), **NEAR)
@@ -261,6 +260,7 @@ import json, sys
 import numpy as np, streampca
 from streampca.machine import PeakMeter
 from streampca.models import likelihood
+from streampca.models.store import BOUNDS
 model, source = streampca.load_model(sys.argv[1]), streampca.open_collection(sys.argv[2])
 rows = np.load(sys.argv[2], mmap_mode="r")[:8].copy()
 meter = PeakMeter()

@@ -83,8 +83,8 @@ def write_model(path, mask=None, preparation=None):
         ones = np.full(K, 1e-6)
         model = PCAModel(
             components=writer.stored(), mean=mean, explained_variance=np.linspace(9, 1, K), error_bound=ones,
-            angle_bound=ones, total_variance=1e4, n_samples=1000, sample_dims=("y", "x"), raw_shape=SHAPE,
-            raw_kind="f", mask=mask, preparation=preparation or Preparation(),
+            angle_bound=ones, variance_bound=ones, total_variance=1e4, n_samples=1000, sample_dims=("y", "x"),
+            raw_shape=SHAPE, raw_kind="f", mask=mask, preparation=preparation or Preparation(),
         )  # fmt: skip
         writer.finish(model)
     return path

@@ -106,7 +106,7 @@ def test_sections_and_facts(page, folder, model):
     for fact in (
         "Principal components of images", f"{folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
         f"6, holding {100 * model.explained_variance_ratio.sum():.3g} % of the variance",
-        "By North's rule of thumb (sampling error of 48 independent samples)", "error bound", "64.0 MiB (as asked)",
+        "By North's rule of thumb (sampling error of 48 independent samples)", "variance bound", "64.0 MiB (as asked)",
         "passes over the collection", "n components", "uint8", "that the samples examined have, ", np.__version__,
         model.provenance["fingerprint"],
     ):  # fmt: skip

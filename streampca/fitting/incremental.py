@@ -174,7 +174,13 @@ class IncrementalFit:
         seed = statistic.seed if isinstance(statistic, Scatter) else request.seed
         none, no_rows = np.empty(0), np.empty((0, *model.sample_shape))
         template = replace(
-            model, components=no_rows, explained_variance=none, error_bound=none, angle_bound=none, statistic=None
+            model,
+            components=no_rows,
+            explained_variance=none,
+            error_bound=none,
+            angle_bound=none,
+            variance_bound=none,
+            statistic=None,
         )
         new = cls(template, _in_memory(problem), request.asking(random_state=seed), statistic)
         new.n_samples, new.weight = problem.n_samples, statistic.weight

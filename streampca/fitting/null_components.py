@@ -44,7 +44,7 @@ def with_n_components(model: PCAModel, count: int) -> PCAModel:
         explained_variance=resized(model.explained_variance, 0.0),
         error_bound=resized(model.error_bound, np.nan),
         angle_bound=resized(model.angle_bound, np.nan),
-        variance_bound=None if model.variance_bound is None else resized(model.variance_bound, np.nan),
+        variance_bound=resized(model.variance_bound, np.nan),
     )
 
 

@@ -227,7 +227,7 @@ def with_rounding(
         model,
         error_bound=model.error_bound + relative,
         angle_bound=_wider_angles(model, extra),
-        variance_bound=None if model.variance_bound is None else model.variance_bound + relative,
+        variance_bound=model.variance_bound + relative,
         outside=None if model.outside is None else model.outside + scale * errors.norm,
     )
 

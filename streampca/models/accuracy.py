@@ -82,17 +82,12 @@ def trust_of(model: ComponentsModel) -> Trust:
     if model.outside is None and leading == 0:
         outside = np.nan  # the bound is the whole remaining variance, which tells nothing
     return Trust(
-        digits=tuple(digits_of(bound) for bound in sharpest_bounds(model)),
+        digits=tuple(digits_of(bound) for bound in model.variance_bound),
         together=tuple(together),
         mixed=tuple(np.flatnonzero(mixed).tolist()),
         outside=float(outside) if np.isfinite(outside) else None,
         leading=leading,
     )
-
-
-def sharpest_bounds(model: ComponentsModel) -> Float64:
-    """Return a bound on the relative error of each variance, shape (k,); NaN where it is unknown."""
-    return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
 
 
 def null_directions(model: ComponentsModel) -> npt.NDArray[np.bool_]:
@@ -101,7 +96,7 @@ def null_directions(model: ComponentsModel) -> npt.NDArray[np.bool_]:
     A component is null if its variance lies below the rounding of float64, or below the bound on its own error where
     that is known: single-precision products round far above float64.
     """
-    return np.asarray((model.explained_variance <= null_variance(model)) | (sharpest_bounds(model) >= 1))
+    return np.asarray((model.explained_variance <= null_variance(model)) | (model.variance_bound >= 1))
 
 
 def null_variance(model: ComponentsModel) -> float:
@@ -175,7 +170,7 @@ def largest_outside(model: ComponentsModel) -> float:
 # -- in words
 
 
-COLUMNS = ("component", "variance %", "cumulative %", "error bound", "angle bound")  # of `component_rows`
+COLUMNS = ("component", "variance %", "cumulative %", "variance bound", "angle bound")  # of `component_rows`
 
 
 def bound_text(bound: float) -> str:
@@ -200,7 +195,7 @@ def percent(share: float) -> str:
 def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
     """Return rows for a table of the first components with the heads `COLUMNS`; a column has the same decimals."""
     ratios = np.asarray(model.explained_variance_ratio)
-    columns = [column[:count] for column in (ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound)]
+    columns = [column[:count] for column in (ratios, np.cumsum(ratios), model.variance_bound, model.angle_bound)]
     # As many decimals as give the smallest share two digits.
     least = min((100 * ratio for ratio in columns[0].tolist() if ratio > 0), default=1.0)
     places = int(np.clip(1 - np.floor(np.log10(least)), 2, 6))
@@ -283,12 +278,12 @@ def _rank_sentence(model: ComponentsModel, trust: Trust) -> str:
         return ""
     if trust.leading == count - 1:
         return (
-            f"component {count} is right within its error bound, but one with a larger variance may have been missed "
-            "before it"
+            f"component {count} is right within its variance bound, but one with a larger variance may have been "
+            "missed before it"
         )
     subject = f"components {trust.leading + 1} to {count}" if trust.leading else "the components"
     missed = "but some with larger variances may have been missed between them"
-    return f"{subject} are right within their error bounds, {missed}"
+    return f"{subject} are right within their variance bounds, {missed}"
 
 
 def _missing_sentence(model: ComponentsModel) -> str:

@@ -44,8 +44,8 @@ class ComponentsModel(Model):
         first ``summary()["trust"]["leading"]`` components, it is the one of the same rank.
     angle_bound : ndarray of shape (k,)
         Bound on the angle (radians) to the true component; NaN where neighbouring variances lie too close.
-    variance_bound : ndarray of shape (k,) or None
-        Bound on each variance's relative distance to some true variance that is sharper than `error_bound`, if known.
+    variance_bound : ndarray of shape (k,)
+        Bound on each variance's relative distance to some true variance, at most `error_bound`; NaN where unknown.
     outside : float or None
         Bound on the variance of any direction outside the components, which holds but for a probability of 1e-6; None
         if not measured.
@@ -65,9 +65,9 @@ class ComponentsModel(Model):
     explained_variance: Float64
     error_bound: Float64
     angle_bound: Float64
+    variance_bound: Float64
     total_variance: float
     total_weight: float | None = None
-    variance_bound: Float64 | None = None
     outside: float | None = None
     eigenvalues: Float64 | None = None
 
@@ -117,12 +117,11 @@ class ComponentsModel(Model):
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers and their accuracy as plain data, None for values that are not finite."""
-        names = (*PER_COMPONENT, *(() if self.variance_bound is None else ("variance_bound",)))
         return {
             **super().summary(),
             "n_components": self.n_components,
             "total_variance": self.total_variance,
-            **{name: plain(getattr(self, name)) for name in names},
+            **{name: plain(getattr(self, name)) for name in PER_COMPONENT},
             "trust": trust_of(self).to_json(),
         }
 

@@ -145,7 +145,7 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
             explained_variance=self.explained_variance,
             error_bound=unknown,
             angle_bound=unknown,
-            variance_bound=None,
+            variance_bound=unknown,
             outside=None,
             eigenvalues=None,
             name=self.name,

@@ -63,11 +63,12 @@ PIECE_SHARE = 16  # other components are read in pieces of 1 / 16 of the budget
 OME = "ome"  # root attribute that programs for OME-Zarr read
 BESIDE = "coordinates"  # root attribute that xarray reads: names of coordinates other than those of axes
 STATE = "state"  # sub-group of the mergeable statistic
-PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
+BOUNDS = ("error_bound", "angle_bound", "variance_bound")
+PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", *BOUNDS)
 SAMPLE = ("sample",)  # placeholder for the names of the sample's axes
 # Arrays other than components and coordinates, with their axes: those of `REQUIRED`, and optional ones.
 AXES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*PER_COMPONENT, "variance_bound"), ("component",)),
+    **dict.fromkeys(PER_COMPONENT, ("component",)),
     **dict.fromkeys(("mean", "mask", "scale"), SAMPLE),
     **dict.fromkeys(("n_samples", "total_variance", "total_weight", "outside"), ()),
     "eigenvalues": ("eigenvalue",),
@@ -75,7 +76,7 @@ AXES: dict[str, tuple[str, ...]] = {
 BEFORE_MAP = "pixel_"  # prefix of mask and scale before a map, and of the axes of pixels
 GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first name that no axis of a sample has
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for other programs, and not read
-REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
+REQUIRED = ("mean", "explained_variance", *BOUNDS, "n_samples", "total_variance")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RequestError
-from ..models.accuracy import bound_text, sharpest_bounds
+from ..models.accuracy import bound_text
 from ..models.components import ComponentsModel
 from ..models.kernel_pca import KernelPCAModel
 from ..models.model import Model, require
@@ -53,7 +53,7 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
     -------
     ndarray of Axes of shape (count + 1,)
         Axes of the mean, then of the components. Each component has its own scale, symmetric about zero. Below its
-        share of the variance is its error bound.
+        share of the variance is the bound on its relative error.
 
     Raises
     ------
@@ -82,12 +82,11 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
         spare.remove()
     axes = axes[: count + 1]
     _mean(axes[0], drawn, view)
-    bounds = sharpest_bounds(drawn)
     for index, (ax, pictures) in enumerate(zip(axes[1:], view.read(drawn.components, 0, count), strict=True)):
         draw(ax, pictures, signed=True, captions=view.captions, x=view.along)
-        bound = bound_text(bounds[index])
+        bound = bound_text(drawn.variance_bound[index])
         share = f"{index + 1}: {100 * drawn.explained_variance_ratio[index]:.3g} %"
-        ax.set_title(f"{share}\nerror bound {bound}" if bound else share, fontsize=SMALL)
+        ax.set_title(f"{share}\nvariance bound {bound}" if bound else share, fontsize=SMALL)
     _explain(figure, axes, view)
     return axes
 

@@ -186,7 +186,7 @@ def leading(model: ComponentsModel, count: int) -> ComponentsModel:
     """Return the model with its first components in memory, or the model itself if it already holds just these."""
     if count >= model.n_components and not isinstance(model.components, StoredComponents):
         return model
-    bound, components = model.variance_bound, np.asarray(model.components[:count])
+    components = np.asarray(model.components[:count])
     hand_back()  # memory used for decoding
     return replace(
         model,
@@ -194,5 +194,5 @@ def leading(model: ComponentsModel, count: int) -> ComponentsModel:
         explained_variance=model.explained_variance[:count],
         error_bound=model.error_bound[:count],
         angle_bound=model.angle_bound[:count],
-        variance_bound=None if bound is None else bound[:count],
+        variance_bound=model.variance_bound[:count],
     )
