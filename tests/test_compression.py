@@ -192,6 +192,7 @@ def test_a_model_keeps_the_dtype_of_its_samples(images, model, tmp_path):
 
 def test_a_table_of_figures(images, model):
     lines = str(model.compression(images[1], [1, 4], peak=200)).splitlines()
+    assert lines[0].endswith(", peak 200")
     assert lines[1].split() == ["components", "stored", "ratio", "RMSE", "PSNR"]
     assert [line.split()[0] for line in lines[2:]] == ["1", "4"]
     assert lines[2].endswith(" dB")

@@ -376,7 +376,8 @@ def test_variances_of_one_pass_may_be_of_another_rank_and_say_so():
     assert np.all(np.abs(values[:, None] - true).min(axis=1) <= bound * values)
     assert np.any(np.abs(values - true[:4]) > bound * values)
     (message,) = warnings(events)
-    assert "Each is right within its error bound, but components with larger variances may have been missed." in message
+    missed = "but components with larger variances may have been missed."
+    assert f"Each is right within its variance bound, {missed}" in message
     assert any("with larger variances may have been missed" in sentence for sentence in sentences(model))
     enough = quiet(x, 4)
     np.testing.assert_allclose(enough.explained_variance, true[:4], rtol=1e-5)

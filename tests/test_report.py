@@ -29,6 +29,7 @@ from shell import succeeded, typed
 import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
 from streampca.events import BlockDone, Drawing, PassStarted, Warned
+from streampca.models.accuracy import bound_text
 from streampca.plot.report import figures, survey, write_report
 from streampca.plot.report.survey import FEWEST_RUNS, _spread, places_in, runs_spread
 from streampca.preprocessing import Preparation
@@ -107,7 +108,7 @@ def test_sections_and_facts(page, folder, model):
         "Principal components of images", f"{folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
         f"6, holding {100 * model.explained_variance_ratio.sum():.3g} % of the variance",
         "By North's rule of thumb (sampling error of 48 independent samples)", "variance bound", "64.0 MiB (as asked)",
-        "passes over the collection", "n components", "uint8", "that the samples examined have, ", np.__version__,
+        "passes over the collection", "n components", "uint8", "the range of the data type", np.__version__,
         model.provenance["fingerprint"],
     ):  # fmt: skip
         assert fact in page.text, fact
@@ -450,6 +451,22 @@ def reported(model, **how):
     """Write a report into the working folder and return its page."""
     write_report(model, "r.html", overwrite=True, **how)
     return Parsed("r.html")
+
+
+def test_one_model_has_the_same_figures_at_every_door(undrawn, here):
+    """PSNR by one peak, which is printed, and one bound of each variance: 12 bits of a camera in 16."""
+    np.save("x.npy", blobs(60).astype(np.uint16) * 16)
+    succeeded("fit", "x.npy", "-k", 3, "-o", "m.zarr", "-q")
+    said = succeeded("reconstruct", "m.zarr", "x.npy", "-o", "y.npy")
+    psnr = re.search(r"PSNR (\S+ dB) \(peak 65535\)", said)[1]
+    page = reported(streampca.load_model("m.zarr"))
+    assert f"{psnr}" in page.text
+    assert "PSNR compares RMSE, the error, with the peak, 65535" in page.text
+    bounds = json.loads(succeeded("inspect", "m.zarr", "--json"))["variance_bound"]
+    cells = [line.split()[3] for line in succeeded("inspect", "m.zarr").splitlines()[2:5]]
+    assert cells == [bound_text(bound) for bound in bounds]
+    axes = streampca.plot.mean_and_components(streampca.load_model("m.zarr"))
+    assert axes[1].get_title().endswith(f"\nvariance bound {cells[0]}")
 
 
 def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, here):

@@ -110,7 +110,9 @@ class Compression:
     def line(self) -> str:
         """Return the figures of the largest number of components as a line of text."""
         stored, original = (format_bytes(int(count)) for count in (self.stored_bytes[-1], self.original_bytes))
-        error = f"RMSE {self.rmse[-1]:.4g}" + ("" if self.psnr is None else f", PSNR {self.psnr[-1]:.2f} dB")
+        error = f"RMSE {self.rmse[-1]:.4g}"
+        if self.psnr is not None:
+            error += f", PSNR {self.psnr[-1]:.2f} dB (peak {self.peak:.6g})"
         population = "" if self.is_measured else " over the samples fitted"
         return (
             f"{self.n_components[-1]} components: {stored} of scores and components for {original} of samples, ratio "
@@ -118,17 +120,23 @@ class Compression:
         )
 
     def __str__(self) -> str:
-        heads = ["components", "stored", "ratio", "RMSE", *([] if self.psnr is None else ["PSNR"])]
-        lines = [f"{self.n_samples} samples, {format_bytes(self.original_bytes)}", "".join(f"{h:>12}" for h in heads)]
+        peak = "" if self.peak is None else f", peak {self.peak:.6g}"
         last = len(self.n_components) - 1
         shown = np.unique(np.linspace(0, last, min(SHOWN, last + 1)).round().astype(int))
-        return "\n".join([*lines, *("".join(f"{cell:>12}" for cell in self._row(index)) for index in shown)])
+        lines = ["".join(f"{cell:>12}" for cell in cells) for cells in self.table(shown)]
+        return "\n".join([f"{self.n_samples} samples, {format_bytes(self.original_bytes)}{peak}", *lines])
 
-    def _row(self, index: int) -> list[str]:
-        """Return the cells of a line of the table."""
-        psnr = [] if self.psnr is None else [f"{self.psnr[index]:.2f} dB"]
-        stored, ratio = format_bytes(int(self.stored_bytes[index])), f"{self.ratio[index]:.3g}"
-        return [str(self.n_components[index]), stored, ratio, f"{self.rmse[index]:.4g}", *psnr]
+    def table(self, rows: Counts) -> list[list[str]]:
+        """Return the heads of a table, and the cells of the figures at some indices."""
+        columns = {
+            "components": [str(count) for count in self.n_components[rows]],
+            "stored": [format_bytes(int(count)) for count in self.stored_bytes[rows]],
+            "ratio": [f"{ratio:.3g}" for ratio in self.ratio[rows]],
+            "RMSE": [f"{rmse:.4g}" for rmse in self.rmse[rows]],
+        }
+        if self.psnr is not None:
+            columns["PSNR"] = [f"{level:.2f} dB" if np.isfinite(level) else "exact" for level in self.psnr[rows]]
+        return [[*columns], *(list(cells) for cells in zip(*columns.values(), strict=True))]
 
 
 def _decibels(peak: float, rmse: Float64) -> Float64:
@@ -141,9 +149,8 @@ def peak_of(preparation: Preparation, dtype: np.dtype[Any] | None) -> float | No
 
     None for floats, and where each pixel or each sample has its own scale.
     """
-    if dtype is None or dtype.kind not in "biu" or preparation.normalize or isinstance(preparation.scale, np.ndarray):
-        return None
-    if preparation.standardize:
+    uneven = preparation.normalize or preparation.standardize or preparation.maps
+    if dtype is None or dtype.kind not in "biu" or uneven or isinstance(preparation.scale, np.ndarray):
         return None
     range_of_dtype = 1 if dtype.kind == "b" else 2 ** (8 * dtype.itemsize) - 1
     return range_of_dtype * float(preparation.scale or 1)

@@ -63,7 +63,7 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
     ax.plot(numbers, np.where(np.isfinite(quality), quality, np.nan), "o-", color=BLUE, markersize=4, linewidth=1.2)
     _against_clean(ax, figures, quality)
     ax.set_xlabel("components")
-    ax.set_ylabel("PSNR (dB)" if has_peak else "root mean square error", color=BLUE)
+    ax.set_ylabel(f"PSNR (dB) for a peak of {figures.peak:.6g}" if has_peak else "RMSE", color=BLUE)
     # Most of the change is at small numbers.
     if len(numbers) > 1 and numbers.max() > 30 * numbers.min():
         ax.set_xscale("log")

@@ -202,7 +202,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         """Return a warning on components that have not converged, given the bounds on their errors."""
         most, tol = float(np.max(error_bound, initial=0.0)), plan.request.tol
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        rank = "Each is right within its error bound, but components with larger variances may have been missed."
+        rank = "Each is right within its variance bound, but components with larger variances may have been missed."
         remedy = "Allow more passes by --max-passes (max_passes)."
         if self.solver.solution is not None:
             remedy = "The rest is rounding error: ask for fewer components, or for a larger --tol (tol)."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import IO
@@ -122,7 +122,8 @@ def page_of(
     """
     used = survey.model if survey else model.basis
     shown = used if model.shown is model.basis else model.shown
-    figures = None if isinstance(model, EmbeddingModel) else _compression(model.basis, survey)
+    basis = model.basis
+    figures = basis.compression() if isinstance(basis, ImageModel) and not isinstance(model, EmbeddingModel) else None
     planned = [*pictures_of_model(model, shown, figures, raw), *(pictures_of_samples(survey) if survey else ())]
     done = DrawnFigures()
     if checkpoint is not None and (saved := checkpoint.load(0)) is not None:
@@ -155,21 +156,6 @@ def page_of(
     )
 
 
-def _compression(model: ComponentsModel, survey: Survey | None) -> Compression | None:
-    """Return the figures of compression, with the PSNR by the range of values of the examined samples.
-
-    None for a model that does not reconstruct its samples.
-    """
-    if not isinstance(model, ImageModel):
-        return None
-    figures, steps = model.compression(), model.preparation
-    # After such steps features have different scales, for which a single range of values is meaningless.
-    uneven = steps.standardize or steps.full_scale(model.sample_shape) is not None or steps.maps
-    if survey is None or uneven or not np.ptp(survey.value_range) > 0:
-        return figures
-    return replace(figures, peak=float(np.ptp(survey.value_range)))
-
-
 def _sections(
     model: Model,
     shown: ComponentsModel,
@@ -181,7 +167,7 @@ def _sections(
     if model.shown is not model.basis:
         tables["components"] = text.components_table(shown)
     if figures is not None:
-        tables["compression"] = text.compression_table(figures, survey)
+        tables["compression"] = text.compression_table(figures)
     if survey is not None:
         tables["unusual"] = text.unusual_table(survey)
     widgets = {"walks": sliders_of(shown)} if moves(shown) else {}

@@ -85,8 +85,6 @@ class Survey:
         Positions of the examined samples in the whole, ascending.
     axis : SampleAxis or None
         Coordinate of the examined samples, if any.
-    value_range : (float, float)
-        Smallest and largest prepared value of a feature.
     places : range
         Positions among the examined samples of the m samples below, evenly spaced.
     scores : ndarray of shape (m, j)
@@ -118,7 +116,6 @@ class Survey:
     n_samples: int
     numbers: Places
     axis: SampleAxis | None
-    value_range: tuple[float, float]
     places: range
     scores: Array
     t2: Float64
@@ -266,7 +263,6 @@ def survey(
         n_samples=whole.n_samples,
         numbers=places_in(runs, whole.n_samples),
         axis=axis,
-        value_range=(float(measured.ends[0]), float(measured.ends[1])),
         places=places,
         scores=values[:, :-2],
         t2=values[:, -2],
@@ -330,8 +326,6 @@ class _Measured:
     largest : list of two ndarray of shape (2 * UNUSUAL, 3)
         T2, error and position of the samples with the largest T2, and of the samples with the largest errors,
         descending.
-    ends : ndarray of shape (2,)
-        Smallest and largest value of a feature.
     thumbnails : Thumbnails or None
         Small images of some samples.
     """
@@ -341,7 +335,6 @@ class _Measured:
         self.extremes = np.full((len(parts), 2, self._first), np.nan)
         self.values = np.empty((len(places), self._first + 2))
         self.largest = [np.empty((0, 3)), np.empty((0, 3))]
-        self.ends = np.array([np.inf, -np.inf])
         self.thumbnails = Thumbnails(share.model, frame, places, share.sheet) if moves(share.model) else None
 
     def update(self, block: Span, rows: Array, values: Float64) -> None:
@@ -357,8 +350,6 @@ class _Measured:
             self.largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
         if self.thumbnails is not None:
             self.thumbnails.add(block, rows)
-        self.ends[0] = np.fmin(self.ends[0], np.fmin.reduce(rows, axis=None))
-        self.ends[1] = np.fmax(self.ends[1], np.fmax.reduce(rows, axis=None))
 
     def _add_extremes(self, block: Span, scores: Float64) -> None:
         first, last = np.searchsorted(self._parts, [block.start, block.stop - 1], side="right") - 1
@@ -368,7 +359,7 @@ class _Measured:
             extreme(extremes, extreme.reduceat(scores, starts, axis=0), out=extremes)
 
     def _arrays(self) -> dict[str, Array]:
-        arrays = {"values": self.values, "extremes": self.extremes, "ends": self.ends}
+        arrays = {"values": self.values, "extremes": self.extremes}
         return arrays if self.thumbnails is None else arrays | self.thumbnails.arrays
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:

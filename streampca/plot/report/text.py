@@ -135,22 +135,15 @@ def components_table(model: ComponentsModel) -> Table:
     return Table((*COLUMNS[:3], "variance", *COLUMNS[3:]), rows, f"and {rest} more" if rest > 0 else "")
 
 
-def compression_table(figures: Compression, survey: Survey | None) -> Table:
-    """List sizes and errors for several numbers of components; a survey knows the range of values."""
+def compression_table(figures: Compression) -> Table:
+    """List sizes and errors for several numbers of components."""
     # Evenly spaced in the logarithm, as curves are steep at small numbers.
     ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
-    columns = {
-        "components": [str(k) for k in figures.n_components[ladder]],
-        "size": [format_bytes(int(size)) for size in figures.stored_bytes[ladder]],
-        "times smaller": [f"{ratio:.3g}" for ratio in figures.ratio[ladder]],
-        "error (RMS)": [f"{rmse:.4g}" for rmse in figures.rmse[ladder]],
-    }
-    note = f"The original is {format_bytes(figures.original_bytes)}; sizes are of scores, components and mean together."
-    if figures.psnr is not None:
-        columns["PSNR"] = [f"{level:.1f} dB" if np.isfinite(level) else "exact" for level in figures.psnr[ladder]]
-        values = "that the samples examined have" if survey else "that their data type can hold"
-        note += f" PSNR is the error against the range of values {values}, {figures.peak:.4g}."
-    return Table([*columns], [*zip(*columns.values(), strict=True)], note)
+    heads, *rows = figures.table(ladder)
+    note = f"The original is {format_bytes(figures.original_bytes)}; stored are scores, components and mean together."
+    if figures.peak is not None:
+        note += f" PSNR compares RMSE, the error, with the peak, {figures.peak:.6g}, the range of the data type."
+    return Table(heads, rows, note)
 
 
 def unusual_table(survey: Survey) -> Table:
