@@ -318,7 +318,7 @@ def test_tasks_travel_to_workers():
     maps = tuple(side.feature_map("landmarks", HsicRequest(), np.random.default_rng(0)) for side in sides)
     centres = tuple(np.zeros(each.n_features) for each in maps)
     tiles = KernelTiles(sides, 20)
-    for task, whole in ((tiles, Span(0, tiles.n_tiles)), (MappedPairs(sides, maps, centres, 30, 7), Span(0, 50))):
+    for task, whole in ((tiles, Span(0, tiles.n_tiles)), (MappedPairs(sides, 30, maps, centres, 7), Span(0, 50))):
         other = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own bytes
         sums = []
         for each in (task, other):

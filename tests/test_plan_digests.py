@@ -64,7 +64,7 @@ def of_others():
     """Yield descriptions and makers of plans of everything else."""
     for name, memory in product(LAYOUTS, BUDGETS):
         layout, p = PROBLEMS[name], PROBLEMS[name].n_features
-        sides = Side(layout, None, True, "rbf"), Side(layout, 10, False, DELTA)
+        sides = Side(layout, None, "rbf"), Side(layout, 10, DELTA)
         parts = Parts(20, p, 80 * p, 80, 8 * p, min(p, 6000), MIB, 4, layout.itemsize, 4, memory > GIB)
         applied = {"components_shape": (20, p), "component_itemsize": 4, "out_bytes": 160, "threads": 2, "ahead": 1}
         neighbors = NeighborsRequest(min(5, layout.n_samples - 1), memory=memory)

@@ -36,7 +36,7 @@ from ..readers import Collection, open_collection
 from ..readers.collection import states_by_name, unchanged
 from ..signals import safe_point, stopping_on_signals
 from ..units import counted
-from .hsic_tasks import KernelTiles, MappedPairs, absorb_sums
+from .hsic_tasks import KernelTiles, MappedPairs
 from .kernel_sides import KernelSide, SideMap, drawn, kernel_of, target_side
 from .open_fit import open_samples
 from .permutation_test import Permuted, permuted_features, permuted_kernels
@@ -44,7 +44,8 @@ from .permutation_test import Permuted, permuted_features, permuted_kernels
 Float64 = npt.NDArray[np.float64]
 
 CENTRE_ROWS = 256  # random samples whose mean features are the provisional centre of the sums
-X, Y, X_MAP, Y_MAP, CENTRE, TEST, ORDER = range(7)  # streams of random numbers, one for each purpose
+SIDES, MAPS = (0, 1), (2, 3)  # streams of random numbers, one for each purpose, and of some one for each side
+CENTRE, TEST, ORDER = 4, 5, 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +274,8 @@ class HsicRun:
                 read = partial(side.collection.read, slice(0, 1))
                 executor.check(read, plan.memory_estimate.total, self.session.listener)
                 stack.enter_context(unchanged(side.collection))
-            work = replace(self, sides=(first.resolved(self.random(X)), second.resolved(self.random(Y))))
+            first, second = (side.resolved(self.random(use)) for side, use in zip(self.sides, SIDES, strict=True))
+            work = replace(self, sides=(first, second))
             saved = stack.enter_context(self.session.resumable(work.identity, plan.decisive()))
             # The test comes first: glibc returns memory that this thread has freed, but not that of a pass's threads.
             permuted = work.permute(plan)
@@ -300,13 +302,13 @@ class HsicRun:
             widths = maps[0].n_features, maps[1].n_features
             indices = drawn(collection.n_samples, CENTRE_ROWS, self.random(CENTRE))
             x_centre, y_centre = (rows.mean(axis=0) for rows in self.features(maps, indices, CENTRE_ROWS))
-            task = MappedPairs(self.sides, maps, (x_centre, y_centre), plan.block_rows, plan.piece_rows)
+            task = MappedPairs(self.sides, plan.block_rows, maps, (x_centre, y_centre), plan.piece_rows)
         started = PassStarted("dependence", 1, 1, collection.n_samples, collection.n_samples * task.row_bytes)
         with reported(self.session.listener, started):
             sums: KernelSums | CrossMoments = self.session.executor.fold(
                 task,
                 plan.spans,
-                absorb_sums,
+                lambda left, right: left.absorb(right),
                 threads=plan.threads,
                 ahead=plan.ahead,
                 listener=self.session.listener,
@@ -321,11 +323,9 @@ class HsicRun:
 
     def maps(self, method: str) -> tuple[SideMap, SideMap]:
         """Return the feature maps of both sides."""
-        first, second = self.sides
-        return (
-            first.feature_map(method, self.request, self.random(X_MAP)),
-            second.feature_map(method, self.request, self.random(Y_MAP)),
-        )
+        sides = zip(self.sides, MAPS, strict=True)
+        first, second = (side.feature_map(method, self.request, self.random(use)) for side, use in sides)
+        return first, second
 
     def features(
         self, maps: tuple[SideMap, SideMap], indices: npt.NDArray[np.intp], rows: int
@@ -344,7 +344,7 @@ class HsicRun:
         if plan.test == "none":
             return None
         count, estimator, n = self.request.permutations, self.request.estimator, self.sides[0].collection.n_samples
-        self.session.listener(Solving(f"{counted(count, 'permutation')} of {_permuted_values(plan, n)}"))
+        self.session.listener(Solving(plan.tested))
         if plan.test == "exact":
             matrices = np.empty((2, n, n))
             for first, second, tiles in KernelTiles(self.sides, plan.test_rows).all_tiles():
@@ -361,28 +361,19 @@ class HsicRun:
         self, plan: HsicPlan, estimates: Estimates, widths: tuple[int, int] | None, permuted: Permuted | None
     ) -> HSIC:
         """Return both estimates with the outcome of the test."""
-        (first, second), n, test = self.sides, self.sides[0].collection.n_samples, ""
-        if permuted is not None:
-            test = f"{counted(len(permuted.null), 'permutation')} of {_permuted_values(plan, n)}"
+        first, second = self.sides
         return HSIC(
             **estimates._asdict(),
             estimator=self.request.estimator,
             p_value=None if permuted is None else permuted.p_value,
             null=np.empty(0) if permuted is None else permuted.null,
             observed=None if permuted is None else permuted.observed,
-            n_samples=n,
+            n_samples=first.collection.n_samples,
             sources=(first.collection.source, second.collection.source),
             kernels=(str(first), str(second)),
             gammas=(first.gamma, second.gamma),
             method=plan.method,
             widths=widths,
-            test=test,
+            test=plan.tested,
             plan=plan,
         )
-
-
-def _permuted_values(plan: HsicPlan, n: int) -> str:
-    if plan.test == "exact":
-        return f"the exact kernels of all {n} samples"
-    samples = f"all {n} samples" if plan.test_samples == n else f"{plan.test_samples} of {n} samples, drawn at random"
-    return f"Nystroem features of {samples}"

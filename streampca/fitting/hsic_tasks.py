@@ -18,45 +18,57 @@ from .kernel_sides import KernelSide, SideMap
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-Sides = tuple[KernelSide, KernelSide]
 Strips = tuple[Array, Array]  # the same samples of both collections
 Tiles = tuple[Span, Span, tuple[Float64, Float64]]  # both kernels between two runs of samples
 
 
-class _LastStrip(threading.local):
-    """The strip of samples that a thread has read last."""
-
-    strip: tuple[Span, Strips] | None = None
-
-
 @dataclass(frozen=True)
-class KernelTiles:
-    """Fold tiles of the upper triangles of two kernel matrices; see `streampca.execution.Task`. Spans count tiles.
+class PairsTask:
+    """Common part of tasks over pairs of samples; see `streampca.execution.Task`.
 
     Attributes
     ----------
     sides : (KernelSide, KernelSide)
     rows : int
-        Samples along the side of a tile.
+        Samples that are read at a time; along the side of a tile.
     """
 
-    sides: Sides
+    sides: tuple[KernelSide, KernelSide]
     rows: int
-    _last: _LastStrip = field(default_factory=_LastStrip, repr=False)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of pairs."""
+        return self.sides[0].collection.n_samples
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a pair of samples as stored."""
-        return _row_bytes(self.sides)
+        return sum(side.collection.row_bytes for side in self.sides)
+
+    def read(self, span: Span) -> Strips:
+        """Read the same samples of both collections."""
+        first, second = self.sides
+        return first.read(slice(*span)), second.read(slice(*span))
+
+
+@dataclass(frozen=True)
+class KernelTiles(PairsTask):
+    """Fold tiles of the upper triangles of two kernel matrices. Spans count tiles."""
+
+    _thread: threading.local = field(default_factory=threading.local, repr=False)
+
+    def __reduce__(self) -> Any:  # without the strips that threads have read
+        return KernelTiles, (self.sides, self.rows)
 
     @property
     def n_tiles(self) -> int:
         """Number of tiles."""
-        return tile_count(self.sides[0].collection.n_samples, self.rows)
+        return tile_count(self.n_samples, self.rows)
 
     def start(self) -> KernelSums:
         """Return empty sums."""
-        return KernelSums(self.sides[0].collection.n_samples)
+        return KernelSums(self.n_samples)
 
     def restore(self, state: dict[str, Array]) -> KernelSums:
         """Return the sums with a saved state."""
@@ -68,17 +80,18 @@ class KernelTiles:
 
     def counts(self, block: Span) -> BlockDone:
         """Count a tile as its share of all samples."""
-        n, count = self.sides[0].collection.n_samples, self.n_tiles
+        n, count = self.n_samples, self.n_tiles
         samples = n * block.stop // count - n * block.start // count
         return BlockDone(samples, samples * self.row_bytes)
 
     def fetch(self, block: Span) -> tuple[Span, Span, Strips, Strips]:
         """Read the two strips of samples of a tile; the first is read once for all tiles of its line."""
         first, second = self._samples_of(block.start)
-        if self._last.strip is None or self._last.strip[0] != first:
-            self._last.strip = first, _read(self.sides, first)
-        strip = self._last.strip[1]
-        return first, second, strip, strip if first == second else _read(self.sides, second)
+        held, strip = getattr(self._thread, "strip", (None, None))
+        if held != first or strip is None:
+            strip = self.read(first)
+            self._thread.strip = first, strip
+        return first, second, strip, strip if first == second else self.read(second)
 
     def feed(self, accumulator: KernelSums, block: Span, fetched: tuple[Span, Span, Strips, Strips]) -> None:
         """Absorb a tile of both kernels."""
@@ -98,46 +111,31 @@ class KernelTiles:
 
     def _samples_of(self, number: int) -> tuple[Span, Span]:
         """Return the two runs of samples of a tile, which are numbered line by line of the upper triangle."""
-        n = self.sides[0].collection.n_samples
+        n, line = self.n_samples, 0
         strips = -(-n // self.rows)
-        line = 0
         while number >= strips - line:
             number -= strips - line
             line += 1
         first, second = line * self.rows, (line + number) * self.rows
         return Span(first, min(first + self.rows, n)), Span(second, min(second + self.rows, n))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _last=_LastStrip())
-
 
 @dataclass(frozen=True)
-class MappedPairs:
-    """Fold features of pairs of samples into their moments; see `streampca.execution.Task`.
+class MappedPairs(PairsTask):
+    """Fold features of pairs of samples into their moments.
 
     Attributes
     ----------
-    sides : (KernelSide, KernelSide)
     maps : (SideMap, SideMap)
     centres : (ndarray, ndarray)
         Points near the means of the features.
-    rows, piece : int
-        Numbers of samples that are read, and mapped, at a time.
+    piece : int
+        Number of samples that are mapped at a time.
     """
 
-    sides: Sides
     maps: tuple[SideMap, SideMap]
     centres: tuple[Float64, Float64]
-    rows: int
     piece: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a pair of samples as stored."""
-        return _row_bytes(self.sides)
 
     def start(self) -> CrossMoments:
         """Return empty moments."""
@@ -157,26 +155,10 @@ class MappedPairs:
 
     def fetch(self, block: Span) -> Strips:
         """Read a block of both collections."""
-        return _read(self.sides, block)
+        return self.read(block)
 
     def feed(self, accumulator: CrossMoments, block: Span, fetched: Strips) -> None:
         """Absorb a block, `piece` rows at a time."""
         for start in range(0, block.size, self.piece):
             x, y = (map_(rows[start : start + self.piece]) for map_, rows in zip(self.maps, fetched, strict=True))
             accumulator.update(x, y, at=block.start + start)
-
-
-def _read(sides: Sides, span: Span) -> Strips:
-    """Read the same samples of both collections."""
-    first, second = sides
-    return first.read(slice(*span)), second.read(slice(*span))
-
-
-def _row_bytes(sides: Sides) -> int:
-    """Return the bytes of a pair of samples as stored."""
-    return sum(side.collection.row_bytes for side in sides)
-
-
-def absorb_sums(left: KernelSums | CrossMoments, right: Any) -> None:
-    """Merge partial results in place."""
-    left.absorb(right)

@@ -62,7 +62,7 @@ class KernelSide:
         else:
             width = self.collection.n_features if self.kernel.name == "linear" else None
         name = self.kernel.name if self.classes is None else DELTA
-        return Side(problem_of(self.collection), width, name in ("rbf", "laplacian"), name)
+        return Side(problem_of(self.collection), width, name)
 
     @property
     def gamma(self) -> float | None:

@@ -9,12 +9,13 @@ from typing import Any, Self
 
 from ..errors import DataError, RequestError
 from ..kinds.hsic import LEAST_TEST, HsicDescription
-from ..units import MIB
+from ..units import MIB, counted
 from .blocks import BLOCK_SHARES, MOST_BLOCK, Span, block_rows, span_count, spans_of
 from .candidate_sizes import SizesByBudget, most_that_fits, search_or_refuse
-from .memory import Phase, decoding_bytes, runtime, thread_count
+from .memory import Phase, decoding_bytes, decoding_items, runtime, thread_count
 from .request import Problem
 
+DRAWN = ("rbf", "laplacian")  # kernels of which random Fourier features are known
 DELTA = "delta"  # kernel of classes: 1 of two samples of one class, else 0; computed exactly, whatever their number
 LANDMARKS = 200  # default
 EXACT_SAMPLES = 10_000  # up to so many "auto" is exact: some seconds on two cores
@@ -45,15 +46,12 @@ class Side:
         Sizes of the collection.
     exact_width : int or None
         Number of features that give its kernel exactly, for classes and the linear kernel; None for other kernels.
-    draws : bool
-        Whether random Fourier features are known for its kernel.
     name : str
         Name of the kernel, for messages.
     """
 
     problem: Problem
     exact_width: int | None
-    draws: bool
     name: str
 
     def width(self, method: str, request: HsicRequest) -> int:
@@ -185,6 +183,16 @@ class HsicPlan(SizesByBudget):
         """Bytes of a sample of both collections as read."""
         return sum(side.problem.sample_bytes for side in self.sides)
 
+    @property
+    def tested(self) -> str:
+        """Description of the test; empty without one."""
+        n, count = self.problem.n_samples, self.test_samples
+        if self.test == "none":
+            return ""
+        samples = f"all {n} samples" if count == n else f"{count} of {n} samples, drawn at random"
+        values = "the exact kernels" if self.test == "exact" else "Nystroem features"
+        return f"{counted(self.request.permutations, 'permutation')} of {values} of {samples}"
+
     def _widths(self, method: str) -> list[int]:
         return [side.width(method, self.request) for side in self.sides]
 
@@ -206,12 +214,9 @@ class HsicPlan(SizesByBudget):
         return Phase.of("sample", rows, self._decoding(1000, 1), runtime())
 
     def _decoding(self, rows: int, threads: int) -> dict[str, int]:
-        needed = [
-            decoding_bytes(side.problem, rows)
-            for side in self.sides
-            if side.problem.decode_bytes or side.problem.scratch_bytes
-        ]
-        return {"storage being decoded": threads * max(needed)} if needed else {}
+        """Bytes by name that are held while a block of either collection is read."""
+        largest = max((side.problem for side in self.sides), key=lambda problem: decoding_bytes(problem, rows))
+        return decoding_items(largest, rows, threads)
 
     def _sums_phase(self) -> Phase:
         """Memory while both collections are read: by tiles of kernels, or by blocks whose features are multiplied."""
@@ -283,9 +288,9 @@ def plan_hsic(first: Side, second: Side, request: HsicRequest) -> HsicPlan:
     if method == "auto":
         method = "exact" if n <= EXACT_SAMPLES else "landmarks"
     for side in (first, second) if method == "fourier" else ():
-        if not side.draws and not side.is_exact(method, request):
+        if side.name not in DRAWN and not side.is_exact(method, request):
             raise RequestError(
-                f"random features are of kernels rbf and laplacian, and the kernel is {side.name}; use method "
+                f"random features are of kernels {' and '.join(DRAWN)}, and the kernel is {side.name}; use method "
                 "'landmarks'."
             )
     more = ", or give fewer landmarks or features" if method != "exact" else ", or use method 'landmarks'"
