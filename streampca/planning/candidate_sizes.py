@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
 from .blocks import Span, span_count, spans_of
 from .memory import MemoryEstimate, Phase
-from .plan import Plan
+from .plan import Plan, PlannedSizes
 from .rates import Work
 from .request import Problem, Request
 
@@ -133,25 +133,14 @@ class SizesByBudget(Sizes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodSizes(Sizes):
-    """Sizes with which a method could find k components of a problem; fields as in `Plan`.
+class MethodSizes(PlannedSizes, Sizes):
+    """Sizes with which a method could find k components of a problem.
 
-    ``room`` is the number of components that there is memory for, where their number is open and that is more than k.
+    ``room`` is 0 unless their number is open and there is memory for more than k.
     """
 
     request: Request
     k: int
-    room: int = 0
-    dense_room: int = 0
-    schedule: str = "samples"
-    block_rows: int = 1
-    product_rows: int = 0
-    block_features: int = 0
-    product_features: int = 0
-    stored: bool = False
-    threads: int = 1
-    ahead: int = 0
-    integer_units: str = "none"
 
     @property
     @abstractmethod
@@ -180,25 +169,17 @@ class MethodSizes(Sizes):
     def planned(self, method: str, why: str, *, precision: str, solver: str, bytes_written: int = 0) -> Plan:
         """Return the plan of a method with these sizes."""
         cost = self.cost
+        sizes = {size.name: getattr(self, size.name) for size in fields(PlannedSizes)}
+        sizes |= {"room": max(self.k, self.room), "block_features": self.block_features or self.problem.n_features}
         return Plan(
+            **sizes,
             problem=self.problem,
             request=self.request,
             method=method,
             why=why,
             precision=precision,
             solver=solver,
-            room=max(self.k, self.room),
-            dense_room=self.dense_room,
-            schedule=self.schedule,
-            block_rows=self.block_rows,
-            product_rows=self.product_rows,
-            block_features=self.block_features or self.problem.n_features,
-            product_features=self.product_features,
-            stored=self.stored,
             spans=self.spans,
-            threads=self.threads,
-            ahead=self.ahead,
-            integer_units=self.integer_units,
             passes=cost.passes,
             bytes_read=cost.bytes_read,
             bytes_written=bytes_written,

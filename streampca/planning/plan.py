@@ -40,9 +40,52 @@ class Candidate(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class PlannedSizes:
+    """Sizes that a plan and the candidates that it is chosen from have: how data are cut, read and multiplied.
+
+    Attributes
+    ----------
+    schedule : {"samples", "sweep", "scratch", "lanczos", "em", "products"}
+        Order of reading: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
+        of samples again, pass after pass, for products with a block of vectors (of a start sample, or of random ones),
+        or for regressions on latent variables.
+    room, dense_room : int
+        Most components there is memory for, by the solver and by a dense one, which takes over from Lanczos where it
+        converges slowly; 0 where a dense one does not fit.
+    block_rows, product_rows : int
+        Samples in memory at once; samples multiplied at a time.
+    block_features, product_features : int
+        Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
+        (0 where rows are multiplied whole).
+    stored : bool
+        Whether components are written to the output as they are made, being larger than the memory for them.
+    threads : int
+        Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
+    ahead : int
+        Blocks of each span that are read ahead, 0 or 1.
+    integer_units : str
+        Kernel class by which whole numbers are multiplied: "amx", "vnni" or "arm"; "none" for floating point.
+    """
+
+    schedule: str = "samples"
+    room: int = 0
+    dense_room: int = 0
+    block_rows: int = 1
+    product_rows: int = 0
+    block_features: int = 0
+    product_features: int = 0
+    stored: bool = False
+    threads: int = 1
+    ahead: int = 0
+    integer_units: str = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlannedSizes):
     """Method, schedule, sizes, memory and time of a fit; printable, comparable, storable.
+
+    Sizes are those of `PlannedSizes`.
 
     Attributes
     ----------
@@ -52,11 +95,6 @@ class Plan:
         Precision of products.
     solver : {"dense", "lanczos"}
         Solver of the p x p or n x n problem.
-    room, dense_room : int
-        Most components there is memory for, by the solver and by a dense one, which takes over from Lanczos where it
-        converges slowly; 0 where a dense one does not fit.
-    block_rows, product_rows : int
-        Samples in memory at once; samples multiplied at a time.
     spans : tuple of Span
         Spans that each task folds.
     passes : float
@@ -70,21 +108,6 @@ class Plan:
         Memory, phase by phase.
     work : Work
         Operations, by which the time is predicted.
-    schedule : {"samples", "sweep", "scratch", "lanczos", "em", "products"}
-        Order of reading: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
-        of samples again, pass after pass, for products with a block of vectors (of a start sample, or of random ones),
-        or for regressions on latent variables.
-    block_features, product_features : int
-        Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
-        (0 where rows are multiplied whole).
-    stored : bool
-        Whether components are written to the output as they are made, being larger than the memory for them.
-    threads : int
-        Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
-    ahead : int
-        Blocks of each span that are read ahead, 0 or 1.
-    integer_units : str
-        Kernel class by which whole numbers are multiplied: "amx", "vnni" or "arm"; "none" for floating point.
     width, columns : int
         Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
         multiplied next included; 0 without such products. They are along features, or along samples where data are
@@ -111,23 +134,12 @@ class Plan:
     why: str
     precision: str
     solver: str
-    room: int
-    block_rows: int
     spans: tuple[Span, ...]
     passes: float
     bytes_read: int
     memory_estimate: MemoryEstimate
     work: Work = field(compare=False)
-    dense_room: int = 0
     bytes_written: int = 0
-    schedule: str = "samples"
-    product_rows: int = 0
-    block_features: int = 0
-    product_features: int = 0
-    stored: bool = False
-    threads: int = 1
-    ahead: int = 0
-    integer_units: str = "none"
     width: int = 0
     columns: int = 0
     others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
