@@ -19,6 +19,7 @@ from streampca.errors import BudgetError
 from streampca.kinds.part import Part
 from streampca.planning import make_plan, merge_plan, part_plan, plan_application
 from streampca.planning.copy_plan import plan_copy
+from streampca.planning.embedding import plan_coordinates
 from streampca.planning.hsic import DELTA, HsicRequest, Side, plan_hsic
 from streampca.planning.incremental import incremental_plan
 from streampca.planning.learning import plan_learning
@@ -76,6 +77,8 @@ def of_others():
             "copy": partial(plan_copy, layout, memory),
             "learning": partial(plan_learning, layout, 12, memory),
         }
+        for kind in ("isomap", "locally-linear-embedding", "spectral-embedding", "maximum-variance-unfolding"):
+            makers[kind] = partial(plan_coordinates, layout, by_options.request(2, memory=memory, kind=kind))
         yield from ((kind, name, memory, make) for kind, make in makers.items())
 
 

@@ -38,7 +38,7 @@ from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingPlan,
 from ..planning.neighbors import way_of
 from ..planning.request import RUN_FIELDS, Request
 from ..preprocessing import Prepared, unflatten
-from ..preprocessing.sizes_for_planning import this_machine
+from ..preprocessing.sizes_for_planning import problem_of_scores
 from ..readers import open_collection
 from ..readers.collection import digest, states_by_name, unchanged
 from ..storage.free_space import check_free_spaces
@@ -73,7 +73,8 @@ def plan_of_affinities(request: Request, table: Any, matrix: Any) -> Coordinates
     entries = matrix.nnz if sp.issparse(matrix) else n * n
     arrays = (table.data, table.indices, table.indptr) if sp.issparse(table) else (table,)
     table_bytes = 0 if matrix is table else sum(array.nbytes for array in arrays)
-    return plan_affinities(request, this_machine(), n_samples=n, n_entries=entries, table_bytes=table_bytes)
+    problem = problem_of_scores(n, table.shape[1], 8)
+    return plan_affinities(problem, request, n_entries=entries, table_bytes=table_bytes)
 
 
 def embed_affinities(matrix: Any, request: Request, plan: CoordinatesPlan, *, listener: Listener) -> Embedded:

@@ -106,7 +106,7 @@ def _plan_with_components(collection: Prepared, request: Request, count: int, *,
         stored = fit.stored or not are_held(8 * count * prod(collection.sample_shape), fit.memory)
         coming = ComponentsToCome(count, np.dtype(np.float64), stored)
         scores = check_foreseen(collection, collection.frame, coming, makes_images=False, memory=request.memory)
-        compared = replace(problem_of_scores(collection, count, 8), decode_bytes=reading_bytes())
+        compared = replace(problem_of_scores(collection.n_samples, count, 8), decode_bytes=reading_bytes())
     search = None if has_graph else plan_neighbors(compared, search_request(request), collection.source)
     rows = block_rows(compared.sample_bytes, compared.chunk_samples, BLOCK) if search is None else search.read_rows
     block = {f"block of {rows} samples as read": 2 * rows * compared.sample_bytes} | decoding_items(compared, rows)
@@ -115,26 +115,28 @@ def _plan_with_components(collection: Prepared, request: Request, count: int, *,
         read = READ_COPIES * tile_bytes((count, *collection.sample_shape), 8)
         block["components being read, and memory pools"] = 4 * POOLS + read
     last = plan_last(collection, request, collection.n_samples, count, reading=block)
-    return EmbeddingPlan(problem, request, fit, scores, rows, search, last)
+    return EmbeddingPlan(
+        problem=problem,
+        request=request,
+        components=fit,
+        scores=scores,
+        read_rows=rows,
+        neighbors=search,
+        coordinates=last,
+    )
 
 
 def plan_last(
     collection: Prepared, request: Request, n_samples: int, count: int, *, reading: Mapping[str, int]
 ) -> CoordinatesPlan:
     """Plan the coordinates of `n_samples` samples, from the graph of neighbours by `count` principal components."""
-    machine, n, p = this_machine(), collection.n_samples, collection.n_features
-    components = 8 * count * prod(collection.sample_shape)
+    n, p, components = collection.n_samples, collection.n_features, 8 * count * prod(collection.sample_shape)
     # Without an output, components on disk would be removed at the end of the fit.
-    held = not request.output or are_held(components, machine.budget(request.memory)[0])
-    return plan_coordinates(
-        request,
-        machine,
-        n_samples=n_samples,
-        n_scores=count + spans_samples(count, n, p) if count else p,
-        itemsize=8 if count else working_dtype(collection.dtype, np.float32).itemsize,
-        components_bytes=components if held else 0,
-        reading=reading,
-    )
+    held = not request.output or are_held(components, this_machine().budget(request.memory)[0])
+    n_scores = count + spans_samples(count, n, p) if count else p
+    itemsize = 8 if count else working_dtype(collection.dtype, np.float32).itemsize
+    compared = problem_of_scores(n_samples, n_scores, itemsize)
+    return plan_coordinates(compared, request, components_bytes=components if held else 0, reading=reading)
 
 
 def components_request(request: Request, count: int) -> Request:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from ..errors import DataError, RequestError
 from ..units import MIB, facts_as_text, format_bytes, format_seconds, format_shape
-from .candidate_sizes import refusal
-from .memory import MemoryEstimate, Phase, runtime
+from .candidate_sizes import Sizes, search_or_refuse
+from .memory import Phase, runtime
 from .neighbors import NeighborsPlan
 from .plan import Plan
-from .request import Machine, Problem, Request
+from .request import Problem, Request
 from .transform import Application
 from .transform_pieces import Piecewise
 
@@ -64,36 +64,133 @@ def spans_samples(count: int, n_samples: int, n_features: int) -> bool:
     return count == n_samples - 1 < n_features
 
 
-@dataclass(frozen=True)
-class CoordinatesPlan:
+@dataclass(frozen=True, kw_only=True)
+class CoordinatesPlan(Sizes):
     """Plan of the last stage of an embedding: from n samples by d scores each and their graph to coordinates.
 
     Attributes
     ----------
+    problem : Problem
+        Sizes of the samples as they are compared: n x d.
+    request : Request
+        The request.
     n_landmarks : int
         Samples that geodesic distances are measured from, or that are embedded in place of all; n for all.
     n_references : int
         Fitted samples that the model keeps to place others.
-    room : int
-        Bytes that the factors of a sparse matrix may take, or the matrices of actions.
+    components_bytes : int
+        Bytes of the principal components that are in memory beside.
+    reading : mapping of str to int
+        Memory by name of reading what is compared.
     budget : (int, str)
         Bytes allowed, and where that comes from.
-    memory_estimate : MemoryEstimate
+    room : int
+        Bytes that the factors of a sparse matrix may take, or the matrices of actions.
     """
 
+    request: Request
     n_landmarks: int
     n_references: int
-    room: int
-    budget: tuple[int, str]
-    memory_estimate: MemoryEstimate = field(repr=False)
+    components_bytes: int = 0
+    reading: Mapping[str, int] = field(default_factory=dict)
 
     def decisive(self) -> dict[str, Any]:
         """Return the fields that decide the answer."""
         return {"n_landmarks": self.n_landmarks, "n_references": self.n_references}
 
+    @property
+    def budget(self) -> tuple[int, str]:
+        """Bytes allowed, and where that comes from."""
+        return self.problem.machine.budget(self.request.memory)
 
-@dataclass(frozen=True)
-class EmbeddingPlan:
+    @property
+    def room(self) -> int:
+        """Bytes that are left for factors of a sparse matrix, which come beside what is planned, or for matrices."""
+        # The matrices of actions are counted again when their constraints are known.
+        beside = sum(self._held().values()) if self.request.kind == ACTING else next(self.phases()).total
+        return self.budget[0] - beside
+
+    def _held(self) -> dict[str, int]:
+        """Bytes by name of what is in memory throughout."""
+        n, d, request = self.problem.n_samples, self.problem.n_features, self.request
+        return {
+            f"samples as they are compared, {n} x {d}": n * d * self.problem.itemsize,
+            f"graph of {request.options.n_neighbors} neighbours": 16 * n * request.options.n_neighbors,
+            "principal components": self.components_bytes,
+            f"embedding, {n} x {request.options.axes} float64": 8 * n * request.options.axes,
+        }
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        n, d, k = self.problem.n_samples, self.problem.n_features, self.request.options.n_neighbors
+        axes, references, held = self.request.options.axes, self.n_references, self._held()
+        # References are the samples themselves where all are.
+        size = references * d * self.problem.itemsize if references < n else 0
+        kept = {f"{references} samples that place others": size}
+        if self.request.kind in (UNFOLDING, ACTING):
+            yield _unfolding(self.request, held, self.n_landmarks)
+        elif self.request.kind == "isomap":
+            yield from self._scaling(kept)
+        else:
+            degree, copies = (2 * k, SPECTRAL_COPIES) if self.request.kind in SPECTRAL else (k * k, 3)
+            matrix = {f"sparse matrix of {degree} entries a row, and copies": copies * EDGE_BYTES * n * min(degree, n)}
+            yield from _eigenvectors(self.request, {**held, **matrix}, n)
+        yield Phase.of("reading again", held, self.reading, runtime())
+        judged = min(n, JUDGED)
+        # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
+        judging = {
+            f"{judged} samples and their principal components": 8 * judged * (3 * d + 2 * axes),
+            "distances between them, and their ranks": 10 * COMPARED_BLOCK,
+            "neighbours that are compared": 4 * 8 * judged * MOST_COMPARED,
+            "covariances": 4 * 8 * min(judged, d) ** 2,
+        }
+        yield Phase.of("diagnostics", held, kept, judging, runtime())
+
+    def _scaling(self, kept: dict[str, int]) -> Iterator[Phase]:
+        """Yield the memory of geodesic distances and their scaling, and add the distances that the model keeps."""
+        n, landmarks, references, held = self.problem.n_samples, self.n_landmarks, self.n_references, self._held()
+        edges, width = n * self.request.options.n_neighbors, 8 if landmarks == n else 4
+        distances = {f"geodesic distances from {landmarks} samples, {landmarks} x {n}": width * landmarks * n}
+        paths = {"graph in both directions, and paths": 40 * edges + (8 * SOURCES + 70) * n}
+        yield Phase.of("geodesics", held, distances, paths, runtime())
+        kept[f"geodesic distances of {references} samples, {references} x {landmarks}"] = width * references * landmarks
+        squares = {f"matrix of {landmarks} landmarks, and its eigenvectors": 5 * 8 * landmarks**2}
+        compared = {f"distances of {landmarks} landmarks that are compared": 6 * 8 * landmarks * min(n, EXPLAINED)}
+        shown = {f"coordinates of {n} samples in {SHOWN} dimensions": 3 * 8 * SHOWN * n}
+        block = {"squared distances of a block": 2 * SCALED_BLOCK}
+        yield Phase.of("scaling", held, distances, squares, shown, block, runtime())
+        yield Phase.of("residual variance", held, distances, kept, compared, shown, runtime())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffinitiesPlan(CoordinatesPlan):
+    """Plan of eigenvectors by a matrix of affinities in memory, made of a table or given.
+
+    Attributes
+    ----------
+    n_entries : int
+        Entries of the matrix that are stored: n * n of a dense one.
+    table_bytes : int
+        Bytes of the table that the matrix is made of.
+    """
+
+    n_entries: int
+    table_bytes: int
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        n, entries, axes = self.problem.n_samples, self.n_entries, self.request.options.axes
+        held = {
+            "samples": self.table_bytes,
+            f"affinities, {entries} entries": (8 if entries == n * n else EDGE_BYTES) * entries,
+            "sparse copies of the affinities": SPECTRAL_COPIES * EDGE_BYTES * entries,
+            f"embedding, {n} x {axes} float64": 8 * n * axes,
+        }
+        yield from _eigenvectors(self.request, held, n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingPlan(Sizes):
     """Plan of all stages of an embedding; printable.
 
     Attributes
@@ -114,7 +211,6 @@ class EmbeddingPlan:
         Number of principal components that would take less time, and its seconds, where all features take minutes.
     """
 
-    problem: Problem
     request: Request
     components: Plan | None
     scores: Application | Piecewise | None
@@ -157,12 +253,7 @@ class EmbeddingPlan:
         """Budget in bytes."""
         return self.problem.machine.budget(self.request.memory)[0]
 
-    @property
-    def memory_estimate(self) -> MemoryEstimate:
-        """Memory of the phases of all stages."""
-        return MemoryEstimate(tuple(self._phases()))
-
-    def _phases(self) -> Iterator[Phase]:
+    def phases(self) -> Iterator[Phase]:
         """Yield the phases of all stages, each under the name of its stage too."""
         stages = {
             "components": self.components,
@@ -230,7 +321,7 @@ class EmbeddingPlan:
         allowed, source = problem.machine.budget(request.memory)
         planned = format_bytes(self.memory_estimate.total)
         yield "memory", f"{planned} planned, {format_bytes(allowed)} allowed ({source})"
-        for phase in self._phases():
+        for phase in self.phases():
             yield "", f"{format_bytes(phase.total):>9}  {phase.name}; the largest share is the {phase.largest_share}"
 
     def _how(self) -> str:
@@ -291,97 +382,24 @@ def least_landmarks(request: Request) -> int:
     return max(axes, request.options.n_neighbors if request.kind in WEIGHTED else 0) + 1
 
 
-def plan_coordinates(
-    request: Request,
-    machine: Machine,
-    *,
-    n_samples: int,
-    n_scores: int,
-    itemsize: int,
-    components_bytes: int,
-    reading: Mapping[str, int],
-) -> CoordinatesPlan:
-    """Choose landmarks and references, and add up the memory.
-
-    Parameters
-    ----------
-    request : Request
-    machine : Machine
-    n_samples, n_scores, itemsize : int
-        n, and numbers by which a sample is compared, d, with their bytes.
-    components_bytes : int
-        Bytes of the principal components that are in memory beside.
-    reading : mapping of str to int
-        Memory by name of reading what is compared.
+def plan_coordinates(problem: Problem, request: Request, **memory: Any) -> CoordinatesPlan:
+    """Choose landmarks and references; `memory` beside as for `CoordinatesPlan`.
 
     Raises
     ------
     BudgetError
         If the scores and the graph do not fit, or the distances from the landmarks.
     """
-    n, d, k = n_samples, n_scores, request.options.n_neighbors
+    n = problem.n_samples
     landmarks = _landmarks(request, n)
     some_embedded = request.kind in WEIGHTED and landmarks < n
     references = landmarks if some_embedded else min(n, max(REFERENCES, landmarks))
-    edges = n * k
-    base = {
-        f"samples as they are compared, {n} x {d}": n * d * itemsize,
-        f"graph of {k} neighbours": 16 * edges,
-        "principal components": components_bytes,
-        f"embedding, {n} x {request.options.axes} float64": 8 * n * request.options.axes,
-    }
-    # References are the samples themselves where all are.
-    kept = {f"{references} samples that place others": references * d * itemsize if references < n else 0}
-    phases = []
-    if request.kind in (UNFOLDING, ACTING):
-        phases.append(_unfolding(request, base, landmarks))
-    elif request.kind == "isomap":
-        width = 8 if landmarks == n else 4
-        distances = {f"geodesic distances from {landmarks} samples, {landmarks} x {n}": width * landmarks * n}
-        paths = {"graph in both directions, and paths": 40 * edges + (8 * SOURCES + 70) * n}
-        phases.append(Phase.of("geodesics", base, distances, paths, runtime()))
-        kept[f"geodesic distances of {references} samples, {references} x {landmarks}"] = width * references * landmarks
-        squares = {f"matrix of {landmarks} landmarks, and its eigenvectors": 5 * 8 * landmarks**2}
-        compared = {f"distances of {landmarks} landmarks that are compared": 6 * 8 * landmarks * min(n, EXPLAINED)}
-        shown = {f"coordinates of {n} samples in {SHOWN} dimensions": 3 * 8 * SHOWN * n}
-        block = {"squared distances of a block": 2 * SCALED_BLOCK}
-        phases.append(Phase.of("scaling", base, distances, squares, shown, block, runtime()))
-        phases.append(Phase.of("residual variance", base, distances, kept, compared, shown, runtime()))
-    else:
-        degree, copies = (2 * k, SPECTRAL_COPIES) if request.kind in SPECTRAL else (k * k, 3)
-        matrix = {f"sparse matrix of {degree} entries a row, and copies": copies * EDGE_BYTES * n * min(degree, n)}
-        phases.extend(_eigenvectors(request, {**base, **matrix}, n))
-    phases.append(Phase.of("reading again", base, reading, runtime()))
-    judged = min(n, JUDGED)
-    # For each of three sets of points: distances of a block, what they are sorted in, their order and ranks.
-    judging = {
-        f"{judged} samples and their principal components": 8 * judged * (3 * d + 2 * request.options.axes),
-        "distances between them, and their ranks": 10 * COMPARED_BLOCK,
-        "neighbours that are compared": 4 * 8 * judged * MOST_COMPARED,
-        "covariances": 4 * 8 * min(judged, d) ** 2,
-    }
-    phases.append(Phase.of("diagnostics", base, kept, judging, runtime()))
-    estimate = MemoryEstimate(tuple(phases))
-    budget = _checked(estimate, request, machine, n)
-    # The matrices of actions are counted again when their constraints are known; factors come beside what is planned.
-    beside = base if request.kind == ACTING else dict(phases[0].items)
-    room = budget[0] - sum(beside.values())
-    return CoordinatesPlan(landmarks, references, room, budget, estimate)
+    sizes = CoordinatesPlan(problem=problem, request=request, n_landmarks=landmarks, n_references=references, **memory)
+    return search_or_refuse(f"{request.kind} of {n} samples", [[sizes]], sizes.budget)
 
 
-def plan_affinities(
-    request: Request, machine: Machine, *, n_samples: int, n_entries: int, table_bytes: int
-) -> CoordinatesPlan:
-    """Add up the memory of eigenvectors by a matrix of affinities in memory, made of a table or given.
-
-    Parameters
-    ----------
-    request : Request
-    machine : Machine
-    n_samples, n_entries : int
-        n, and entries of the matrix that are stored: n * n of a dense one.
-    table_bytes : int
-        Bytes of the table that the matrix is made of.
+def plan_affinities(problem: Problem, request: Request, *, n_entries: int, table_bytes: int) -> AffinitiesPlan:
+    """Plan eigenvectors by a matrix of affinities; see `AffinitiesPlan`.
 
     Raises
     ------
@@ -390,18 +408,12 @@ def plan_affinities(
     BudgetError
         If the matrix, its sparse copies and a basis do not fit the budget.
     """
-    n = n_samples
+    n = problem.n_samples
     check_embedding(request.asking(n_neighbors=1), n)
-    base = {
-        "samples": table_bytes,
-        f"affinities, {n_entries} entries": (8 if n_entries == n * n else EDGE_BYTES) * n_entries,
-        "sparse copies of the affinities": SPECTRAL_COPIES * EDGE_BYTES * n_entries,
-        f"embedding, {n} x {request.options.axes} float64": 8 * n * request.options.axes,
-    }
-    phases = _eigenvectors(request, base, n)
-    estimate = MemoryEstimate(phases)
-    budget = _checked(estimate, request, machine, n)
-    return CoordinatesPlan(n, n, budget[0] - phases[0].total, budget, estimate)
+    sizes = AffinitiesPlan(
+        problem=problem, request=request, n_landmarks=n, n_references=n, n_entries=n_entries, table_bytes=table_bytes
+    )
+    return search_or_refuse(f"{request.kind} of {n} samples", [[sizes]], sizes.budget)
 
 
 def _eigenvectors(request: Request, base: dict[str, int], n: int) -> tuple[Phase, Phase]:
@@ -410,14 +422,6 @@ def _eigenvectors(request: Request, base: dict[str, int], n: int) -> tuple[Phase
     basis = {f"Lanczos basis of {vectors} vectors, and residuals": 8 * n * (vectors + 4 * request.options.axes + 16)}
     part = {"factors of a part of the matrix": EDGE_BYTES * PART_ENTRIES}
     return Phase.of("eigenvectors", base, basis, runtime()), Phase.of("size of factors", base, basis, part)
-
-
-def _checked(estimate: MemoryEstimate, request: Request, machine: Machine, n: int) -> tuple[int, str]:
-    """Return the budget and its source, or refuse one that an estimate does not fit."""
-    budget = machine.budget(request.memory)
-    if estimate.total > budget[0]:
-        raise refusal(f"{request.kind} of {n} samples", estimate.total, estimate, budget)
-    return budget
 
 
 def _unfolding(request: Request, base: dict[str, int], count: int) -> Phase:

@@ -38,10 +38,10 @@ def problem_of(collection: Collection) -> Problem:
     )
 
 
-def problem_of_scores(collection: Collection, k: int, itemsize: int = 4) -> Problem:
-    """Return the sizes of the scores of a collection along k components, before they are written."""
+def problem_of_scores(n_samples: int, k: int, itemsize: int) -> Problem:
+    """Return the sizes of k scores of each sample, before they are written."""
     return Problem(
-        n_samples=collection.n_samples,
+        n_samples=n_samples,
         n_features=k,
         sample_shape=(k,),
         row_bytes=itemsize * k,
