@@ -97,7 +97,8 @@ def line_of(kind, name, memory, make):
     else:
         facts += [getattr(plan, field, None) for field in ("block_rows", "chunk_rows", "tile", "chunk", "pieces")]
     method = getattr(plan, "method", "planned")
-    return f"{kind}, {name}, {memory // MIB} MiB: {method}, {estimate.total} B, {digest_of(json.dumps(facts, sort_keys=True))}"
+    digest = digest_of(json.dumps(facts, sort_keys=True))
+    return f"{kind}, {name}, {memory // MIB} MiB: {method}, {estimate.total} B, {digest}"
 
 
 def digest_of(text):
