@@ -13,9 +13,10 @@ from planned import remedy, unwrapped
 from shell import succeeded
 from sklearn import manifold
 from sklearn.cluster import SpectralClustering
-from sklearn.datasets import load_digits, make_swiss_roll
+from sklearn.datasets import load_digits, make_blobs, make_circles, make_moons, make_swiss_roll
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
@@ -23,7 +24,7 @@ from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.eigensolvers import sparse
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
-from streampca.events import Planned
+from streampca.events import Planned, Warned
 from streampca.manifold.isomap import Scaling
 from streampca.models.embedding import EmbeddingModel
 from streampca.readers.stored.flat import FlatArray
@@ -145,6 +146,90 @@ def test_spectral_clustering(samples):
     other = SpectralClustering(6, affinity="nearest_neighbors", n_neighbors=NEIGHBORS + 1, random_state=0)
     assert adjusted_rand_score(ours.labels_, other.fit_predict(samples["roll"])) > 0.98
     assert adjusted_rand_score(ours.predict(samples["roll"]), ours.labels_) > 0.9
+
+
+def scikit_learns_examples(n=240):
+    """Return the samples, true clusters and their number of scikit-learn's page that compares clustering methods."""
+    blobs, of_blobs = make_blobs(n, random_state=170)
+    examples = {
+        "circles": (*make_circles(n, factor=0.5, noise=0.05, random_state=30), 2),
+        "moons": (*make_moons(n, noise=0.05, random_state=30), 2),
+        "varied": (*make_blobs(n, cluster_std=[1, 2.5, 0.5], random_state=170), 3),
+        "aniso": (blobs @ [[0.6, -0.6], [-0.4, 0.8]], of_blobs, 3),
+        "blobs": (*make_blobs(n, random_state=8), 3),
+        "no structure": (np.random.default_rng(30).random((n, 2)), None, 3),
+    }
+    return {name: (StandardScaler().fit_transform(x), of, count) for name, (x, of, count) in examples.items()}
+
+
+@pytest.mark.filterwarnings("ignore:Graph is not fully connected")  # scikit-learn's
+@pytest.mark.parametrize("name", scikit_learns_examples())
+def test_clusters_of_scikit_learns_examples(name):
+    """The graphs are connected, or their components are the clusters, as those of the moons."""
+    x, true, count = scikit_learns_examples()[name]
+    other = SpectralClustering(count, affinity="nearest_neighbors", random_state=0).fit_predict(x)
+    ours = streampca.SpectralClustering(count, n_neighbors=9).fit(x)
+    if true is None:
+        assert adjusted_rand_score(ours.labels_, other) > 0.99
+    else:
+        assert abs(adjusted_rand_score(ours.labels_, true) - adjusted_rand_score(other, true)) < 0.01
+    assert adjusted_rand_score(ours.predict(x), ours.labels_) > 0.9
+
+
+@pytest.fixture(scope="module")
+def clumps():
+    """Three clumps that 5 neighbours do not connect, in mixed order, and the clump of each sample."""
+    random = np.random.default_rng(0)
+    clump = random.permutation(np.repeat([0, 1, 2], [60, 30, 20]))
+    return np.array([[0, 0, 0], [50, 0, 0], [0, 80, 0]])[clump] + random.normal(size=(110, 3)), clump
+
+
+@pytest.mark.parametrize("laplacian", ["normalized", "unnormalized"])
+def test_components_of_the_graph_are_clusters(tmp_path, clumps, laplacian):
+    """Their indicators are the eigenvectors of eigenvalue 0; further clusters split a component."""
+    (rows, clump), how = clumps, {"n_neighbors": 5, "laplacian": laplacian}
+    model = streampca.fit(rows, streampca.SpectralClustering(3, **how), output=tmp_path / "model.zarr")
+    assert adjusted_rand_score(model.labels, clump) == 1
+    indicators = model.embedding / model.embedding.max(axis=0)
+    np.testing.assert_allclose(indicators, clump[:, None] == np.arange(3), atol=1e-8)
+    np.testing.assert_allclose(model.laplacian_eigenvalues[:3], 0, atol=1e-10)
+    assert model.laplacian_eigenvalues[3] > 1e-3
+    assert model.measured["normalized_cut"] == pytest.approx(0)
+    new = rows + np.random.default_rng(1).normal(0, 0.1, rows.shape)
+    np.testing.assert_array_equal(streampca.load_model(tmp_path / "model.zarr").predict(new), model.labels)
+    finer = streampca.SpectralClustering(4, **how).fit(rows)
+    assert len({*zip(finer.labels_.tolist(), clump.tolist(), strict=True)}) == 4
+    assert np.all(np.diff(finer.eigenvalues_[2:]) > 1e-3)
+
+
+def test_more_components_than_clusters_are_refused_with_remedies_that_work(clumps):
+    rows, clump = clumps
+    kind = streampca.SpectralClustering(2, n_neighbors=5)
+    with pytest.raises(DataError, match=r"3 components, of 60, 30, 20 samples; .*--largest-component") as raised:
+        streampca.fit(rows, kind)
+    said = dict(re.findall(r"\((n_clusters|n_neighbors)=(\d+)\)", str(raised.value)))
+    assert (
+        adjusted_rand_score(streampca.fit(rows, kind.replaced(n_clusters=int(said["n_clusters"]))).labels, clump) == 1
+    )
+    assert len(streampca.fit(rows, kind.replaced(n_neighbors=int(said["n_neighbors"]))).embedding) == 110
+    told = []
+    model = streampca.fit(rows, kind.replaced(n_clusters=3, largest_component=True), listener=told.append)
+    np.testing.assert_array_equal(model.embedded_samples, np.flatnonzero(clump == 0))
+    (warned,) = (event.message for event in told if isinstance(event, Warned))
+    assert re.match(r"50 samples outside the largest component left out, .*, of 60, 30, 20 samples; ", warned)
+    assert "without --largest-component (largest_component=True), each component is clustered" in warned
+
+
+def test_affinities_in_several_parts(clumps):
+    """Samples by themselves are parts, too, and new samples have no place."""
+    matrix = np.kron(np.diag([1, 1, 0]), np.ones((5, 5)))[:11, :11]
+    found = streampca.SpectralClustering(3, affinity="precomputed").fit(matrix)
+    assert adjusted_rand_score(found.labels_, np.arange(11) // 5) == 1
+    assert found.cuts_ == {"normalized_cut": 0, "ratio_cut": 0}
+    with pytest.raises(DataError, match=r"of 5, 5, 1, and n_clusters is 2; ask for 3 clusters"):
+        streampca.SpectralClustering(2, affinity="precomputed").fit(matrix)
+    near = streampca.SpectralClustering(3, affinity="rbf", gamma=1.0).fit(clumps[0])  # 0 between the clumps
+    assert adjusted_rand_score(near.labels_, clumps[1]) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -58,7 +58,7 @@ class ManifoldEstimator(ModelEstimator):
         Raises
         ------
         DataError
-            If the graph of neighbours has several parts, or a value is missing.
+            If the graph of neighbours has more connected components than the kind can embed, or a value is missing.
         RequestError
             If there are fewer samples than the parameters need.
         BudgetError
@@ -268,7 +268,7 @@ class SpectralEstimator(ManifoldEstimator, SpectralDescription):
         Raises
         ------
         DataError
-            If the graph has several parts, or a value is missing.
+            If the graph has more connected components than the kind can embed, or a value is missing.
         RequestError
             If there are fewer samples than the parameters need, a matrix is not symmetric, or an option does nothing
             with the affinity.

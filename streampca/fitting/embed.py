@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from .. import __version__
 from ..errors import DataError
-from ..events import Listener, Planned, Solving
+from ..events import Listener, Planned, Solving, Warned
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.session import Session
 from ..machine import hand_back
@@ -43,7 +43,7 @@ from ..readers import open_collection
 from ..readers.collection import digest, states_by_name, unchanged
 from ..storage.free_space import check_free_spaces
 from ..storage.outputs import SCRATCH, discard
-from ..units import MIB
+from ..units import MIB, counted
 from .build_model import data_of, model_of, versions
 from .embedding_kinds import Embedded, EmbeddingJob, embedded
 from .embedding_plan import components_request, plan_last, search_request
@@ -85,7 +85,7 @@ def embed_affinities(matrix: Any, request: Request, plan: CoordinatesPlan, *, li
     DataError, RequestError
         See `given_affinities`.
     """
-    weights = given_affinities(matrix)
+    weights = given_affinities(matrix, request.options.most_components)
     n = weights.shape[0]
     empty = np.empty((n, 0))
     graph = NeighborGraph(empty, empty)
@@ -336,26 +336,41 @@ class EmbeddingRun:
     def _connected(
         self, graph: NeighborGraph, saved: CheckpointFolder | None
     ) -> tuple[NeighborGraph, npt.NDArray[np.intp], dict[str, Any]]:
-        """Return a connected graph, its samples, and facts of the whole graph for the model's measurements.
+        """Return a graph that the kind can embed, its samples, and facts of the whole graph for the measurements.
 
-        A graph with several components is refused, or replaced by its largest component.
+        A graph with more components than that is refused; on request, any is replaced by its largest component.
         """
         if self.request.kind == ACTING:  # samples are connected by time, not by the graph
             return graph, np.arange(graph.n_samples), {}
-        facts = graph.provenance.get("facts")
+        facts, sizes = graph.provenance.get("facts"), component_labels(graph)[1]
         if facts is None:
-            facts = facts_of(graph, component_labels(graph)[1], looked_up_to=graph.n_neighbors)
-        kept, largest = largest_component(graph)
-        if len(kept) == graph.n_samples or self.request.options.largest_component:
-            return largest, kept, {"facts": facts}
+            facts = facts_of(graph, sizes, looked_up_to=graph.n_neighbors)
+        options, count = self.request.options, len(sizes)
+        if count == 1 or (count <= options.most_components and not options.largest_component):
+            return graph, np.arange(graph.n_samples), {"facts": facts}
         sentence = components_sentence(facts, exact=graph.provenance.get("method") != "hnsw")
+        if options.largest_component:
+            kept, largest = largest_component(graph)
+            self.listener(Warned(self._left_out(graph.n_samples - len(kept), sentence, count)))
+            return largest, kept, {"facts": facts}
         remedy = "--largest-component (largest_component=True) leaves the samples of the others out"
+        if options.most_components > 1:
+            remedy = (
+                f"--n-clusters {count} (n_clusters={count}) makes each a cluster, in place of {options.axes}; {remedy}"
+            )
         if saved is not None and self.opened.graph is None:
             saved.refuse()
             remedy += f", and goes on from the graph in {saved.folder}"
         raise DataError(
             f"the graph of {graph.n_neighbors} neighbours of {self.collection.source} is {sentence}; {remedy}."
         )
+
+    def _left_out(self, n_samples: int, sentence: str, count: int) -> str:
+        """Say which samples the largest component leaves out."""
+        message = f"{counted(n_samples, 'sample')} outside the largest component left out, as the graph is {sentence}"
+        if count <= self.request.options.most_components:
+            message += "; without --largest-component (largest_component=True), each component is clustered"
+        return f"{message}."
 
     def _model(
         self,

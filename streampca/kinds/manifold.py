@@ -97,6 +97,11 @@ class ConnectedDescription(GraphDescription):
     _: KW_ONLY
     largest_component: bool = False
 
+    @property
+    def most_components(self) -> int:
+        """Largest number of connected components that the graph may have."""
+        return 1
+
 
 @dataclass(eq=False, repr=False)
 class IsomapDescription(DimensionOptions, LandmarkOptions, ConnectedDescription):
@@ -198,10 +203,18 @@ class SpectralClusteringDescription(SpectralDescription):
     Parameters
     ----------
     n_clusters : int, default=8
-        Number of clusters, and of eigenvectors.
+        Number of clusters, and of eigenvectors. A graph can have up to so many connected components.
+    largest_component : bool, default=False
+        Cluster the largest component of the graph alone, where the others are outliers. Samples outside it are placed
+        as `transform` places new ones.
     """
 
     kind: ClassVar[str] = "spectral-clustering"
     axes_parameter: ClassVar[str] = "n_clusters"
 
     n_clusters: Count = 8
+
+    @property
+    def most_components(self) -> int:
+        """Number of clusters: the indicators of components are eigenvectors of eigenvalue 0."""
+        return self.n_clusters

@@ -26,7 +26,12 @@ def component_labels(graph: NeighborGraph) -> tuple[Ints, Ints]:
 
     Cost: linear in the edges; holds the transpose of the graph as well.
     """
-    count, labels = connected_components(graph.to_csr(), directed=False)
+    return labels_by_size(graph.to_csr())
+
+
+def labels_by_size(edges: sp.csr_array) -> tuple[Ints, Ints]:
+    """Return the components of a sparse matrix of edges, (n, n), as `component_labels` does of a graph."""
+    count, labels = connected_components(edges, directed=False)
     sizes = np.bincount(labels, minlength=count)
     order = np.argsort(-sizes, kind="stable")
     rank = np.empty(count, np.intp)

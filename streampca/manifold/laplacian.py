@@ -10,16 +10,16 @@ Bengio et al. (2003), Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
-from ..eigensolvers.sparse import largest_pairs, smallest_pairs
+from ..eigensolvers.sparse import SparsePairs, largest_pairs, smallest_pairs
 from ..errors import DataError, RequestError
+from .graph_components import labels_by_size
 from .neighbor_graph import NeighborGraph
 
 Array = npt.NDArray[Any]
@@ -38,22 +38,39 @@ def edge_weights(distances: Array, gamma: float | None) -> Float64:
 
 
 def affinity(graph: NeighborGraph, gamma: float | None) -> sp.csr_array:
-    """Return the symmetric matrix of affinities, (n, n): the mean of both directions of each edge."""
+    """Return the symmetric matrix of affinities, (n, n): the mean of both directions of each edge.
+
+    Raises
+    ------
+    RequestError
+        If all edges of a sample have weight 0.
+    """
     directed = graph.to_csr()
     directed.data = edge_weights(directed.data, gamma)
     symmetric: sp.csr_array = ((directed + directed.T) * 0.5).tocsr()
+    if not ((degree := symmetric.sum(axis=1)) > 0).all():
+        raise RequestError(
+            f"sample {int(np.argmin(degree))} has edges of weight 0 only: gamma is too large for their lengths; give "
+            "about 1 over the squared distance of neighbours, or none."
+        )
     return symmetric
 
 
-def given_affinities(matrix: Any) -> sp.csr_array:
+def given_affinities(matrix: Any, most_components: int) -> sp.csr_array:
     """Return a given matrix of affinities, (n, n), without its diagonal, which does not affect the Laplacian.
+
+    Parameters
+    ----------
+    matrix : array or sparse array of shape (n, n)
+    most_components : int
+        Largest number of connected components of its graph.
 
     Raises
     ------
     RequestError
         If it is not symmetric, or an entry is negative.
     DataError
-        If it holds NaN or infinity, or its graph has several parts.
+        If it holds NaN or infinity, or its graph has more components.
     """
     weights = sp.csr_array(matrix).astype(np.float64)
     if not np.isfinite(weights.data).all():
@@ -67,18 +84,21 @@ def given_affinities(matrix: Any) -> sp.csr_array:
     weights.eliminate_zeros()
     if weights.nnz and weights.data.min() < 0:
         raise RequestError(f"an affinity is {weights.data.min():.3g}, below 0; give exp(-d^2) of distances d, say.")
-    _check_whole(weights, "add a small number to all affinities")
+    _components(weights, most_components, "add a small number to all affinities")
     return weights
 
 
-def _check_whole(weights: sp.csr_array, remedy: str) -> None:
-    """Refuse affinities of a graph in several parts."""
-    count, labels = connected_components(weights, directed=False)
-    if count > 1:
-        sizes = ", ".join(map(str, np.sort(np.bincount(labels))[::-1][:SHOWN].tolist()))
+def _components(weights: sp.csr_array, most: int, remedy: str) -> list[npt.NDArray[np.intp]]:
+    """Return the samples of each connected component, the largest first; refuse more than `most` components."""
+    labels, sizes = labels_by_size(weights)
+    if (count := len(sizes)) > most:
+        listed = ", ".join(map(str, sizes[:SHOWN])) + (f" and {count - SHOWN} more" if count > SHOWN else "")
+        instead = f"ask for {count} clusters (n_clusters)" if most > 1 else "give each part by itself"
         raise DataError(
-            f"affinities are 0 between {count} parts of the samples, of {sizes}; give each part by itself, or {remedy}."
+            f"affinities are 0 between {count} parts of the samples, of {listed}"
+            f"{f', and n_clusters is {most}' if most > 1 else ''}; {instead}, or {remedy}."
         )
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +127,10 @@ class Eigenmap:
 
 
 def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: bool, seed: int, room: int) -> Eigenmap:
-    """Return the eigenvectors of the smallest eigenvalues of the Laplacian of a connected graph.
+    """Return the eigenvectors of the smallest eigenvalues of a graph's Laplacian.
+
+    Those of eigenvalue 0 are the indicator vectors of the connected components, the largest first, followed by vectors
+    that are 0 outside one component.
 
     Parameters
     ----------
@@ -118,42 +141,65 @@ def eigenmap(weights: sp.csr_array, count: int, *, laplacian: str, drop_first: b
     laplacian : {"normalized", "unnormalized"}
         The first relaxes the normalised cut, the second the ratio cut.
     drop_first : bool
-        Omit the eigenvector of eigenvalue 0.
+        Omit the eigenvector of eigenvalue 0, of a graph that is connected; others have up to `count` components.
     seed, room
         See `largest_pairs`.
 
     Raises
     ------
-    RequestError
-        If all edges of a sample have weight 0.
     DataError
-        If edges of weight 0 split the graph into several parts.
+        If edges of weight 0 split the graph into more components.
     FactorsTooLargeError
         See `largest_pairs`.
     """
-    degree = weights.sum(axis=1)
-    if not (degree > 0).all():
-        raise RequestError(
-            f"sample {int(np.argmin(degree))} has edges of weight 0 only: gamma is too large for their lengths; give "
-            "about 1 over the squared distance of neighbours, or none."
-        )
-    _check_whole(weights, "give a smaller gamma, or none")
     n_pairs = max(count + drop_first, min(SHOWN, weights.shape[0] // 2))
-    if laplacian == "normalized":
-        scale = 1 / np.sqrt(degree)
-        rows = np.repeat(np.arange(len(scale), dtype=weights.indices.dtype), np.diff(weights.indptr))
-        # Largest pairs of D^-1/2 W D^-1/2 in place of smallest pairs of the Laplacian: products alone often suffice.
-        data = weights.data * (scale[rows] * scale[weights.indices])  # in this order, symmetric to the last bit
-        normal = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
-        del rows, data
-        pairs = largest_pairs(normal, n_pairs, seed=seed, bound=1.0, room=room)
-        values, vectors = 1 - pairs.values, pairs.vectors * scale[:, None]
+    components = _components(weights, 1 if drop_first else count, "give a smaller gamma, or none")
+    options: dict[str, Any] = {"laplacian": laplacian, "seed": seed, "room": room}
+    if len(components) == 1:
+        pairs = _component_pairs(weights, n_pairs, **options)
     else:
-        pairs = smallest_pairs((sp.diags_array(degree) - weights).tocsr(), n_pairs, seed=seed, room=room)
-        values, vectors = pairs.values, pairs.vectors
+        solved = [
+            _component_pairs(weights[samples][:, samples], min(n_pairs, len(samples)), **options)
+            for samples in components
+        ]
+        pairs = _joined(components, solved, n_pairs)
     # The constant vector of eigenvalue 0 comes first.
     kept = slice(int(drop_first), int(drop_first) + count)
-    return Eigenmap(vectors[:, kept].copy(), values[kept], pairs.residuals[kept], values, pairs.solver)
+    coordinates = pairs.vectors[:, kept].copy()
+    return Eigenmap(coordinates, pairs.values[kept], pairs.residuals[kept], pairs.values, pairs.solver)
+
+
+def _component_pairs(weights: sp.csr_array, count: int, *, laplacian: str, seed: int, room: int) -> SparsePairs:
+    """Return the smallest pairs of the Laplacian of a connected graph, with coordinates in place of unit vectors."""
+    degree = weights.sum(axis=1)
+    if len(degree) == 1:  # a sample without edges, whose degree would be divided by
+        return SparsePairs(np.zeros(1), np.ones((1, 1)), np.zeros(1), "dense")
+    if laplacian != "normalized":
+        return smallest_pairs((sp.diags_array(degree) - weights).tocsr(), count, seed=seed, room=room)
+    scale = 1 / np.sqrt(degree)
+    rows = np.repeat(np.arange(len(scale), dtype=weights.indices.dtype), np.diff(weights.indptr))
+    # Largest pairs of D^-1/2 W D^-1/2 in place of smallest pairs of the Laplacian: products alone often suffice.
+    data = weights.data * (scale[rows] * scale[weights.indices])  # in this order, symmetric to the last bit
+    normal = sp.csr_array((data, weights.indices, weights.indptr), shape=weights.shape)
+    del rows, data
+    pairs = largest_pairs(normal, count, seed=seed, bound=1.0, room=room)
+    return replace(pairs, values=1 - pairs.values, vectors=pairs.vectors * scale[:, None])
+
+
+def _joined(components: list[npt.NDArray[np.intp]], solved: list[SparsePairs], count: int) -> SparsePairs:
+    """Return the smallest pairs of a graph from those of its components, whose first are those of eigenvalue 0."""
+    values = np.concatenate([pairs.values for pairs in solved])
+    zeros = np.cumsum([0, *(len(pairs.values) for pairs in solved[:-1])])
+    keys = values.copy()
+    keys[zeros] = -1  # first, the largest component before the others, whatever their rounding
+    order = np.argsort(keys, kind="stable")[:count]
+    stacked = sp.block_diag([pairs.vectors for pairs in solved], format="csc")[:, order].toarray()
+    vectors = np.empty_like(stacked)
+    vectors[np.concatenate(components)] = stacked
+    residuals = np.concatenate([pairs.residuals for pairs in solved])
+    return SparsePairs(
+        values[order], vectors, residuals[order], " and ".join(sorted({pairs.solver for pairs in solved}))
+    )
 
 
 def clustered(coordinates: Float64, count: int, seed: int) -> tuple[npt.NDArray[np.int64], Float64]:
@@ -177,4 +223,5 @@ def cut_values(weights: sp.csr_array, labels: npt.NDArray[np.integer[Any]]) -> d
     volume, inside = between.sum(axis=1), np.diag(between)
     sizes = np.bincount(labels, minlength=count)
     leaving = volume - inside
-    return {"ratio_cut": float((leaving / sizes).sum()), "normalized_cut": float((leaving / volume).sum())}
+    normalized = np.divide(leaving, volume, out=np.zeros(count), where=volume > 0)  # 0 of a sample without edges
+    return {"ratio_cut": float((leaving / sizes).sum()), "normalized_cut": float(normalized.sum())}

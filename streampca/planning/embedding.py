@@ -314,7 +314,11 @@ class EmbeddingPlan(Sizes):
             yield "", f"{less}, without what lies outside them"
         if request.kind != ACTING:
             several = "its largest component is embedded" if request.options.largest_component else "it is refused"
-            yield "", f"if the graph is not connected, {several}"
+            most = 1 if request.options.largest_component else request.options.most_components
+            yield (
+                "",
+                f"if the graph {'is not connected' if most == 1 else f'has more than {most} components'}, {several}",
+            )
         yield "coordinates", self._how()
         kept = self.coordinates.n_references
         yield "new samples", f"placed by {'all' if kept == n else kept} of the fitted samples, which the model keeps"
