@@ -17,7 +17,7 @@ from streampca.errors import ModelError, RequestError
 from streampca.manifold.isomap import Scaling
 from streampca.manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement
 from streampca.models.embedding import PlacedSubspace
-from streampca.models.images import ImageModel, InvertibleModel
+from streampca.models.images import InvertibleModel, ReconstructingModel
 from streampca.models.registry import MODEL_KINDS, model_class
 from streampca.models.store import AXES
 from streampca.models.subspace import Subspace
@@ -115,6 +115,8 @@ CALLS = {
     "count_of": lambda m, x, scores, path: m.count_of(1),
     "reconstruction_error": lambda m, x, scores, path: m.reconstruction_error(x),
     "hotelling_t2": lambda m, x, scores, path: m.hotelling_t2(x),
+    "weights_of": lambda m, x, scores, path: m.weights_of(scores),
+    "variance_outside": lambda m, x, scores, path: m.variance_outside(np.arange(1, m.n_components + 1)),
     "inverse_transform": lambda m, x, scores, path: m.inverse_transform(scores),
     "reconstruct": lambda m, x, scores, path: m.reconstruct(x),
     "residual": lambda m, x, scores, path: m.residual(x),
@@ -171,7 +173,7 @@ def test_what_a_kind_lacks_is_said_in_one_line(fitted, kind, tmp_path, monkeypat
     assert not hasattr(model, "nothing")
     model.save("m.zarr")
     np.save("x.npy", samples_of(kind))
-    if not isinstance(model, ImageModel):
+    if not isinstance(model, ReconstructingModel):
         said = " ".join(refused("reconstruct", "m.zarr", "x.npy", "-o", "y.npy").split())
         assert f"images are made of principal components, and m.zarr is of kind '{kind}'; {model.instead}." in said
     if not isinstance(model, InvertibleModel):

@@ -14,6 +14,8 @@ from shell import succeeded
 import streampca
 from streampca.errors import BudgetError, ModelError, RequestError
 from streampca.models import rotation
+from streampca.models.transform import write
+from streampca.plot.report.survey import survey as survey_of
 
 SHAPE = 10, 14
 
@@ -241,9 +243,55 @@ def test_rotated_components_are_drawn_and_exported(model, field, tmp_path, power
     page = (tmp_path / "r.html").read_text()
     components, scree = page.index('id="components"'), page.index('id="scree"')
     assert f"<td>{100 * of_rotated[0]:.2f}</td>" in page[components:scree]
-    assert "first two figures are rotated" in page
+    assert "components are rotated, and scores and unusual samples are along these" in page
     succeeded("export", tmp_path / "m.zarr", "-o", tmp_path / "c.npy", "--no-mean")
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), rotated.components)
+
+
+def refuse_blocks(*_, **__):
+    raise BudgetError("too small")
+
+
+@pytest.mark.parametrize("power", [1, 4])
+@pytest.mark.parametrize("by_features", [False, True])
+def test_images_are_written_from_rotated_components(tmp_path, monkeypatch, power, by_features):
+    """By samples and by ranges of features, from samples and from scores, with the error that is measured."""
+    if by_features:
+        monkeypatch.setattr(write, "_plan_blocks", refuse_blocks)
+    rows = field_of(n=60).values
+    pca = streampca.fit(rows, n_components=4, output=tmp_path / "pca.zarr")
+    rotated = streampca.load_model(tmp_path / "pca.zarr").rotate(3, power=power)
+    rotated.save(tmp_path / "m.zarr")
+    np.save(tmp_path / "x.npy", rows)
+    scores = rotated.transform(rows)
+    np.save(tmp_path / "s.npy", scores)
+    np.testing.assert_allclose(rotated.reconstruct(rows), pca.reconstruct(rows, 3), atol=1e-9)
+    for count in (2, 3):
+        images = rotated.inverse_transform(scores[:, :count])
+        np.testing.assert_allclose(rotated.reconstruct(rows, count), images, atol=1e-9)
+        error = np.sqrt(np.mean((rows - images) ** 2))
+        for source in ("x", "s"):
+            said = succeeded(
+                "reconstruct", tmp_path / "m.zarr", tmp_path / f"{source}.npy", "-o", tmp_path / f"{source}{count}.npy",
+                "--n-components", count,
+            )  # fmt: skip
+            np.testing.assert_allclose(np.load(tmp_path / f"{source}{count}.npy"), images, atol=1e-9)
+            assert f"RMSE {error:.4g}" in said
+    np.testing.assert_allclose(rotated.residual(rows, 2), rows - rotated.reconstruct(rows, 2), atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [1, 4])
+def test_a_report_examines_samples_along_rotated_components(model, field, power):
+    """Scores are rotated; T2, which takes in their correlations, and the error are those of the same span."""
+    rotated = model.rotate(3, power=power)
+    survey = survey_of(rotated.shown, streampca.open_collection(field))
+    np.testing.assert_allclose(survey.scores, rotated.transform(field), atol=1e-9)
+    np.testing.assert_allclose(survey.t2, model.hotelling_t2(field, 3), rtol=1e-6)
+    np.testing.assert_allclose(survey.spe, model.reconstruction_error(field, 3), rtol=1e-6)
+    drawn = streampca.plot.reconstructions(survey.model, field.values, ladder=[1, 3], count=2)
+    expected = [np.linalg.norm(field[0] - rotated.reconstruct(field[:1], step)[0]) for step in (1, 3)]
+    shares = 100 * np.array(expected) / np.linalg.norm(field[0] - model.mean)
+    assert [ax.get_xlabel() for ax in drawn[0, 1:]] == [f"error {share:.3g} %" for share in shares]
 
 
 # -- what is refused

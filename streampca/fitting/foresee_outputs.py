@@ -16,7 +16,7 @@ from ..errors import RequestError
 from ..kinds.description import Description
 from ..kinds.kernel_pca import PRECOMPUTED
 from ..kinds.run import Run
-from ..models.images import ImageModel
+from ..models.images import ReconstructingModel
 from ..models.model import Model, require
 from ..models.store import are_held
 from ..models.transform import ComponentsToCome, check_foreseen
@@ -26,7 +26,6 @@ from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import foresee_copy
 from ..readers import Collection
 from ..readers.target import check_target
-from ..storage.components import StoredComponents
 from ..storage.free_space import check_free_spaces
 from ..storage.outputs import UNCOMPRESSED, partial_bytes
 from .arguments import DEFAULT, arguments_of
@@ -139,17 +138,15 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
     """Refuse outputs of an existing model that do not fit; raises as `foresee_fit`."""
     if outputs.images:
         form: dict[str, Any] = {"residual": outputs.residual, "whole": outputs.whole}
-        images = require(model, ImageModel, "images are made of principal components")
+        what, kind = "images are made of principal components", ReconstructingModel
+        images = require(model, kind, what)  # type: ignore[type-abstract] # which is only compared
         collection = images.check_reconstruction(raw, n_components=outputs.n_components, **form)
         if outputs.scores:
+            used = images.subspace.first(images.count_of(outputs.n_components))
             check_foreseen(
                 collection,
                 images.frame,
-                ComponentsToCome(
-                    outputs.n_components or images.n_components,
-                    images.components.dtype,
-                    isinstance(images.components, StoredComponents),
-                ),
+                ComponentsToCome(len(used.components), used.components.dtype, not used.is_held),
                 makes_images=True,
                 memory=outputs.run.memory,
                 **form,

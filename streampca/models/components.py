@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from operator import index as as_index
 from typing import Any, ClassVar, Unpack
@@ -24,8 +25,40 @@ Float64 = npt.NDArray[np.float64]
 NONE_CONTAINED = "fit with pca_components (--pca-components), or fit a model of kind 'pca'"  # instead of an embedding
 
 
+class CountedModel(Model):
+    """Model with a score for each of its components, of which the first can be used alone."""
+
+    @property
+    @abstractmethod
+    def n_components(self) -> int:
+        """Number of components, k."""
+
+    @property
+    def n_scores(self) -> int:
+        """Number of scores of a sample: one along each component."""
+        return self.n_components
+
+    def count_of(self, request: int | None) -> int:
+        """Return a requested number of components, all by default; refuse one outside 1 to k."""
+        most = self.n_components
+        try:
+            count = most if request is None else as_index(request)
+        except TypeError:
+            count = 0
+        if not min(1, most) <= count <= most:
+            raise RequestError(
+                f"n_components={request!r} is no whole number between 1 and {most}, what {self.name} has."
+            )
+        return count
+
+    def _first(self, n_components: int | None, missing: str | None = None) -> Subspace:
+        """Return the map of the first components, with a rule for missing values."""
+        count, subspace = self.count_of(n_components), replace(self.subspace, missing=self.rule_for(missing))
+        return subspace if n_components is None else subspace.first(count)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ComponentsModel(Model):
+class ComponentsModel(CountedModel):
     """Mean and components of a collection, on which samples are projected; `Model` has the attributes of all kinds.
 
     Attributes
@@ -82,11 +115,6 @@ class ComponentsModel(Model):
         return len(self.components)
 
     @property
-    def n_scores(self) -> int:
-        """Number of scores of a sample: one along each component."""
-        return self.n_components
-
-    @property
     def variance_left(self) -> float:
         """Bound on the sum of the variances outside the components."""
         return float(self.total_variance - self.explained_variance.sum())
@@ -139,29 +167,25 @@ class ComponentsModel(Model):
 
         Refuse a model of none, too, which an embedding by all features contains: unlike that of a fit, it has no plan.
         """
-        most = self.n_components
-        if not most and "plan" not in self.provenance:
+        if not self.n_components and "plan" not in self.provenance:
             raise ModelError(
                 f"{self.name} has no principal components, as its samples are compared by all features; "
                 f"{NONE_CONTAINED}."
             )
-        try:
-            count = most if request is None else as_index(request)
-        except TypeError:
-            count = 0
-        if not min(1, most) <= count <= most:
-            raise RequestError(
-                f"n_components={request!r} is no whole number between 1 and {most}, what {self.name} has."
-            )
-        return count
-
-    def _first(self, n_components: int | None, missing: str | None = None) -> Subspace:
-        count, subspace = self.count_of(n_components), replace(self.subspace, missing=self.rule_for(missing))
-        return subspace if n_components is None else subspace.first(count)
+        return super().count_of(request)
 
     def _map(self, missing: str | None, whiten: bool) -> Subspace:
         self.count_of(None)
         return super()._map(missing, whiten)
+
+    def weights_of(self, scores: Array) -> Array:
+        """Return the weights of `components` in reconstructions from scores along the first of them, (m, j)."""
+        return self.subspace.coefficients(scores)
+
+    def variance_outside(self, counts: npt.NDArray[np.int64]) -> Float64:
+        """Return the sum of the variances that reconstructions from so many components leave out, for each count."""
+        left_out: Float64 = self.total_variance - np.cumsum(self.explained_variance)[counts - 1]
+        return left_out
 
     def reconstruction_error(
         self,

@@ -168,9 +168,8 @@ def fitted_compression(model: Any, ladder: Sequence[int] | None, peak: float | N
     """Return the figures of the collection that a `PCAModel` was fitted on, by its variances; nothing is read."""
     counts = _checked(ladder, model.n_components)
     weight = model.total_weight or model.n_samples
-    left_out = model.total_variance - np.cumsum(model.explained_variance)[counts - 1]
     # Variances divide by n - 1, the mean squared error by n.
-    rmse = np.sqrt(np.maximum(left_out, 0) * (weight - 1) / (weight * model.n_features))
+    rmse = np.sqrt(np.maximum(model.variance_outside(counts), 0) * (weight - 1) / (weight * model.n_features))
     dtype = raw_dtype(model)
     # The bytes recorded with a part are those of the whole collection.
     original = None if "part" in model.provenance else model.provenance.get("nbytes")

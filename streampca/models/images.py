@@ -1,4 +1,4 @@
-"""`InvertibleModel` and `ImageModel`: images from scores, and from samples projected on components."""
+"""Models that make images: from scores, and from samples, as sums of a mean and patterns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..readers.coordinates import CHECK, Grid, is_checked, orders_between
 from ..readers.detect import is_data_array
 from ..readers.source import as_source
 from ..readers.views.reordered import Reordered
-from .components import ComponentsModel
+from .components import ComponentsModel, CountedModel
 from .compression import Compression, check_compared, fitted_compression, measured_compression, written_compression
 from .data_arrays import COMPONENT, MapResult, NamedSamples, component_numbers, units_of
 from .model import Model, numbered
@@ -92,12 +92,8 @@ class InvertibleModel(Model):
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
 
-class ImageModel(InvertibleModel, ComponentsModel):
-    """Model that reconstructs images from the span of its components."""
-
-    def as_images(self) -> ComponentsModel:
-        """Return the model itself; see `Model.as_images`."""
-        return self
+class ReconstructingModel(InvertibleModel, CountedModel):
+    """Model that reconstructs samples, and writes images, from the span of its components."""
 
     def reconstruct(
         self,
@@ -108,7 +104,7 @@ class ImageModel(InvertibleModel, ComponentsModel):
         missing: str | None = None,
         **opening: Unpack[OpeningOptions],
     ) -> Any:
-        """Return samples projected on the first components, as images.
+        """Return images of samples from their scores along the first components: projections where all are used.
 
         Parameters
         ----------
@@ -209,7 +205,7 @@ class ImageModel(InvertibleModel, ComponentsModel):
             coordinates={**self.coordinates, **({} if from_scores else collection.coordinates)},
             run=run,
         )
-        return written_compression(self, collection, len(subspace.components), squares)
+        return written_compression(self.shown, collection, subspace.n_components, squares)
 
     def _ordered_scores(self, scores: Collection) -> Collection:
         """Return scores in the order of the model's components, matched by their numbers if they have them."""
@@ -252,6 +248,14 @@ class ImageModel(InvertibleModel, ComponentsModel):
         if whole:
             patches_of(collection, self.frame)
         return collection
+
+
+class ImageModel(ReconstructingModel, ComponentsModel):
+    """Model of a mean and components whose reconstructions are projections on the span of the first components."""
+
+    def as_images(self) -> ComponentsModel:
+        """Return the model itself; see `Model.as_images`."""
+        return self
 
     def compression(
         self,

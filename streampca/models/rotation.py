@@ -11,7 +11,7 @@ M. Richman, "Rotation of principal components", Journal of Climatology 6, 1986.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -28,7 +28,8 @@ from ..signals import safe_point
 from ..storage.components import StoredRows
 from ..units import counted, parse_bytes, whole_number
 from .accuracy import check_variances, percent
-from .images import InvertibleModel
+from .components import ComponentsModel
+from .images import ImageModel, ReconstructingModel
 from .model import over
 from .pca import PCAModel
 from .score_map import ScoreMapModel
@@ -49,38 +50,69 @@ class RotatedSubspace(Subspace):
 
     Attributes
     ----------
-    forth : ndarray of shape (k, k)
-        Matrix from scores along the components to scores along the rotated ones: ``scores @ forth``.
-    back : ndarray of shape (k, k)
-        Inverse of `forth`: the rotated components as combinations of the components.
+    rotation : ndarray of shape (k, k)
+        Matrix from scores along the components to scores along the rotated ones: ``scores @ rotation``.
+    inverse_rotation : ndarray of shape (k, k)
+        Inverse of `rotation`: the rotated components as combinations of the components.
+    covariance : ndarray of shape (k, k)
+        Covariance of the rotated scores.
+    count : int
+        Number of the first rotated components that rows are reconstructed from. Scores are always along all.
     """
 
-    forth: Float64 = field(kw_only=True)
-    back: Float64 = field(kw_only=True)
+    rotation: Float64 = field(kw_only=True)
+    inverse_rotation: Float64 = field(kw_only=True)
+    covariance: Float64 = field(kw_only=True)
+    count: int = field(kw_only=True)
+
+    @property
+    def n_components(self) -> int:
+        """Number of rotated components that rows are reconstructed from."""
+        return self.count
 
     def first(self, count: int) -> Subspace:
-        """Return the subspace itself: each rotated component is a sum of all components."""
-        return self
+        """Return the map that reconstructs from the first rotated components; each is a sum of all components."""
+        return replace(self, count=min(count, self.count))
 
     def part_of_scores(self, rows: Array) -> Array:
         """Return what the features of this piece contribute to the scores; see `Subspace.part_of_scores`."""
         scores = super().part_of_scores(rows)
-        return cast("Array", scores @ self.forth.astype(scores.dtype))
+        return cast("Array", scores @ self.rotation.astype(scores.dtype))
 
     def _least_squares(self, rows: Array) -> Float64:
-        return super()._least_squares(rows) @ self.forth
+        return super()._least_squares(rows) @ self.rotation
 
     def coefficients(self, scores: Array) -> Array:
         """Return the coefficients of the components in rows, from scores along the first rotated ones."""
-        return cast("Array", scores @ self.back[: scores.shape[1]].astype(scores.dtype))
+        kept = scores[:, : self.count]
+        return cast("Array", kept @ self.inverse_rotation[: kept.shape[1]].astype(scores.dtype))
+
+    def explained_squares(self, scores: Array) -> Float64:
+        """Return squared lengths less squared errors, (m,), from scores along all; see `Subspace.explained_squares`."""
+        # Coefficients in the orthonormal components: of the projection, and of what the reconstruction leaves of it.
+        whole = scores @ self.inverse_rotation
+        rest = scores[:, self.count :] @ self.inverse_rotation[self.count :]
+        return cast("Float64", np.square(whole).sum(axis=1) - np.square(rest).sum(axis=1))
+
+    def t2(self, rows: Array, scores: Array | None = None) -> Float64:
+        """Return Hotelling's T2 of each row along the first components, whose scores can correlate; (m,), float64."""
+        scores = (self.project(rows) if scores is None else scores)[:, : self.count].astype(np.float64)
+        solved = np.linalg.solve(self.covariance[: self.count, : self.count], scores.T)
+        return cast("Float64", np.einsum("ij,ji->i", scores, solved))
+
+    def variance_left_out(self, count: int) -> float:
+        """Return the variance along the components that reconstructions from the first `count` rotated ones lack."""
+        rest = self.inverse_rotation[count:]
+        return float(np.sum(self.covariance[count:, count:] * (rest @ rest.T)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class RotatedPCAModel(ScoreMapModel, InvertibleModel):
+class RotatedPCAModel(ScoreMapModel, ReconstructingModel):
     """Principal components rotated to patterns with few large loadings.
 
     `pca` holds the components before rotation, and reconstructs samples from the same span. Over the fitted samples,
-    scores have the variances `explained_variance`.
+    scores have the variances `explained_variance`. Reconstructions from the first of several rotated components are the
+    mean plus the sum of these, each times its score: no projections, as scores are of all together.
 
     Attributes
     ----------
@@ -110,46 +142,44 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
         return len(self.explained_variance)
 
     @property
-    def n_scores(self) -> int:
-        """Number of scores of a sample: one along each rotated component."""
-        return self.n_components
-
-    @property
     def explained_variance_ratio(self) -> Float64:
         """Share of the total variance of each rotated component."""
         return self.explained_variance / self.pca.total_variance
 
     @property
-    def subspace(self) -> Subspace:
+    def subspace(self) -> RotatedSubspace:
         """Mean and components as plain rows of features, and the matrices that rotate scores."""
         subspace, deviations = self.pca.subspace.first(self.n_components), np.sqrt(self.explained_variance)
         loadings = self.matrix * np.sqrt(subspace.variance)[:, None]
-        back: Float64 = (loadings / deviations).T
+        inverse: Float64 = (loadings / deviations).T
         return RotatedSubspace(
             **{**vars(subspace), "variance": self.explained_variance},
-            forth=cast("Float64", np.linalg.inv(back)),
-            back=back,
+            rotation=cast("Float64", np.linalg.inv(inverse)),
+            inverse_rotation=inverse,
+            covariance=self.correlation * np.outer(deviations, deviations),
+            count=self.n_components,
         )
 
     @property
-    def shown(self) -> PCAModel:
+    def shown(self) -> RotatedComponents:
         """The rotated components with their variances; see `Model.shown`."""
-        return self.as_images()
-
-    def as_images(self) -> PCAModel:
-        """Return the rotated components with their variances as those of a model to draw; see `Model.as_images`."""
         unknown = np.full(self.n_components, np.nan)  # bounds are those of the components before rotation
-        return replace(
-            self.pca,
-            components=self.components,
-            explained_variance=self.explained_variance,
-            error_bound=unknown,
-            angle_bound=unknown,
-            variance_bound=unknown,
-            outside=None,
-            eigenvalues=None,
-            name=self.name,
-        )
+        of_rotated = {
+            "components": self.components,
+            "explained_variance": self.explained_variance,
+            "error_bound": unknown,
+            "angle_bound": unknown,
+            "variance_bound": unknown,
+            "outside": None,
+            "eigenvalues": None,
+            "name": self.name,
+        }
+        shared = {entry.name: getattr(self.pca, entry.name) for entry in fields(ComponentsModel)}
+        return RotatedComponents(**shared | of_rotated, rotated=self)
+
+    def as_images(self) -> RotatedComponents:
+        """Return the rotated components with their variances as those of a model to draw; see `Model.as_images`."""
+        return self.shown
 
     def __repr__(self) -> str:
         ratio = float(self.explained_variance_ratio.sum())
@@ -166,6 +196,37 @@ class RotatedPCAModel(ScoreMapModel, InvertibleModel):
             f"the first {self.n_components} components are rotated: they hold {percent(shares.sum())} of the variance, "
             f"the first {percent(shares[0])}, and correlations of scores are at most {most:.2g}",
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class RotatedComponents(ImageModel):
+    """Rotated components as those of a model to draw, and to examine samples by.
+
+    Attributes
+    ----------
+    rotated : RotatedPCAModel
+        Model that maps samples to scores.
+    """
+
+    kind: ClassVar[str] = RotatedPCAModel.kind
+    noun: ClassVar[str] = RotatedPCAModel.noun
+
+    rotated: RotatedPCAModel
+
+    @property
+    def subspace(self) -> Subspace:
+        """The map of rows to rotated scores; see `Model.subspace`."""
+        return self.rotated.subspace
+
+    def weights_of(self, scores: Array) -> Array:
+        """Return the scores: patterns are added up, each times its score; see `ComponentsModel.weights_of`."""
+        return scores
+
+    def variance_outside(self, counts: npt.NDArray[np.int64]) -> Float64:
+        """Return the sum of the variances that reconstructions leave out; see `ComponentsModel.variance_outside`."""
+        pca, subspace = self.rotated.pca, self.rotated.subspace
+        outside = pca.total_variance - pca.explained_variance[: self.n_components].sum()
+        return cast("Float64", outside + np.array([subspace.variance_left_out(count) for count in counts]))
 
 
 def rotated(

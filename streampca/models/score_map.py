@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from .components import NONE_CONTAINED
+from .components import NONE_CONTAINED, ComponentsModel
 from .model import Model
 from .pca import PCAModel
 
@@ -48,7 +48,7 @@ class ScoreMapModel(Model):
         """The principal components; see `Model.basis`."""
         return self.pca
 
-    def as_images(self) -> PCAModel:
+    def as_images(self) -> ComponentsModel:
         """Return the principal components; see `Model.as_images`."""
         return self.pca
 

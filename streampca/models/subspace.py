@@ -99,6 +99,11 @@ class Subspace:
         return len(self.components)
 
     @property
+    def n_components(self) -> int:
+        """Number of components that rows are reconstructed from."""
+        return len(self.components)
+
+    @property
     def works_by_parts(self) -> bool:
         """True if scores are sums over ranges of features; least squares need all components at once."""
         return self.missing != "em"
@@ -258,6 +263,14 @@ class Subspace:
             return scores
         triangle = self.triangle[: scores.shape[1], : scores.shape[1]]
         return np.asarray(solve_triangular(triangle, scores.T, trans=1, check_finite=False).T, dtype=scores.dtype)
+
+    def explained_squares(self, scores: Array) -> Float64:
+        """Return the squared length of centred rows, shape (m,), less their squared error, from scores, (m, k).
+
+        The scores can be along further components, too.
+        """
+        along = self.along_basis(scores[:, : self.n_components])
+        return cast("Float64", np.einsum("ij,ij->i", along, along, dtype=np.float64))
 
     def coefficients(self, scores: Array) -> Array:
         """Return the coefficients of the first components that give the projections of rows, from scores, (m, j)."""

@@ -215,15 +215,15 @@ def _reconstructed(
     scores = np.asarray(subspace.project(normalized), np.float64)
     if subspace.missing == "error":
         distance = squared_lengths(normalized, subspace.mean)
-        # Components are orthonormal: squared scores are subtracted from the squared distance.
-        remaining = distance[:, None] - np.cumsum(subspace.along_basis(scores) ** 2, axis=1)[:, np.array(steps) - 1]
+        # By Pythagoras, as reconstructions are projections.
+        remaining = np.stack([distance - subspace.first(step).explained_squares(scores) for step in steps], axis=1)
     else:  # components are not orthogonal over the observed values alone
         distance = squared_lengths(np.where(np.isfinite(normalized), normalized, subspace.mean), subspace.mean)
         squares = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
         remaining = np.stack(squares, axis=1)
     del normalized
     errors = _relative(remaining, distance)
-    versions = weighted_pictures(model, view, [subspace.coefficients(scores[:, :step]) for step in steps], numbers)
+    versions = weighted_pictures(model, view, [model.weights_of(scores[:, :step]) for step in steps], numbers)
     for number, row in enumerate(rows):
         original = view.one(frame.images(row[None])[0])
         yield ReconstructedSample(original, versions[:, number], errors[number])

@@ -272,7 +272,7 @@ class ByFeatures:
         if "squares" in arrays:
             # The squared error by Pythagoras; the difference of equal numbers is rounding, which can be negative.
             squares = arrays.pop("squares")
-            errors = np.maximum(squares - np.square(work.subspace.along_basis(total)).sum(axis=1), 0)
+            errors = np.maximum(squares - work.subspace.explained_squares(total), 0)
             sums.totals[1] += float(np.nansum(errors))
         scores = total.astype(work.working)
         if work.makes_images:

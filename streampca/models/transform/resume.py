@@ -32,7 +32,7 @@ def identity_of(work: Projection, table: OutputArray, path: str, budget: int | N
         "source": work.collection.source,
         # By its numbers and not its path, where another model can be stored meanwhile.
         "digest of the model": digest_of(work.subspace, work.frame),
-        "n_components": len(work.subspace.components),
+        "n_components": work.subspace.n_components,
         "whiten": work.whiten,
         "residual": work.residual,
         "missing": work.subspace.missing,

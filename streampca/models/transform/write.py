@@ -72,7 +72,7 @@ def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Map
     collection, k = work.collection, work.subspace.n_scores
     attributes: dict[str, Any] = {"source": collection.source, "model": model}
     if work.makes_images:
-        attributes |= {"n_components": k, **({"residual": True} if work.residual else {})}
+        attributes |= {"n_components": work.subspace.n_components, **({"residual": True} if work.residual else {})}
         if work.from_scores and work.frame.preparation.normalize is not None:
             attributes["normalized"] = work.frame.preparation.normalize
     else:

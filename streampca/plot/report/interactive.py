@@ -45,7 +45,7 @@ def sliders_of(model: ComponentsModel) -> Widget:
     view = reduced(view_of(model, FEW), lambda shape: math.prod(shape) <= VALUES)
     count = min(SCORES, model.n_components)
     mean, deviations = mean_pictures(model, view), np.sqrt(np.maximum(model.explained_variance[:count], 0))
-    weights = model.subspace.coefficients(np.eye(count))
+    weights = model.weights_of(np.eye(count))
     # Each component alone, by unit scores, less the mean.
     patterns = weighted_pictures(model, view, [weights], None)[0] - mean
     steps = patterns * deviations.reshape(-1, *(1,) * mean.ndim)

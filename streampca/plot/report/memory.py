@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from ...errors import BudgetError
 from ...machine import hand_back
 from ...models.components import ComponentsModel
+from ...models.rotation import RotatedComponents
 from ...models.sample_images import FEW, sample_view
 from ...planning import Application, plan_application
 from ...planning.candidate_sizes import check_budget, most_that_fits
@@ -24,6 +26,9 @@ from ..drawing import DPI
 from ..quantile_grid import QUANTILES, quantiles_size
 from ..reconstruction import LABEL, TALL
 from ..series import series_size
+
+if TYPE_CHECKING:
+    from ...models.pca import PCAModel
 
 DRAWING = 3 * MIB  # texts and layout; this and the next two are maxima measured with pictures of several shapes
 LEAST_PICTURE = 14 * MIB  # least memory of the largest picture: small images have as many lines and texts
@@ -91,7 +96,10 @@ def share_of(memory: int | str | None, model: ComponentsModel, collection: Prepa
     budget, _ = this_machine().budget(parse_bytes(memory))
     itemsize = model.components.dtype.itemsize
     check_room(memory, collection, itemsize)
-    count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
+    if isinstance(model, RotatedComponents):  # scores are of all components before rotation, so that none is left out
+        check_room(memory, collection, itemsize, least=(count := 2 * model.n_components))
+    else:
+        count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
     chunk = collection.chunks.samples
     plan = _application(collection, count, itemsize, budget)
     # Whole chunks are decoded once.
@@ -103,8 +111,8 @@ def share_of(memory: int | str | None, model: ComponentsModel, collection: Prepa
     return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, images, _sheet(budget), recodes)
 
 
-def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8) -> None:
-    """Refuse a budget that is too small for a report of a collection, even with one component.
+def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8, least: int = 1) -> None:
+    """Refuse a budget that is too small for a report of a collection, even with the fewest components.
 
     Parameters
     ----------
@@ -114,6 +122,8 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
         Collection prepared by the model.
     itemsize : int
         Bytes of a value of a component.
+    least : int
+        Fewest components.
 
     Raises
     ------
@@ -122,7 +132,7 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
     """
     budget, source = this_machine().budget(parse_bytes(memory))
     what = f"a report on samples of {collection.n_features} features"
-    check_budget(what, lambda memory: _fits(collection, 1, itemsize, memory), budget, source)
+    check_budget(what, lambda memory: _fits(collection, least, itemsize, memory), budget, source)
 
 
 def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
@@ -184,6 +194,9 @@ def _sample_bytes(collection: Prepared) -> int:
 
 def leading(model: ComponentsModel, count: int) -> ComponentsModel:
     """Return the model with its first components in memory, or the model itself if it already holds just these."""
+    if isinstance(model, RotatedComponents):
+        pca = cast("PCAModel", leading(model.rotated.pca, model.n_components))
+        return replace(model, rotated=replace(model.rotated, pca=pca))
     if count >= model.n_components and not isinstance(model.components, StoredComponents):
         return model
     components = np.asarray(model.components[:count])

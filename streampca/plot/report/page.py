@@ -28,6 +28,7 @@ from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel
 from ...models.images import ImageModel
 from ...models.model import Model
+from ...models.rotation import RotatedComponents
 from ...readers import Collection
 from ...signals import safe_point
 from . import text
@@ -48,8 +49,8 @@ STILL = (
     "a mean and components."
 )
 ROTATED = (
-    "The components of the first two figures are rotated. Variances, scores and unusual samples are those of the "
-    "principal components before rotation."
+    "The components are rotated, and scores and unusual samples are along these. The curve of the variance and the "
+    "figures of compression are those of the principal components before rotation."
 )
 BOUNDS = (
     "Each variance and direction in the table of components carries a bound on its error, computed from the data after "
@@ -120,8 +121,7 @@ def page_of(
     For a model of a matrix of distances, which has no images, the page shows the positions of its samples; for an
     embedding also images and labels of `raw`, its fitted samples, if these can be read.
     """
-    used = survey.model if survey else model.basis
-    shown = used if model.shown is model.basis else model.shown
+    shown = survey.model if survey else model.shown
     basis = model.basis
     figures = basis.compression() if isinstance(basis, ImageModel) and not isinstance(model, EmbeddingModel) else None
     planned = [*pictures_of_model(model, shown, figures, raw), *(pictures_of_samples(survey) if survey else ())]
@@ -144,8 +144,8 @@ def page_of(
     for note in notes:
         listener(Warned(note))
     # Facts about the page, not warnings.
-    notes += [] if moves(used) else [STILL]
-    notes += [ROTATED] if shown is not used else []
+    notes += [] if moves(shown) else [STILL]
+    notes += [ROTATED] if isinstance(shown, RotatedComponents) else []
     return Page(
         title=f"{TITLE} {text.short_source(model)}",
         finding=text.finding(model, survey),
@@ -164,7 +164,7 @@ def _sections(
     pictures: list[DrawnFigure],
 ) -> Iterator[ReportSection]:
     tables = {"scree": text.components_table(model.basis)} if model.basis.n_components else {}
-    if model.shown is not model.basis:
+    if isinstance(shown, RotatedComponents):
         tables["components"] = text.components_table(shown)
     if figures is not None:
         tables["compression"] = text.compression_table(figures)

@@ -85,14 +85,14 @@ def left_out(survey: Survey, model: Model) -> list[str]:
     if survey.examined < survey.n_samples:
         number = samples_of(survey.examined, survey.n_samples)
         notes.append(f"Examined are {number}, spread evenly over the collection; --examine (examine=) sets the number.")
-    if survey.model.n_components < model.basis.n_components:
+    if survey.model.n_components < model.shown.n_components:
         notes.append(f"Samples are seen by {_used(survey, model)}; allow more by --memory (memory=).")
     return notes
 
 
 def _used(survey: Survey, model: Model) -> str:
     used = survey.model.n_components
-    return f"the first {used} of {model.basis.n_components} components, which are those that fit the memory allowed"
+    return f"the first {used} of {model.shown.n_components} components, which are those that fit the memory allowed"
 
 
 def header(model: Model) -> Pairs:
@@ -171,7 +171,7 @@ def examined(survey: Survey, model: Model) -> Pairs:
     spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
     other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
     facts = [("Examined", f"{number}{spread}{other}")]
-    if survey.model.n_components < model.basis.n_components:
+    if survey.model.n_components < model.shown.n_components:
         facts.append(("Seen by", _used(survey, model)))
     return facts
 

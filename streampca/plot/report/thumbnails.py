@@ -113,7 +113,7 @@ class Thumbnails:
     def _reconstructed(self) -> Array:
         """Return pictures of the samples' reconstructions, float32, holding pictures of few components at a time."""
         model, view = self._model, self.view
-        weights = model.subspace.coefficients(self._scores)
+        weights = model.weights_of(self._scores)
         mean, factors = mean_pictures(model, view), factors_of(model)
         # As `weighted_pictures`, in float32 to save memory.
         images = np.repeat(mean[None].astype(np.float32), len(weights), axis=0)

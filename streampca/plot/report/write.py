@@ -133,7 +133,7 @@ def write_report(
             surveyed = None
             if raw is not None and not embeds:
                 how: dict[str, Any] = {"memory": memory, "examine": examine, "checkpoint": survey_stage}
-                surveyed = survey(fitted.basis, raw, **how, listener=listener)
+                surveyed = survey(fitted.shown, raw, **how, listener=listener)
             words: dict[str, Any] = {"missing": missing, "kind": picture_format, "checkpoint": drawing}
             return places.write(page_of(fitted, surveyed, raw, **words, listener=listener))
 
