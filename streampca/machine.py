@@ -73,20 +73,13 @@ def memory_limit() -> tuple[int, str]:
         text = _text(path).strip()
         if text.isdecimal():
             limits.append((int(text), "the control group's limit"))
-    slurm = _slurm_bytes()
+    per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{part}", "") for part in ("NODE", "CPU"))  # in MiB
+    slurm = int(per_node) if per_node.isdecimal() else 0
+    if not slurm and per_cpu.isdecimal():
+        slurm = int(per_cpu) * int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
     if slurm:
-        limits.append((slurm, "SLURM's allotment"))
+        limits.append((slurm * 2**20, "SLURM's allotment"))
     return min(limits)
-
-
-def _slurm_bytes() -> int:
-    per_node = os.environ.get("SLURM_MEM_PER_NODE", "")
-    per_cpu = os.environ.get("SLURM_MEM_PER_CPU", "")
-    if per_node.isdecimal():  # both are in MiB
-        return int(per_node) * 2**20
-    if per_cpu.isdecimal():
-        return int(per_cpu) * int(os.environ.get("SLURM_CPUS_PER_TASK", "1")) * 2**20
-    return 0
 
 
 def share_pools() -> None:

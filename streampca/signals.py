@@ -38,16 +38,12 @@ class _Handling:
         self.delays, self.lock = 0, threading.Lock()
         self._owns_process = owns_process
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-        self._before: dict[int, Handler] = {
-            number: handler for number in numbers if self._handles(handler := signal.getsignal(number))
+        handlers = {number: signal.getsignal(number) for number in numbers}
+        self._before: dict[int, Handler] = {  # a signal that is ignored stays so
+            number: handler
+            for number, handler in handlers.items()
+            if callable(handler) or (owns_process and handler == signal.SIG_DFL)
         }
-
-    def _handles(self, handler: Handler) -> bool:
-        """Return whether a signal is handled here; one that is ignored stays so."""
-        return callable(handler) or (self._owns_process and handler == signal.SIG_DFL)
-
-    def install(self) -> None:
-        """Handle signals from now on."""
         for number in self._before:
             self._await_first(number)
 
@@ -57,9 +53,20 @@ class _Handling:
             signal.signal(number, handler)
 
     def _await_first(self, number: int) -> None:
+        """Handle a signal from now on; let the system restore a default action for the second as it delivers the first.
+
+        Python calls its handlers between its own instructions, thus after a call of LAPACK only. Without `sysv_signal`,
+        which is glibc's, the default action is restored there.
+        """
         signal.signal(number, self._handle)
-        if self._for_second(number) == signal.SIG_DFL:
-            _reset_when_delivered(number)
+        if self._for_second(number) != signal.SIG_DFL:
+            return
+        import ctypes  # takes 5 ms, in which signals are handled already
+
+        with suppress(OSError, AttributeError):
+            current = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(("PyOS_getsig", ctypes.pythonapi))
+            once = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(("sysv_signal", ctypes.CDLL(None)))
+            once(number, current(number))
 
     def _for_second(self, number: int) -> Handler:
         """Return what handles a signal after the first: the default action, unless it would end a program's session."""
@@ -109,7 +116,6 @@ def stopping_on_signals(*, owns_process: bool = False) -> Iterator[None]:
         yield
         return
     handling = _handling = _Handling(owns_process=owns_process)
-    handling.install()
     try:
         yield
     except BaseException as error:
@@ -160,17 +166,3 @@ def heed_stop() -> None:
     """Forget the signal that asked to stop: the work ends because of it, and needs safe points no more."""
     if _handling is not None:
         _handling.asked = _handling.raised = None
-
-
-def _reset_when_delivered(number: int) -> None:
-    """Let the system restore a signal's default action as it delivers the first one.
-
-    Python calls its handlers between its own instructions, thus after a call of LAPACK only. Without `sysv_signal`,
-    which is glibc's, the default action is restored there.
-    """
-    import ctypes  # takes 5 ms, in which signals are handled already
-
-    with suppress(OSError, AttributeError):
-        current = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(("PyOS_getsig", ctypes.pythonapi))
-        once = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(("sysv_signal", ctypes.CDLL(None)))
-        once(number, current(number))

@@ -45,15 +45,13 @@ class Directions:
         # Runs are drawn one by one, so that a range needs no rows of other runs.
         for number in range(start // DRAWN, -(-stop // DRAWN)):
             first, last = max(start - number * DRAWN, 0), min(stop - number * DRAWN, DRAWN)
-            parts.append(self._draw(number, last if first == 0 else DRAWN)[first:last])
+            count = last if first == 0 else DRAWN
+            if self._drawn is None or self._drawn[0] != number or len(self._drawn[1]) < count:
+                generator = np.random.default_rng([_STREAM, self.seed, number])
+                # Kept for the next call.
+                self._drawn = number, generator.standard_normal((count, self.columns), dtype=np.float32)
+            parts.append(self._drawn[1][first:last])
         return np.concatenate(parts) if parts else np.empty((0, self.columns), np.float32)
-
-    def _draw(self, number: int, count: int) -> Array:
-        """Return at least `count` rows of run `number`, and keep them for the next call."""
-        if self._drawn is None or self._drawn[0] != number or len(self._drawn[1]) < count:
-            generator = np.random.default_rng([_STREAM, self.seed, number])
-            self._drawn = number, generator.standard_normal((count, self.columns), dtype=np.float32)
-        return self._drawn[1]
 
 
 def probe_directions(n_features: int, seed: int, columns: int = PROBES) -> Float64:

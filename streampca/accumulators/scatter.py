@@ -177,7 +177,11 @@ class Scatter(Moments, Accumulator):
             self._scatter += self._product
         # Exact or float64 sums can run over the whole piece; float32 sums must be short.
         long = self.precision == "double" or self._pieces.is_exact(largest, whole)
-        total = self._sums(centred, roots) if long else weighted_sum(centred, roots)
+        if long:
+            factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
+            total = times(factors, centred, one_thread=self.one_thread)[0]
+        else:
+            total = weighted_sum(centred, roots)
         self._total += total
         self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
         self._measure(centred, piece, centre, roots)
@@ -208,11 +212,6 @@ class Scatter(Moments, Accumulator):
         """Move the contribution of `count` rows, with sum `total` about `centre`, to the common centre."""
         if (shift := self._centre - centre).any():
             self._shift(shift, float(count), total)
-
-    def _sums(self, centred: Array, roots: Float64 | None) -> Array:
-        """Return the weighted sum over all rows of a piece, as accurate as sums of few rows if exact or float64."""
-        factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
-        return times(factors, centred, one_thread=self.one_thread)[0]  # type: ignore[no-any-return]
 
     @property
     def exact(self) -> bool:

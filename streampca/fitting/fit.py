@@ -123,7 +123,7 @@ def fit(
     (1797, 8, 8)
     """
     arguments = arguments_of(fit, kind, n_components, preparation, options)
-    run, opening, listener = arguments.run, arguments.opening, arguments.listener
+    run, opening, listener = arguments.run, arguments.opening, or_logged(arguments.run.listener)
     check_listener(listener)
     check_target(target, arguments.model)
     # The output is checked before the source is opened, which reads every header of a folder of images.
@@ -265,8 +265,9 @@ def _planned(
     executor.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, current.listener)
     scratch = scratch_name(request, current.output)
     current.listener(Planned(plan, plan.assumed))
-    if checkpoint is None or not checkpoint.record:  # a run that is resumed has already written some of it
-        folder = None if checkpoint is None else checkpoint.folder
+    folder = None if checkpoint is None else checkpoint.folder
+    # A run that is resumed has already written some of it.
+    if (current.output or folder) and (checkpoint is None or not checkpoint.record):
         warn_of_disk(plan, current.output, folder, current.listener, part=part)
     if checkpoint is not None:
         copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None

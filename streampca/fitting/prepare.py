@@ -203,12 +203,14 @@ def _before_map(
     if isinstance(raw, Prepared) and missing == "error":
         return raw
     raw, preparation = (raw.raw, raw.preparation) if isinstance(raw, Prepared) else (raw, preparation)
-    preparation, drops = preparation or Preparation(), missing == "drop-features" and raw.dtype.kind == "f"
+    preparation = preparation or Preparation()
+    if preparation.is_resolved and missing == "error":
+        return Prepared(raw, preparation)
     _check_missing(preparation, missing)
     limit = block_limit(this_machine(raw.storage.converted_bytes), memory)
-    if not preparation.is_resolved or missing != "error":
-        raw.states()  # before the first read, so that changes during it are noticed
-        preparation = resolved(preparation, raw, listener, block_bytes=limit, drops_features=drops)
+    drops = missing == "drop-features" and raw.dtype.kind == "f"
+    raw.states()  # before the first read, so that changes during it are noticed
+    preparation = resolved(preparation, raw, listener, block_bytes=limit, drops_features=drops)
     if preparation.is_resolved:
         collection = Prepared(raw, preparation)
         if missing == "drop-samples":

@@ -44,8 +44,11 @@ KINDS = ("pca", "kernel-pca", "classical-mds")
 
 def schedules(problem: Problem, request: Request) -> Iterator[Schedule]:
     """Yield the only schedule: blocks of samples, on integer units where these are faster."""
-    sizes = CovarianceSizes(problem=problem, request=request)
-    yield Schedule("covariance", sizes.concurrent(sizes.worthwhile_units()))
+    sizes, units = CovarianceSizes(problem=problem, request=request), "none"
+    # Roots of weights make fractions of samples. Most floating-point ones are, which threads of their own do not suit.
+    if not problem.weighted and (problem.kind != "f" or sizes.suits_threads):
+        units = worthwhile_units(problem, request, problem.n_samples * problem.n_features**2, sizes.precision)
+    yield Schedule("covariance", sizes.concurrent(units))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +71,11 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
         return solver_of(self.problem.n_features, self.request, self.problem.most_components)
 
     @property
-    def _suits_threads(self) -> bool:
+    def suits_threads(self) -> bool:
+        """True if threads with sums of their own are worth their memory."""
         return self.precision == "single" and self.problem.n_features <= THREAD_FEATURES
 
     # -- the search
-
-    def worthwhile_units(self) -> str:
-        """Return the integer units that multiply samples faster than floating point does, or "none"."""
-        problem = self.problem
-        if problem.weighted:
-            return "none"  # roots of weights make fractions of them
-        if problem.kind == "f" and not self._suits_threads:
-            return "none"  # most are fractions, which threads of their own do not suit
-        return worthwhile_units(problem, self.request, problem.n_samples * problem.n_features**2, self.precision)
 
     def concurrent(self, units: str = "none", thread_block: int = THREAD_BLOCK) -> list[list[Self]]:
         """Return the same in threads, and reading ahead or not, each by itself: fastest first.
@@ -98,7 +93,7 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
         threads, fills = thread_count(self.problem.machine.cores), self.problem.fills
         by_workers = self.request.workers > 1
         in_threads = [units] if units != "none" else []
-        in_threads += ["none"] if self._suits_threads else []
+        in_threads += ["none"] if self.suits_threads else []
         shares = tuple(threads * share for share in BLOCK_SHARES[:THREAD_SHARES])
         most = MOST_BLOCK if threads == 1 else thread_block
         candidates = [
@@ -122,9 +117,15 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
 
     def cut(self, memory: int) -> Self:
         """Return the sizes with the largest blocks of the last share, and room for components, for so many bytes."""
-        p, limit = self.problem.n_features, memory // self.shares[-1]
-        rows, itemsize = self._rows_within(memory), 8 if self.precision == "double" else 4
-        most_rows = min(MOST_PRODUCT_ROWS, max(LEAST_PRODUCT_ROWS, limit // (p * itemsize)))
+        problem, limit, itemsize = self.problem, memory // self.shares[-1], 8 if self.precision == "double" else 4
+        most_rows = min(MOST_PRODUCT_ROWS, max(LEAST_PRODUCT_ROWS, limit // (problem.n_features * itemsize)))
+        chunk = problem.chunk_samples * problem.sample_bytes
+        most = max(chunk, min(limit, self.most_block)) if chunk <= limit else limit
+        rows = block_rows(problem.sample_bytes, problem.chunk_samples, most)
+        # Whole storage chunks where that is affordable.
+        if rows < problem.chunk_samples and chunk <= memory // max(self.shares[-1] // 2, CHUNK_SHARE):
+            rows = problem.chunk_samples
+        rows = min(rows, problem.n_samples)
         room, dense_room = self._room(self.solver, memory), 0
         if self.solver == "dense":
             dense_room = room
@@ -136,19 +137,8 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
             product_rows=min(most_rows, max(rows, LEAST_PRODUCT_ROWS)),
             k=room,
             dense_room=dense_room,
-            threads=min(self.threads, -(-self.problem.n_samples // rows)),
+            threads=min(self.threads, -(-problem.n_samples // rows)),
         )
-
-    def _rows_within(self, memory: int) -> int:
-        """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
-        problem, limit = self.problem, memory // self.shares[-1]
-        chunk = problem.chunk_samples * problem.sample_bytes
-        if chunk <= limit:
-            limit = max(chunk, min(limit, self.most_block))
-        rows = block_rows(problem.sample_bytes, problem.chunk_samples, limit)
-        if rows < problem.chunk_samples and chunk <= memory // max(self.shares[-1] // 2, CHUNK_SHARE):
-            rows = problem.chunk_samples
-        return min(rows, problem.n_samples)
 
     def _room(self, solver: str, memory: int) -> int:
         """Components there is memory for: all that were asked for, or for a fraction what the budget leaves."""

@@ -122,7 +122,7 @@ class Prepared(View):
         self.shape = (raw.n_samples, *self.frame.sample_shape)
         self.mask, self._n_features = self.frame.mask, self.frame.n_features
         self.dtype = preparation.dtype_of(raw.dtype)
-        one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
+        one_by_one = raw.mixed or raw.storage.chunks == (1, raw.n_features)
         self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
         sides = len(self.sample_shape)
         self.axes = raw.axes[:sides] if raw.axes is not None and len(raw.axes) >= sides else None

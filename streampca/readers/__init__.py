@@ -15,6 +15,7 @@ of supervised models, `paths.py` keeps outputs apart from sources. Every collect
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -118,7 +119,7 @@ def open_collection(
         _refuse_late(source, opener.options)
     else:
         collection, opener = Opener.of(options, listener, like).opened(source)
-    columns = text_columns(source)
+    columns = () if isinstance(source, (str, os.PathLike)) else text_columns(source)
     if like is not None:
         check_columns(source, like)
     given = opener.options

@@ -85,6 +85,8 @@ def _number(*parts: object) -> np.uint64:
 def times_of(collection: Collection) -> SampleTimes | None:
     """Return the dates of a collection's samples; None if they have no dates."""
     coords = collection.sample_coordinates()
+    if not coords:
+        return None
     dates = dates_of(coords, collection.sample_axis, None)
     if dates is None or not (np.abs(dates.days) < LAST_DAY).all():  # NaN compares as false
         return None

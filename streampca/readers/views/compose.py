@@ -21,9 +21,11 @@ from .variables import Variables
 
 
 def cut(collection: Collection, options: Opening) -> Collection:
-    """Return a collection's images, or windows of them."""
+    """Return a collection's images, or windows of them; refuse an array that is a single image without windows."""
     if options.patches is None:
-        _refuse_single_image(collection, options.sample_axes)
+        array = collection.base if isinstance(collection, Variables) else collection
+        if isinstance(array, ArrayCollection) and not array.layout.outer:
+            raise _single_image(array, options.sample_axes)
         return collection
     images = _images(collection.fitting(lambda shape: shape), options.sample_axes, options.patches)
     return Patches(images, options.patches)
@@ -72,17 +74,15 @@ def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches:
     return collection.laid_out(image_layout(collection.layout, collection.dims, sides))
 
 
-def _refuse_single_image(collection: Collection, sample_axes: Sequence[Axis] | None) -> None:
-    collection = collection.base if isinstance(collection, Variables) else collection
-    if not isinstance(collection, ArrayCollection) or collection.layout.outer:
-        return
+def _single_image(collection: ArrayCollection, sample_axes: Sequence[Axis] | None) -> RequestError:
+    """Return the refusal of an array all of whose axes make one image."""
     if sample_axes is not None:
-        raise RequestError(
+        return RequestError(
             f"sample_axes {tuple(sample_axes)} takes every axis of {collection.source}; leave one to count samples, or "
             "cut the image into windows, as by patches=16."
         )
     axes = collection.axes or ()
-    raise RequestError(
+    return RequestError(
         f"{collection.source} is a single image (axes {', '.join(axes)}); give a collection of images, cut it into "
         f"windows, as by patches=16, or make samples of its parts by naming fewer axes, such as "
         f"sample_axes=({axes[-1]!r},)."
