@@ -99,12 +99,12 @@ LAYOUTS: dict[str, Callable[[Path, int, int], Path]] = {
 def opened(path: Path) -> Any:
     """The collection, binned where it is of PNG files; imports what the steps need."""
     import streampca.fitting.fit
-    import streampca.fitting.prepare
+    import streampca.fitting.open_fit
     import streampca.models.transform.write
     import streampca.storage.outputs
 
     preparation = streampca.Preparation(bin=PNG_BIN if path.name.startswith("png") else 1)
-    return streampca.fitting.prepare.prepare(streampca.open_collection(path), preparation)
+    return streampca.fitting.open_fit.prepare(streampca.open_collection(path), preparation)
 
 
 def fit(path: Path, model: Path, k: int, memory: str) -> Step:

@@ -237,7 +237,7 @@ def watch_parts(clock: Clock) -> None:
     from streampca.accumulators import scatter
     from streampca.accumulators.probes import Probes
     from streampca.fitting.methods import covariance
-    from streampca.fitting.methods.samples_task import SamplesTask
+    from streampca.fitting.methods.tasks import SamplesTask
     from streampca.planning import covariance as planning
 
     usual = planning.CovarianceSizes.concurrent

@@ -95,7 +95,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     import streampca
     from streampca.execution import LocalExecutor
     from streampca.fitting.methods import METHODS, Job
-    from streampca.fitting.prepare import prepare
+    from streampca.fitting.open_fit import prepare
     from streampca.kinds.pca import PCADescription
     from streampca.planning import dual, randomized
     from streampca.planning.candidate_sizes import search

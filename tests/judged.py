@@ -15,7 +15,7 @@ import streampca
 from streampca.events import Planned, Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.prepare import plan_collection, prepare
+from streampca.fitting.open_fit import plan_collection, prepare
 from streampca.planning import randomized as sides
 
 # -- samples

@@ -22,8 +22,7 @@ from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import fit as fitting
 from streampca.fitting import open_fit as opening
 from streampca.fitting.methods.randomized_start import sample_runs
-from streampca.fitting.open_fit import Opened
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.planning import component_chunks, sample_rows
 from streampca.planning.blocks import spans_of
 from streampca.preprocessing.kernel_features import KernelFeatures

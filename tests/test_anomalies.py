@@ -24,8 +24,7 @@ from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import fit, open_fit
 from streampca.fitting.learning import learned_for
-from streampca.fitting.open_fit import Opened
-from streampca.fitting.prepare import plan_collection, prepare
+from streampca.fitting.open_fit import Opened, plan_collection, prepare
 from streampca.models.transform import write
 from streampca.models.transform.resume import digest_of
 from streampca.planning.incremental import batch_plan, scatter_candidates, sketch_candidates

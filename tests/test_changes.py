@@ -21,8 +21,7 @@ from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.fit import ModelOutput, fit_collection
-from streampca.fitting.open_fit import Opened
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import npy
 from streampca.readers.collection import MOST_STATES, first_change

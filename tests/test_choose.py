@@ -17,7 +17,7 @@ from streampca.events import Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
-from streampca.fitting.prepare import plan_collection, prepare
+from streampca.fitting.open_fit import plan_collection, prepare
 from streampca.models.accuracy import trust_of
 
 

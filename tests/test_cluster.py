@@ -42,10 +42,8 @@ from streampca.execution.connect import joined
 from streampca.execution.executor import executing
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.methods.features_task import FeatureRanges, FeaturesTask
-from streampca.fitting.methods.samples_task import SamplesTask
-from streampca.fitting.open_fit import Opened
-from streampca.fitting.prepare import prepare
+from streampca.fitting.methods.tasks import FeatureRanges, FeaturesTask, SamplesTask
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.planning import copy_plan as planning_of_copies
 from streampca.planning.blocks import spans_of
 from streampca.preprocessing.copy import copy_collection

@@ -22,8 +22,7 @@ from streampca.errors import RESUMABLE, ClusterError, ClusterLostError, SourceEr
 from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.open_fit import Opened
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.readers import open_collection
 from streampca.units import MIB
 

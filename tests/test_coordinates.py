@@ -12,7 +12,7 @@ from contract import refused_as
 import streampca
 from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import prepare
 from streampca.readers import open_collection
 from streampca.readers.coordinates import order_of
 from streampca.readers.dates import dates_of

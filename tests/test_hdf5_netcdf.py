@@ -24,8 +24,8 @@ from streampca.readers.collection import State
 from streampca.readers.hdf5 import Hdf5Array
 from streampca.readers.stored import cf
 from streampca.readers.stored.array import ArrayCollection
-from streampca.readers.stored.array_boxes import Box, largest_piece, pieces_of
 from streampca.readers.stored.flat import FlatArray
+from streampca.readers.stored.layout import Box, largest_piece, pieces_of
 from streampca.storage.coordinate import Coordinate
 
 N, Y, X = values().shape

@@ -29,7 +29,7 @@ from streampca.accumulators.integer_products import (
 )
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import prepare
 from streampca.models.accuracy import sentences
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of

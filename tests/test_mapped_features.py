@@ -15,7 +15,7 @@ from streampca import Preparation
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting.landmarks import CHOOSE
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import prepare
 from streampca.planning import by_features
 from streampca.preprocessing.feature_map import KernelMap
 from streampca.preprocessing.kernel_features import CHOICES, KernelFeatures

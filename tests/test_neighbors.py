@@ -22,7 +22,7 @@ from streampca.errors import BudgetError, DataError, ModelError, OutputError, Re
 from streampca.events import BlockDone, Planned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import neighbors as making
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import prepare
 from streampca.manifold import graph_components
 from streampca.manifold.graph_components import component_labels, largest_component
 from streampca.manifold.graph_facts import sentences

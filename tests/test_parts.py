@@ -25,7 +25,7 @@ import streampca
 from streampca import Preparation
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError
 from streampca.events import Planned, Warned
-from streampca.kinds.part import Part, part_of
+from streampca.kinds.run import Part, part_of
 from streampca.planning.blocks import blocks_of, span_of_part, spans_of
 
 N, OF = 203, 3

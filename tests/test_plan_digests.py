@@ -16,7 +16,7 @@ import by_options
 from planned import PROBLEMS, problem
 
 from streampca.errors import BudgetError
-from streampca.kinds.part import Part
+from streampca.kinds.run import Part
 from streampca.planning import make_plan, merge_plan, part_plan, plan_application
 from streampca.planning.copy_plan import plan_copy
 from streampca.planning.embedding import plan_coordinates

@@ -31,8 +31,7 @@ from streampca.execution import checkpoint
 from streampca.execution.checkpoint import FOLDER, Checkpointing
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.open_fit import Opened
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import Opened, prepare
 from streampca.models.load import load_model
 from streampca.signals import stopping_on_signals
 from streampca.storage.outputs import SCRATCH
@@ -513,7 +512,7 @@ def test_a_stop_between_passes_is_heeded(files, tmp_path):
 
 SIGNALLED = """
 import signal, sys
-from streampca.fitting.methods.samples_task import SamplesTask
+from streampca.fitting.methods.tasks import SamplesTask
 from streampca.cli.commands import main
 
 name, feed = sys.argv.pop(1), SamplesTask.feed

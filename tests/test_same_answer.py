@@ -28,7 +28,7 @@ import streampca
 from streampca.errors import BudgetError
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
-from streampca.fitting.prepare import prepare
+from streampca.fitting.open_fit import prepare
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
 from streampca.preprocessing.sizes_for_planning import problem_of

@@ -16,7 +16,7 @@ from ...planning import Plan
 from .data_checks import check_variance
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import chosen_of, next_value, wanted_of
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 Float64 = npt.NDArray[np.float64]
 

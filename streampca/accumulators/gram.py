@@ -19,13 +19,12 @@ from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
-from .exact_products import EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
+from .exact_products import EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .gram_probes import GramProbes
 from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
 from .protocol import Accumulator
-from .sum_check import SumCheck
 from .tile_product import FeatureTile, Multiplied, TileProducts
 
 Array = npt.NDArray[Any]

@@ -19,13 +19,12 @@ from scipy.linalg import blas
 from ..planning.memory import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import split, sum_of_squares, weighted_sum
-from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, holds_whole_numbers
+from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .integer_products import IntegerProducts, as_whole, integer_products
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
-from .sum_check import SumCheck
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

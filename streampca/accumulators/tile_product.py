@@ -11,10 +11,9 @@ import numpy.typing as npt
 from ..planning.memory import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
-from .exact_products import EXACT_BELOW
+from .exact_products import EXACT_BELOW, Int64, SumCheck
 from .integer_products import IntegerProducts, as_whole
 from .probes import Directions
-from .sum_check import Int64, SumCheck
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from ..errors import RequestError
 from ..fitting.arguments import DEFAULT, Arguments, arguments_of
 from ..fitting.fit import carry_out, fit, output_of
-from ..fitting.open_fit import Opened, open_fit
-from ..fitting.prepare import drop_misfit_images
+from ..fitting.open_fit import Opened, drop_misfit_images, open_fit
 from ..kinds.description import Description, description_class, fields_of
 from ..kinds.run import Run, run_of
 from ..models.model import Model

@@ -27,9 +27,8 @@ from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
 from ..units import counted, format_seconds
 from .cluster_options import TIMEOUT
-from .fold import Merged, Partial, partials_of
+from .fold import STALLED, Merged, Partial, partials_of, warning_of_stalls
 from .packing import Packed, packed
-from .stalls import STALLED, warning_of_stalls
 from .task import A, Checkpointer, Task
 from .worker import fold_span, identity
 from .workers import Workers, budget_within

@@ -1,19 +1,27 @@
-"""The loop over spans and blocks that every executor runs, from the beginning or from a checkpoint."""
+"""The loop over spans and blocks that every executor runs: checkpoints, reading ahead, and a warning when it stalls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Generic
+from itertools import chain, islice, repeat
+from typing import Any, Generic
 
 from ..errors import Stopped
-from ..events import Listener, Resumed
+from ..events import BlockDone, Event, Listener, Resumed, Warned
 from ..planning.blocks import Span
 from ..signals import safe_point
-from .decoded_chunks import keeping
-from .prefetch import prefetched
+from ..units import format_seconds
+from .decoded_chunks import keep_in_thread, keeping
 from .task import A, Checkpointer, Task
+
+STALLED = 60.0  # seconds without a finished block
 
 
 @dataclass
@@ -143,3 +151,67 @@ def _offer(partial: Partial[A], checkpoint: Checkpointer | None) -> None:
 def one_span(left: object, right: object) -> None:
     """Raise an error, as the merge of a task that is folded in one span."""
     raise AssertionError("two partials of one span")
+
+
+def prefetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, Any]]:
+    """Yield the blocks of a span with what was read for them, up to `ahead` further ones being read meanwhile."""
+    blocks = iter(task.blocks(span))
+    first = list(islice(blocks, 2))
+    if not ahead or len(first) < 2:  # a block alone needs no thread
+        for block in chain(first, blocks):
+            yield block, task.fetch(block)
+        return
+    with ThreadPoolExecutor(1, initializer=keep_in_thread) as reader:
+        waiting: deque[tuple[Span, Future[Any]]] = deque()
+        for next_block in chain(first, blocks, repeat(None, ahead)):
+            if next_block is not None:
+                # In the caller's context, by which dask knows on whose behalf it computes.
+                waiting.append((next_block, reader.submit(copy_context().run, task.fetch, next_block)))
+            if waiting and (next_block is None or len(waiting) > ahead):
+                block, future = waiting.popleft()
+                yield block, future.result()
+
+
+@contextmanager
+def warning_of_stalls(listener: Listener, waits_for: Callable[[], str], after: float) -> Iterator[Listener]:
+    """Yield a listener for several threads, and warn it once of each period without a finished block.
+
+    Parameters
+    ----------
+    listener : callable
+        Called by one thread at a time; warnings come from a separate thread, as all others can be blocked.
+    waits_for : callable
+        Returns in words what the fold waits for.
+    after : float
+        Seconds without a `BlockDone` event before a warning.
+    """
+    lock, ended, last = threading.RLock(), threading.Event(), time.monotonic()
+
+    def noting_blocks(event: Event) -> None:
+        nonlocal last
+        with lock:
+            listener(event)
+        if isinstance(event, BlockDone):
+            last = time.monotonic()
+
+    def watch() -> None:
+        warned_of, wait = 0.0, after
+        while not ended.wait(wait):
+            since, now = last, time.monotonic()
+            wait = max(since + after - now, 0.0) or after
+            if now - since >= after and since != warned_of:
+                warned_of = since
+                try:
+                    message = f"no block was finished for {format_seconds(now - since)}; waiting for {waits_for()}."
+                except Exception:  # the cluster is lost, which the fold itself reports
+                    return
+                if not ended.is_set() and since == last:
+                    noting_blocks(Warned(message))
+
+    thread = threading.Thread(target=watch, name="streampca-stalls", daemon=True)
+    thread.start()
+    try:
+        yield noting_blocks
+    finally:
+        ended.set()
+        thread.join()

@@ -16,8 +16,7 @@ from ..planning.blocks import Span
 from ..signals import stops_delayed
 from .compute import leave_thread_if_waiting
 from .decoded_chunks import keeping
-from .fold import Merged, Partial, fold_partial, partials_of
-from .stalls import STALLED, warning_of_stalls
+from .fold import STALLED, Merged, Partial, fold_partial, partials_of, warning_of_stalls
 from .task import A, Checkpointer, Task
 from .threads import share_blas_threads
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..eigensolvers import FAILURE
-from ..kinds.part import Part
+from ..kinds.run import Part
 from ..models.components import ComponentsModel
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel

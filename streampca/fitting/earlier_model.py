@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..errors import ModelError, OutputError
 from ..execution.fingerprint import first_difference
-from ..kinds.part import Part
+from ..kinds.run import Part
 from ..models.load import load_model
 from ..models.model import Model
 from ..planning.request import RUN_FIELDS

@@ -51,8 +51,7 @@ from .fit import ModelOutput, fit_collection
 from .identity import described
 from .methods import Decomposition
 from .neighbors import EDGE_BYTES, graph_of
-from .open_fit import Opened
-from .prepare import prepare
+from .open_fit import Opened, prepare
 
 Array = npt.NDArray[Any]
 

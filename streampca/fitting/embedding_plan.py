@@ -37,7 +37,7 @@ from ..preprocessing import Prepared
 from ..preprocessing.sizes_for_planning import problem_of, problem_of_scores, this_machine
 from ..readers.stored.flat import reading_bytes
 from ..units import MIB, format_bytes
-from .prepare import plan_collection
+from .open_fit import plan_collection
 
 BLOCK = 4 * MIB  # bytes of samples that are read at a time if the graph is an input
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..errors import OutputError
 from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished
@@ -18,12 +20,12 @@ from ..execution.executor import as_of
 from ..execution.session import Session, run_session, session
 from ..execution.threads import one_blas_thread
 from ..kinds.description import Description
-from ..kinds.part import Part, part_of
-from ..kinds.run import Run
+from ..kinds.run import Part, Run, part_of
 from ..machine import PeakMeter, hand_back
 from ..models.model import Model
 from ..models.store import ModelWriter, check_model_output
 from ..planning import Plan
+from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.run_options import FitOptions
 from ..readers import check_apart, column_paths, open_collection, paths_of
@@ -35,11 +37,11 @@ from ..readers.weights import weights_digest
 from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
+from ..storage.outputs import SCRATCH
 from .arguments import DEFAULT, arguments_of
 from .batches import fit_batches
 from .build_model import coordinates_of, data_of, dims_of, model_of, provenance_of
 from .earlier_model import load_earlier
-from .executor import resumable_scratch_name, scratch_name, with_executor_limits
 from .identity import decisive_fields, identity_of
 from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
@@ -295,3 +297,35 @@ def _written(
         model = with_rounding(model, collection, job.weights, writer.begun(collection.mask))
         writer.finish(model)
     return model
+
+
+def with_executor_limits(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
+    """Return the request with the memory and workers of a resumed fit, or else of the executor."""
+    before = {} if checkpoint is None else checkpoint.record
+    return replace(
+        request,
+        memory=before.get("memory") or request.memory or executor.memory,
+        workers=before.get("workers") or max(request.workers, executor.workers),
+    )
+
+
+def scratch_name(request: Request, place: str | None) -> str | None:
+    """Return the beginning of the name of a scratch copy: beside the output, or in the folder `scratch`.
+
+    Raises
+    ------
+    OutputError
+        If `scratch` is not a folder.
+    """
+    if request.scratch is None:
+        return None if place is None else place.rstrip("/") + SCRATCH
+    if not os.path.isdir(request.scratch):
+        raise OutputError(
+            f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."
+        )
+    return os.path.join(request.scratch, f"streampca{SCRATCH}")
+
+
+def resumable_scratch_name(request: Request, checkpoint: CheckpointFolder) -> str:
+    """Return a unique path of a scratch copy that outlives the process."""
+    return os.path.join(request.scratch or checkpoint.folder, f"{uuid.uuid4().hex[:12]}{SCRATCH}")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..errors import ModelError
-from ..kinds.part import Part
+from ..kinds.run import Part
 from ..models.model import Model
 from ..models.pca import PCAModel
 from ..planning import Plan

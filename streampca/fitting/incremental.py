@@ -51,8 +51,8 @@ from .methods import Decomposition, Job, check_products, check_variance, decompo
 from .methods.covariance import accumulate
 from .methods.frequent_directions import sketch_samples
 from .null_components import with_n_components
+from .open_fit import prepare
 from .preparation_rounding import measured_errors
-from .prepare import prepare
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

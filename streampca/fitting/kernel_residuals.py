@@ -15,7 +15,7 @@ from ..preprocessing import Prepared
 from ..preprocessing.feature_map import FourierMap
 from .landmarks import sampled
 from .methods import Decomposition, Job
-from .methods.samples_task import SamplesTask
+from .methods.tasks import SamplesTask
 
 LABEL = "kernel residuals"
 _STREAM = 7  # distinguishes these random numbers from those that choose landmarks

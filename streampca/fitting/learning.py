@@ -29,7 +29,7 @@ from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection
 from ..readers.collection import Array, unchanged
 from .methods.data_checks import place_of_feature
-from .methods.samples_task import SamplesTask
+from .methods.tasks import SamplesTask
 
 Float64 = npt.NDArray[np.float64]
 

@@ -27,8 +27,7 @@ from ..execution.checkpoint import StageCheckpoint
 from ..execution.fold import one_span
 from ..execution.session import run_session
 from ..kinds.options import components
-from ..kinds.part import Part
-from ..kinds.run import RunOptions
+from ..kinds.run import Part, RunOptions
 from ..machine import PeakMeter, hand_back
 from ..models.load import load_model
 from ..models.model import Model

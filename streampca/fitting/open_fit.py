@@ -6,25 +6,32 @@ equal results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RequestError
+from ..errors import BudgetError, DataError, RequestError
 from ..events import FileSkipped, Listener, silent
-from ..kinds.part import Part
-from ..planning import Plan
+from ..kinds.run import Part
+from ..planning import Plan, make_plan, part_plan
+from ..planning.blocks import block_limit
 from ..planning.embedding import EmbeddingPlan
+from ..planning.landmarks import CHECKED_ROWS, residual_bytes
+from ..planning.memory import thread_count
 from ..planning.registry import OF_KERNEL
-from ..planning.request import Request
-from ..preprocessing import Preparation, Prepared
+from ..planning.request import Problem, Request
+from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
+from ..preprocessing.kernel_features import KernelFeatures
+from ..preprocessing.sizes_for_planning import problem_of, this_machine
 from ..readers import Collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
-from .embedding_plan import plan_stages
-from .prepare import drop_misfit_images, plan_collection, prepare
+from .landmarks import mapped_for
+from .learning import learned_for
 
 Float64 = npt.NDArray[np.float64]
 
@@ -72,6 +79,8 @@ class Opened:
 
     def plan_stages(self) -> EmbeddingPlan:
         """Plan all stages of an embedding."""
+        from .embedding_plan import plan_stages  # loads the manifold methods, which other fits do not need
+
         return plan_stages(self.collection, self.request, has_graph=self.graph is not None)
 
 
@@ -178,3 +187,220 @@ def _open_embedding(
     collection = prepare(raw, preparation, request, foreseen=foreseen, listener=listener)
     graph, actions = given_graph(request.options.graph, collection), actions_of(target, collection)
     return Opened(collection, with_inputs(request, graph), graph=graph, actions=actions)
+
+
+Float64 = npt.NDArray[np.float64]
+
+
+def plan_collection(
+    collection: Prepared,
+    request: Request,
+    *,
+    total_weight: float | None = None,
+    target: Target | None = None,
+    part: Part | None = None,
+) -> Plan:
+    """Plan a request on an opened collection, or on a part of it; see `plan`."""
+    if collection.n_samples < 2:
+        raise DataError(
+            f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
+            "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
+        )
+    problem = replace(problem_of(collection), total_weight=total_weight)
+    if collection.pending is not None:
+        problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
+    elif request.model.maps_samples and request.method == OF_KERNEL:
+        raise RequestError(
+            f"method {OF_KERNEL!r} takes samples that are not mapped yet, and these go through a feature map that was "
+            "made before; use method 'auto'."
+        )
+    elif request.model.maps_samples:
+        problem = _with_residuals(problem, collection, request)
+    if target is not None:
+        rank = 0 if request.model.target_rule == "number" else target.rank
+        problem = replace(problem, target_width=target.width, target_rank=rank)
+    plan = make_plan(problem, request) if part is None else part_plan(problem, request, part)
+    guessed = collection.raw.guessed_axes
+    return plan if guessed is None else replace(plan, assumed=guessed.line())
+
+
+def _with_residuals(problem: Problem, collection: Prepared, request: Request) -> Problem:
+    """Return a problem with the memory and the work of the pass that estimates residuals of mapped samples."""
+    before, mapping = collection.unmapped, collection.preparation.mapped
+    if before is None or mapping is None:
+        raise RequestError(f"kind {request.kind!r} is of samples that go through a feature map; give a kernel.")
+    requested = request.counted_on(problem.most_components)
+    k = requested if isinstance(requested, int) else problem.most_components
+    thread_bytes = residual_bytes(before.n_features, k, collection.frame.map_rows, mapping.row_bytes)
+    flops = mapping.row_flops + mapping.kernel.row_flops(before.n_features, CHECKED_ROWS)
+    return replace(problem, following_bytes=thread_count(problem.machine.cores) * thread_bytes, following_flops=flops)
+
+
+def prepare(
+    raw: Collection,
+    preparation: Preparation | None = None,
+    request: Request | None = None,
+    *,
+    weights: Float64 | None = None,
+    target: Target | None = None,
+    is_planned: bool = False,
+    foreseen: bool = False,
+    listener: Listener = silent,
+) -> Prepared:
+    """Return a prepared collection, after the passes in which the preparation learns from it.
+
+    Parameters
+    ----------
+    raw : Collection
+        The samples.
+    preparation : Preparation or None
+        Steps applied to them.
+    request : Request, optional
+        Request with the budget, and with the rule that leaves out features or samples with missing values before
+        anything is learned; by default that of a fit without options.
+    weights : ndarray of shape (n,), optional
+        Weights of samples for learning.
+    target : Target, optional
+        Labels or numbers that the following fit learns from.
+    is_planned : bool, default=False
+        Plan the fit of the request first, and refuse it before anything is learned if it exceeds the budget.
+    foreseen : bool, default=False
+        Learn nothing: the collection is for a plan only.
+    listener : callable
+        Receiver of events of the passes in which the preparation learns.
+
+    Raises
+    ------
+    RequestError
+        If the preparation learns from samples, and `missing` leaves samples out or estimates values.
+    """
+    raw, request = drop_misfit_images(raw, preparation), request or Request()
+    if preparation is not None and preparation.maps and request.missing == "em":
+        raise RequestError(
+            "missing='em' estimates features that components are of, and a feature map makes others of them; leave one "
+            "of the two out, or use missing='drop-samples'."
+        )
+    check = None
+    if is_planned:
+        check = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
+    learning: dict[str, Any] = {
+        "weights": weights, "memory": request.memory, "foreseen": foreseen, "missing": request.missing,
+    }  # fmt: skip
+    if preparation is None or preparation.is_mapped:
+        return _before_map(raw, preparation, listener, check, **learning)
+    features = cast("KernelFeatures", preparation.feature_map)
+
+    def mapped(before: Prepared, *, listener: Listener = silent, foreseen: bool = False) -> Prepared:
+        kept_weights, kept = weights, before.raw.kept
+        if weights is not None and before.n_dropped and kept is not None:  # `weights` has all samples of `raw`
+            kept_weights = weights[kept if raw.kept is None else kept[raw.kept]]
+        add_map = partial(mapped_for, before, features, weights=kept_weights, memory=request.memory)
+        if is_planned and _is_by_matrix(partial(add_map, foreseen=True), features, request, check):
+            return before.awaiting(features)
+        return add_map(foreseen=foreseen, listener=listener)
+
+    def check_map(before: Prepared) -> None:
+        if check is not None:
+            check(mapped(before, foreseen=True))
+
+    before = _before_map(raw, preparation.unmapped, listener, check_map, **learning)
+    return _learn(partial(mapped, before), listener, check, foreseen=foreseen)
+
+
+def _is_by_matrix(
+    foreseen: Callable[[], Prepared],
+    features: KernelFeatures,
+    request: Request,
+    check: Callable[[Prepared], object] | None,
+) -> bool:
+    """Return whether a fit uses method "kernel-matrix": if it is requested, or if mapped samples exceed the budget.
+
+    Raises
+    ------
+    RequestError
+        If it is requested, and is not possible.
+    """
+    is_requested, kernel = request.method == OF_KERNEL, features.kernel
+    possible = features.is_exact and kernel.is_of_products and request.model.maps_samples
+    if is_requested and not possible and request.model.maps_samples:
+        option = f"landmarks={features.landmarks}" if features.landmarks is not None else "random features"
+        option = f"kernel {kernel.name!r}" if features.is_exact else option
+        raise RequestError(
+            f"method {OF_KERNEL!r} compares all samples by their inner products, which {option} does not; use method "
+            "'auto'."
+        )
+    if is_requested or not possible or request.method != "auto" or check is None:
+        return is_requested and possible
+    try:
+        check(foreseen())
+    except BudgetError:  # mapped samples, n x n for all landmarks, do not fit: the kernel matrix goes by tiles
+        return True
+    return False
+
+
+def _learn(
+    learn: Callable[..., Prepared], listener: Listener, check: Callable[[Prepared], object] | None, *, foreseen: bool
+) -> Prepared:
+    """Carry out a learning step after checking that the following fit is within the budget; or foresee it only."""
+    if foreseen:
+        return learn(foreseen=True)
+    if check is not None:
+        check(learn(foreseen=True))
+    return learn(listener=listener)
+
+
+def _before_map(
+    raw: Collection,
+    preparation: Preparation | None,
+    listener: Listener,
+    check: Callable[[Prepared], object] | None,
+    *,
+    weights: Float64 | None,
+    memory: int | None,
+    foreseen: bool,
+    missing: str,
+) -> Prepared:
+    """Return the prepared collection of `prepare`, without a feature map that is still to be learned."""
+    if isinstance(raw, Prepared) and missing == "error":
+        return raw
+    raw, preparation = (raw.raw, raw.preparation) if isinstance(raw, Prepared) else (raw, preparation)
+    preparation = preparation or Preparation()
+    if preparation.is_resolved and missing == "error":
+        return Prepared(raw, preparation)
+    _check_missing(preparation, missing)
+    limit = block_limit(this_machine(raw.storage.converted_bytes), memory)
+    drops = missing == "drop-features" and raw.dtype.kind == "f"
+    raw.states()  # before the first read, so that changes during it are noticed
+    preparation = resolved(preparation, raw, listener, block_bytes=limit, drops_features=drops)
+    if preparation.is_resolved:
+        collection = Prepared(raw, preparation)
+        if missing == "drop-samples":
+            return complete_samples(collection, listener, block_bytes=limit)
+        return observed_features(collection, listener, block_bytes=limit) if missing == "em" else collection
+    learn = partial(learned_for, raw, preparation, weights=weights, memory=memory)
+    return _learn(learn, listener, check, foreseen=foreseen)
+
+
+def _check_missing(preparation: Preparation, missing: str) -> None:
+    """Refuse steps that learn means with a rule that changes the samples or pixels they learn from."""
+    if missing == "error" or not preparation.learns:
+        return
+    steps = {"anomaly": preparation.anomaly, "detrend": preparation.detrend, "standardize": preparation.standardize}
+    step = next(f"{name}={value!r}" for name, value in steps.items() if value)
+    if preparation.learned is not None:
+        raise RequestError(
+            f"missing={missing!r} would change the samples or pixels of which {step} of this preparation was learned; "
+            "leave missing out, or give a new Preparation."
+        )
+    if missing != "drop-features":
+        raise RequestError(
+            f"missing={missing!r} does not go with {step}, which is learned of samples that have all values; leave "
+            "one of the two out, or use missing='drop-features'."
+        )
+
+
+def drop_misfit_images(raw: Collection, preparation: Preparation | None) -> Collection:
+    """Leave out images whose shape differs from the others after a preparation, if the collection allows it."""
+    if preparation is not None and not isinstance(preparation, Preparation):
+        raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
+    return raw.fitting((preparation or Preparation()).shape_of_image)

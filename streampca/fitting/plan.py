@@ -14,7 +14,7 @@ from ..events import Listener
 from ..execution.executor import cluster_of
 from ..kinds.description import Description
 from ..kinds.opening import OpeningOptions
-from ..kinds.part import Part, part_of
+from ..kinds.run import Part, part_of
 from ..models.pca import STATE_LIMIT
 from ..planning import Plan
 from ..planning.embedding import EmbeddingPlan

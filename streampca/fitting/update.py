@@ -36,8 +36,7 @@ from ..signals import stopping_on_signals
 from ..storage.disk import expanded
 from ..units import parse_bytes
 from .build_model import data_of
-from .executor import with_executor_limits
-from .fit import ModelOutput
+from .fit import ModelOutput, with_executor_limits
 from .identity import check_adds, decisive_fields, identity_of
 from .incremental import BatchExecution, IncrementalFit
 from .methods import sketch_of_model

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from ..kinds.part import Part
+from ..kinds.run import Part
 from ..units import MIB
 from .request import Machine, Problem
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from ..errors import RequestError
-from ..kinds.part import Part
+from ..kinds.run import Part
 from ..units import MIB, format_shape
 from .blocks import span_of_part, spans_of
 from .candidate_sizes import search_or_refuse

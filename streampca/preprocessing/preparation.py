@@ -144,7 +144,7 @@ class Preparation:
         for value, (name, word) in ((self.mask, ("mask", "valid")), (self.scale, ("scale", "area"))):
             if isinstance(value, str) and value != word:
                 raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
-        arrays = {"mask": self.mask, "scale": self.scale}
+        arrays: dict[str, Any] = {"mask": self.mask, "scale": self.scale}
         named = {name: value for name, value in arrays.items() if value is not None and is_data_array(value)}
         own = {
             name: Grid(tuple(map(str, each.dims)), named_coordinates(each)) for name, each in named.items() if each.ndim

@@ -22,8 +22,7 @@ from ..execution.compute import client_of, compute, held
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key
 from .stored.array import ArrayCollection, ObjectArray, StoredArray
-from .stored.array_boxes import Box, largest_piece, pieces_of
-from .stored.layout import SampleAxes
+from .stored.layout import Box, SampleAxes, largest_piece, pieces_of
 
 if TYPE_CHECKING:  # dask.array takes half of the time of importing this package (with xarray, which it imports): on use
     import dask.array as da

@@ -22,11 +22,10 @@ from . import remote
 from .collection import Array, Collection
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
-from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
 from .stored.cf import Packing, Unpacked
 from .stored.files import FileStates, Reopening
 from .stored.flat import FlatHeader
-from .stored.layout import SampleAxes
+from .stored.layout import Box, SampleAxes, largest_piece, lengths, pieces_of
 from .stored.select_array import select_array
 
 # astropy's `section` took 1.7 times as long for plain values, and 1.4 to 1.9 times the memory (200 MiB, scaled int16).

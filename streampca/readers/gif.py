@@ -14,9 +14,8 @@ from ..errors import SourceError
 from .collection import Array, Collection, State, refuse_key
 from .image_files.opened_image import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
-from .stored.array_boxes import Box
 from .stored.files import FileStates, Reopening, opened
-from .stored.layout import SampleAxes
+from .stored.layout import Box, SampleAxes
 
 _TAIL = 1024  # bytes at the end of the file in which GIF's trailer is looked for, as padding can follow it
 

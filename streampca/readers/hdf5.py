@@ -44,12 +44,11 @@ from .hdf5_content import (
 from .hdf5_growth import growing_states, mode_of, written_entries
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
-from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
 from .stored.default_fills import default_fill
 from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
 from .stored.kept_chunk import KeptChunk
-from .stored.layout import SampleAxes
+from .stored.layout import Box, SampleAxes, largest_piece, lengths, pieces_of
 from .stored.value_digests import sampled_states
 from .threads import for_each
 

@@ -26,7 +26,7 @@ from ..errors import SourceError
 from ..units import MIB, format_bytes
 from .collection import Array
 from .hdf5_content import holds_plain_numbers
-from .stored.array_boxes import Box
+from .stored.layout import Box
 
 # imagecodecs accepts any buffer, but its annotations name few types.
 _codecs: Any = imagecodecs

@@ -38,9 +38,8 @@ from .remote import is_url
 from .silence_decoders import quiet
 from .storage_record import Chunks, Storage
 from .stored.array import ArrayCollection, StoredArray
-from .stored.array_boxes import Box
 from .stored.axis_roles import page_axes
-from .stored.layout import SampleAxes, layout_of
+from .stored.layout import Box, SampleAxes, layout_of
 from .threads import for_each
 from .tiff_axes import check_place
 from .views.compose import choose

@@ -13,8 +13,7 @@ import numpy as np
 
 from .collection import MOST_STATES, Array, Collection, State, digest, group_size, refuse_key
 from .stored.array import ArrayCollection, StoredArray
-from .stored.array_boxes import Box
-from .stored.layout import SampleAxes
+from .stored.layout import Box, SampleAxes
 
 _SLICED = 2**18  # stored values in the rows sliced at a time: 4 MiB with their indices
 _DIGESTED = 2**20  # stored values that states digest: 12 MiB, a few milliseconds

@@ -30,12 +30,11 @@ from .coordinates import CHECK, is_checked
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
-from .stored.array_boxes import Box
 from .stored.axis_roles import DefaultAxes, page_axes
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.files import FileStates, Reopening, check_kind, positioned, size_of
 from .stored.flat import FlatArray
-from .stored.layout import Layout, SampleAxes
+from .stored.layout import Box, Layout, SampleAxes
 from .tags import TagRules
 from .threads import for_each
 from .tiff_axes import check_place, coordinates_of

@@ -27,9 +27,8 @@ from .collection import MOST_STATES, Array, Collection, State, check_dtype, dige
 from .silence_decoders import quiet
 from .stored import cf
 from .stored.array import MOST_COUNTED, ArrayCollection, StoredArray, check_written, dims_of
-from .stored.array_boxes import Box, largest_piece, pieces_of
 from .stored.kept_chunk import KeptChunk, chunk_of
-from .stored.layout import SampleAxes
+from .stored.layout import Box, SampleAxes, largest_piece, pieces_of
 from .stored.value_digests import sampled_states
 from .zarr_groups import (
     ArrayPath,

@@ -18,7 +18,7 @@ import zarr
 from zarr.buffer.cpu import NDBuffer
 
 from .collection import Array
-from .stored.array_boxes import Box
+from .stored.layout import Box
 
 
 class OneChunkReader:

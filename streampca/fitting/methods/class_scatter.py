@@ -28,7 +28,7 @@ from ...events import PassStarted, Solving
 from .data_checks import check_variance, place_of_feature
 from .job import Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import wanted_of
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 ROUNDING = {"single": 1e-6, "double": 1e-12}  # relative rounding of a feature's scatter, by precision of products
 

@@ -17,7 +17,7 @@ from ...planning import Plan
 from .data_checks import check_products, check_variance, warn_of_wrong_products, warn_of_wrong_sums
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs, next_value, residual_bounds
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 
 def fit_covariance(job: Job) -> Decomposition:

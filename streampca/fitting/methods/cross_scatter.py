@@ -29,7 +29,7 @@ from ...machine import hand_back
 from .data_checks import check_variance
 from .job import Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import wanted_of
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 
 def fit_cross_scatter(job: Job) -> Decomposition:

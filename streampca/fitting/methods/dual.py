@@ -37,11 +37,11 @@ from .dual_components import (
     polished,
     unfinished_components,
 )
-from .features_task import FeatureRanges, FeaturesTask
 from .gram_pairs import Pairs, solved
 from .job import Decomposition, Job
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
+from .tasks import FeatureRanges, FeaturesTask
 
 LOST = {
     "single": "components with less than a thousandth of the first variance were left out: computed in single "

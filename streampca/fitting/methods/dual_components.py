@@ -27,9 +27,9 @@ from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.memory import CHECK_FEATURES, PROBES
 from ...storage.components import ComponentWriter, UnfinishedComponents
-from .features_task import FeatureRanges
 from .gram_pairs import APART, ORTHONORMAL, RANK, Factors, Pairs
 from .job import Array, Float64
+from .tasks import FeatureRanges
 
 PART_BYTES = 4 * 2**20  # bytes of kept components processed at a time
 LEAST_PART = 64  # least number of features processed at a time

@@ -38,7 +38,7 @@ from .data_checks import check_orthonormal, check_variance
 from .job import Array, Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import chosen_of, wanted_of
 from .randomized_start import sample_runs
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 MOST_STEPS = 50  # default number of steps
 STAGE = "em"  # name of the checkpoint between passes

@@ -28,7 +28,7 @@ from ...models.pca import PCAModel
 from ...planning import Plan
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import chosen_of, wanted_of
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -31,7 +31,7 @@ from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_samples import fit_along_samples
 from .randomized_start import started
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, relative to the variance about the centre
 

@@ -33,10 +33,10 @@ from ...planning import passes_beside
 from ...planning.memory import in_double, thread_count
 from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
-from .features_task import FeaturesTask
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
 from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
+from .tasks import FeaturesTask
 
 _STREAM = 3  # separates these draws from the start blocks of solvers, and from those along features
 

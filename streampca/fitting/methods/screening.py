@@ -34,7 +34,7 @@ from ...planning.screening import STEP, solver_of
 from .data_checks import check_variance
 from .job import Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import leading_pairs
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 Places = npt.NDArray[np.intp]
 

@@ -45,7 +45,7 @@ from .data_checks import check_variance
 from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .leading_pairs import chosen_of, wanted_of
-from .samples_task import SamplesTask
+from .tasks import SamplesTask
 
 EPS = float(np.finfo(np.float64).eps)
 LOOKED_AT = 8  # rows compared with their columns if products show that the matrix is not symmetric

@@ -42,10 +42,9 @@ from ..coordinates import (
 )
 from ..opening_record import ArrayAxes, GuessedAxes
 from ..storage_record import Chunks, Storage
-from .array_boxes import Box, boxes_of, covering_box, lengths
 from .axis_roles import DefaultAxes, default_axes, roles_of
 from .files import FileStates
-from .layout import Axis, Layout, SampleAxes, layout_of
+from .layout import Axis, Box, Layout, SampleAxes, boxes_of, covering_box, layout_of, lengths
 from .select_values import places_of_values
 from .value_digests import object_states
 

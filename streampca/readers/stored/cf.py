@@ -25,7 +25,7 @@ from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from ..coordinates import MOST_TEXTS, MOST_VALUES, SERIES_ATTRIBUTES, tells_series
 from .array import StoredArray
-from .array_boxes import Box, largest_piece, lengths, pieces_of
+from .layout import Box, largest_piece, lengths, pieces_of
 
 # Attributes that name the variables describing this one.
 NAMING = ("bounds", "climatology", "coordinates", "grid_mapping")

@@ -16,8 +16,8 @@ from ...units import format_shape
 from ..collection import Array
 from ..threads import for_each
 from .array import StoredArray, page_shape
-from .array_boxes import Box, lengths, pieces_of
 from .files import ByteSource, PlainFile, StreamFile, is_gzip, positioned, size_of, unzipped
+from .layout import Box, lengths, pieces_of
 
 # Bytes of scratch for pieces to be cut or transposed; fits the second-level cache of common processors.
 _SCRATCH = 2**20

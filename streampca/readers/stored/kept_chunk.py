@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...execution.decoded_chunks import kept_here
 from ..collection import Array
-from .array_boxes import Box
+from .layout import Box
 
 
 class KeptChunk:

@@ -19,7 +19,7 @@ from ...units import MIB, format_shape
 from ..collection import Array, Collection, State, digest
 from ..coordinates import MOST_VALUES
 from ..storage_record import Chunks, Storage
-from ..stored.array_boxes import boxes_of, lengths
+from ..stored.layout import boxes_of, lengths
 from ..windows import Windows, size_and_step
 
 # Bytes of the base read at once, at least one row of windows. A chunk of up to the second size is read whole: in parts

@@ -13,7 +13,7 @@ from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Collection, Filled, State, digest
 from ..coordinates import in_orders
-from ..stored.array_boxes import covering_box
+from ..stored.layout import covering_box
 from .blocks import piece_bytes, piece_rows
 from .view import View
 
