@@ -38,7 +38,11 @@ class Moments(abc.ABC):
         Number of rows absorbed, except those of weight 0.
     weight : float
         Sum of the weights of these rows; n_samples if none were given.
+    measured : Probes
+        W and its products; missing where none are measured.
     """
+
+    measured: Probes
 
     def __init__(self, n_features: int, precision: str, product_rows: int, probes: Probes | None) -> None:
         self.n_features, self.n_samples, self.weight = n_features, 0, 0.0
@@ -48,6 +52,8 @@ class Moments(abc.ABC):
         self._total: Float64 = np.zeros(n_features)
         self._squares = 0.0
         self._probes = probes
+        if probes is not None:
+            self.measured = probes
         self._work: Array | None = None
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
@@ -116,12 +122,6 @@ class Moments(abc.ABC):
         rounds them down (1e-6 of the trace for a recording of rare bright events).
         """
         return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
-
-    @property
-    def measured(self) -> Probes:
-        """Probes, which must be measured."""
-        assert self._probes is not None  # noqa: S101 - callers know that they are measured
-        return self._probes
 
     @property
     def probe_products(self) -> Float64:

@@ -54,6 +54,8 @@ class Scatter(Moments, Accumulator):
 
     Attributes
     ----------
+    size : int
+        Order of the matrix, p.
     n_samples : int
         Number of rows absorbed, except those of weight 0.
     weight : float
@@ -83,7 +85,7 @@ class Scatter(Moments, Accumulator):
     ) -> None:
         probes = Probes(n_features, seed, precision, one_thread=one_thread)
         super().__init__(n_features, precision, product_rows, probes)
-        self.seed, self.one_thread = seed, one_thread
+        self.size, self.seed, self.one_thread = n_features, seed, one_thread
         self._pieces = ExactProducts(precision, product_rows)
         self._check = SumCheck(probes.directions, self._dtype, one_thread=one_thread)
         self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
@@ -249,11 +251,6 @@ class Scatter(Moments, Accumulator):
         """Y = S W about the mean, shape (p, 8)."""
         self._make_probes()
         return super().probe_products
-
-    @property
-    def size(self) -> int:
-        """Order of the matrix, p."""
-        return self.n_features
 
     def multiply(self, block: Float64) -> Float64:
         """Return the scatter about the mean times a block of columns, (p, l)."""

@@ -78,7 +78,12 @@ class OutputPaths:
     @property
     def need_model(self) -> bool:
         """True if an output needs a model."""
-        return any((self.model, self.scores, self.images, self.report))
+        return self.model is not None or self.apply_model
+
+    @property
+    def apply_model(self) -> bool:
+        """True if an output is made by applying a model."""
+        return any((self.scores, self.images, self.report))
 
     def without(self, reused: Set[str]) -> OutputPaths:
         """Return the outputs without those of an earlier run that are reused."""

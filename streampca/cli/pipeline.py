@@ -281,7 +281,7 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         )
     assert outputs.model is not None  # noqa: S101 - it is the only output left, and a run without any is refused
     follow = run.follow
-    recorder = _PlanRecorder(listener)
+    plans = list[Any]()
     model = streampca.follow(
         run.collection.source,
         run.model,
@@ -289,10 +289,10 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         preparation=preparation_of(run),
         output=outputs.model,
         memory=run.run.memory,
-        listener=recorder,
+        listener=_noting_plans(listener, plans),
         **opening_of(run.collection),
     )
-    return Result(_without_statistic(model), recorder.plan, [outputs.model])
+    return Result(_without_statistic(model), plans[0] if plans else None, [outputs.model])
 
 
 def _without_statistic(model: Model) -> Model:
@@ -300,17 +300,15 @@ def _without_statistic(model: Model) -> Model:
     return model.without_statistic() if isinstance(model, streampca.PCAModel) else model
 
 
-class _PlanRecorder:
-    """A listener that keeps the first plan of a fit, and passes all events on."""
+def _noting_plans(listener: Listener, plans: list[Any]) -> Listener:
+    """Return a listener that adds the plans of a fit to a list, and passes all events on."""
 
-    def __init__(self, listener: Listener) -> None:
-        self.plan: Any = None
-        self._listener = listener
+    def note(event: Event) -> None:
+        if isinstance(event, Planned):
+            plans.append(event.plan)
+        listener(event)
 
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Planned) and self.plan is None:
-            self.plan = event.plan
-        self._listener(event)
+    return note
 
 
 @dataclass
@@ -413,10 +411,10 @@ def _check_feasible(job: _Job) -> None:
 
 def _fit(job: _Job) -> Result:
     """Fit or update a model, and write it if there is an output for it."""
-    run, path = job.run, job.outputs.model
-    recorder = _PlanRecorder(job.listener)
+    run, path, plans = job.run, job.outputs.model, list[Any]()
+    listener = _noting_plans(job.listener, plans)
     if run.update.model is None:
-        stage = replace(job.stage(path, reuse=job.may_reuse), listener=recorder)
+        stage = replace(job.stage(path, reuse=job.may_reuse), listener=listener)
         model = streampca.fit(job.raw, run.model, **columns_of(run), preparation=job.preparation, run=stage)
     else:
         changes = {name: getattr(run.model, name) for name in run.given.get("model", ()) if name != "kind"}
@@ -427,13 +425,13 @@ def _fit(job: _Job) -> Result:
             job.raw,
             approximate=run.update.approximate,
             sample_weight=run.collection.sample_weight,
-            run=replace(job.stage(path), listener=recorder),
+            run=replace(job.stage(path), listener=listener),
             **changes,
         )
-    if path is not None:  # outputs name the model by its path, and the memory of a large one is free for them
+    if path is not None and job.outputs.apply_model:  # they name it by its path, and have the memory of a large one
         del model
         model = streampca.load_model(path, memory=run.run.memory)
-    return Result(_without_statistic(model), recorder.plan)
+    return Result(_without_statistic(model), plans[0] if plans else None)
 
 
 def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
@@ -443,7 +441,7 @@ def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
         stage = replace(job.stage(outputs.collection), **NOT_FITTED)
         streampca.copy(job.raw, preparation=job.preparation, run=stage)
         note(outputs.collection)
-    if result.model is not None:
+    if result.model is not None and outputs.apply_model:
         _apply(job, result, result.model, note)
     if outputs.graph:
         scores = OutputPaths.of(run).scores  # `outputs` lacks scores that are reused

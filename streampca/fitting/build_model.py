@@ -161,11 +161,11 @@ def model_of(
     if mapped is not None and collection.pending is not None:  # a kernel matrix gave the map, which the model applies
         feature_map = replace(collection.pending, kernel=mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=feature_map, mapped=mapped))
-    cls = cast("type[ComponentsModel]", model_class(kind))
+    cls, dims = cast("type[ComponentsModel]", model_class(kind)), dims_of(collection, kind)
     return cls(
         **numbers_of(decomposition, collection.sample_shape, collection.mask, components),
-        sample_dims=dims_of(collection, kind),
-        coordinates=coordinates_of(collection, kind),
+        sample_dims=dims,
+        coordinates=kept_coordinates(collection.coordinates, dims, cls),
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,

@@ -126,7 +126,9 @@ def open_fit(
     if request.model.uses_graph:
         return _open_embedding(raw, request, preparation, sample_weight, target, foreseen=foreseen, listener=listener)
     weights = weights_of(sample_weight, raw, request.half_life)
-    target_column = target_of(target, raw, request, weights, listener=listener)
+    target_column = None
+    if target is not None or request.model.target_rule:
+        target_column = target_of(target, raw, request, weights, listener=listener)
     # Method "kernel-matrix" is chosen while preparing, which requires a plan even if the memory is unknown.
     memory_is_known = not shared or request.memory is not None or request.method == OF_KERNEL
     collection = prepare(
@@ -141,7 +143,8 @@ def open_fit(
     )
     if collection.n_dropped:  # read both again for the remaining samples; the type of the target stays that of all
         weights = weights_of(sample_weight, collection.raw, request.half_life)
-        target_column = target_of(target, collection.raw, request, weights, taken=target_column)
+        if target_column is not None:
+            target_column = target_of(target, collection.raw, request, weights, taken=target_column)
     return Opened(collection, request, weights, target_column)
 
 
@@ -187,9 +190,6 @@ def _open_embedding(
     collection = prepare(raw, preparation, request, foreseen=foreseen, listener=listener)
     graph, actions = given_graph(request.options.graph, collection), actions_of(target, collection)
     return Opened(collection, with_inputs(request, graph), graph=graph, actions=actions)
-
-
-Float64 = npt.NDArray[np.float64]
 
 
 def plan_collection(

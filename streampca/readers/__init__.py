@@ -119,13 +119,14 @@ def open_collection(
         _refuse_late(source, opener.options)
     else:
         collection, opener = Opener.of(options, listener, like).opened(source)
-    columns = () if isinstance(source, (str, os.PathLike)) else text_columns(source)
+    columns = () if isinstance(source, (str, os.PathLike, Collection)) else text_columns(source)
     if like is not None:
         check_columns(source, like)
     given = opener.options
     if collection is not source and isinstance(collection, (ArrayCollection, Variables)) and not collection.grows:
         with suppress(SourceError):  # unreadable coordinates raise an error only when they are needed
-            log_repeats(collection.source, [times_of(collection)])
+            if (times := times_of(collection)) is not None:
+                log_repeats(collection.source, [times])
     if given.coordinates == IGNORE and collection.compares_coordinates:
         collection = copy.copy(collection)  # it may be the caller's own
         collection.compares_coordinates = False
@@ -136,7 +137,8 @@ def open_collection(
         made.opened = record_of(source, given, *axes) if before is None else before.again(given)
         if columns and len(columns) <= MOST_KEPT:
             made.opened = replace(made.opened, columns=columns)
-        made.beside = (*made.beside, *files_beside(source), *column_paths(given.labels))
+        labels = () if given.labels is None else column_paths(given.labels)
+        made.beside = (*made.beside, *files_beside(source), *labels)
     return made
 
 
