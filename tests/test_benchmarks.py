@@ -73,14 +73,14 @@ def test_limits_prints_the_parts_of_every_case(run_here, case):
 
 
 def test_tight_budgets_hold_from_outside():
-    printed = run("tight.py", "--formats", "hdf5 gzip", "--cases", "3:4")
+    printed = run("tight.py", "--formats", "hdf5 plain", "--cases", "3:4")
     sizes = re.search(
-        r"^hdf5 gzip 3: copy, .*: smallest (\d+), budget ([\d.]+), peak ([\d.]+) MiB", printed, re.MULTILINE
+        r"^hdf5 plain 3: copy, .*: smallest (\d+), budget ([\d.]+), peak ([\d.]+) MiB", printed, re.MULTILINE
     )
     smallest, budget, peak = map(float, sizes.groups())
     assert smallest <= budget
     assert 0 < peak <= budget
-    cases, *_, over, otherwise = cells(printed)["hdf5 gzip"]
+    cases, *_, over, otherwise = cells(printed)["hdf5 plain"]
     assert (cases, over, otherwise) == ("1", "0", "0")
 
 

@@ -80,7 +80,7 @@ def test_ci_runs_on_the_versions_of_python_that_are_promised():
 def test_tools_of_ci_run_before_a_commit():
     (repository,) = yaml.safe_load(text(".pre-commit-config.yaml"))["repos"]
     before = {" ".join(word for word in hook["entry"].split() if word[0] != "-") for hook in repository["hooks"]}
-    tools = re.findall(r"^\"\$venv/bin/(ruff|mypy)\"( \w+)?", text(".ci", "run"), re.MULTILINE)
+    tools = re.findall(r"^ *\"\$venv/bin/(ruff|mypy)\"( \w+)?", text(".ci", "run"), re.MULTILINE)
     assert before == {tool + command for tool, command in tools}
 
 
