@@ -608,9 +608,13 @@ def test_the_budget_that_is_named_holds_the_factors(monkeypatch):
     assert len(by_options.fit(rows, memory=remedy(raised.value), **how).embedding) == 700
 
 
-def test_factors_that_do_not_fit_make_landmarks(monkeypatch):
-    """Where factors are taken to be larger than memory, some samples are embedded and place the others."""
-    monkeypatch.setattr(sparse, "FACTOR_BYTES", 2**20)
+@pytest.mark.parametrize("factor_bytes", [2**20, 2**22])
+def test_factors_that_do_not_fit_make_landmarks(monkeypatch, factor_bytes):
+    """Where factors are taken to be larger than memory, as many samples as fit are embedded and place the others.
+
+    The first number of landmarks, taken from the factors of all, has larger factors than memory in the second case.
+    """
+    monkeypatch.setattr(sparse, "FACTOR_BYTES", factor_bytes)
     told = []
     model = by_options.fit(
         load_digits().data, kind="locally-linear-embedding", n_neighbors=15, reg=0.1,
@@ -620,6 +624,23 @@ def test_factors_that_do_not_fit_make_landmarks(monkeypatch):
     assert 100 < count < 1797
     assert len(model.embedding) == 1797
     assert any(f"{count} random samples" in getattr(event, "message", "") for event in told)
+
+
+def test_landmarks_that_their_graph_does_not_connect_are_placed():
+    """A clump at the end of a chain: most landmarks are embedded, and the clump is placed like other samples."""
+    random, told = np.random.default_rng(0), []
+    chain = np.column_stack([np.arange(1.5, 4.9), np.zeros(4)])
+    rows = np.concatenate([random.normal(0, 0.5, (300, 2)), chain, random.normal([5, 0], 0.05, (30, 2))])
+    kind = streampca.LocallyLinearEmbedding(2, n_neighbors=4, landmarks=150)
+    model = streampca.fit(rows, kind, listener=told.append)
+    (warned,) = (event.message for event in told if isinstance(event, Warned))
+    left_out = int(re.match(r"(\d+) landmarks outside the largest component", warned)[1])
+    assert 0 < left_out < 15
+    assert model.measured["n_landmarks"] == len(model.reference_samples) == 150 - left_out
+    assert model.embedding.shape == (334, 2)
+    assert np.isfinite(model.embedding).all()
+    with pytest.raises(DataError, match=r"is not connected, and \d+ lie outside .* give more neighbours"):
+        streampca.fit(rows, kind.replaced(n_neighbors=2, landmarks=40, largest_component=True))
 
 
 def test_scaling_of_points_in_a_plane_is_exact():

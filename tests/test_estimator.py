@@ -283,6 +283,29 @@ def test_data_frames():
         ours.transform(frame.rename(columns={"pixel 0": "other"}))
 
 
+@pytest.mark.parametrize(
+    ("estimator", "target"),
+    [
+        (streampca.FisherDiscriminant(2), "classes"),
+        (streampca.SlicedInverseRegression(2), "numbers"),
+        (streampca.KernelPCA(14), None),  # the last columns are 0, as the samples have 12 features
+    ],
+    ids=["fisher", "sliced", "kernel"],
+)
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_scores_that_an_estimator_changes_are_frames(estimator, target, library):
+    pytest.importorskip(library)
+    rows = DIGITS[:, 18:30]
+    y = {"classes": TARGETS, "numbers": rows.sum(axis=1), None: None}[target]
+    plain = clone(estimator).fit(rows, y)
+    ours = clone(estimator).set_output(transform=library).fit(rows, y)
+    scores = ours.transform(rows)
+    assert list(scores.columns) == list(ours.get_feature_names_out())
+    np.testing.assert_array_equal(scores.to_numpy(), plain.transform(rows))
+    if target is not None:
+        np.testing.assert_array_equal(ours.inverse_transform(scores), plain.inverse_transform(scores.to_numpy()))
+
+
 def test_random_states():
     for state in (0, 3, np.random.RandomState(3), None):
         ours = PCA(n_components=3, random_state=state).fit(DIGITS)

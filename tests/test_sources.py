@@ -133,6 +133,7 @@ IN_MEMORY = {
 }
 LAZY = {
     "dask": lambda x, _: da.from_array(x, chunks=(13, 6)),
+    "dask, sparse": lambda x, _: da.from_array(x, chunks=(13, 4)).map_blocks(sp.coo_array),
     "dask frame": lambda x, _: module("dask.dataframe").from_pandas(
         module("pandas").DataFrame(x, columns=NAMES), npartitions=3
     ),

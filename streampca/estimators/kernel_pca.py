@@ -139,7 +139,10 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
 
         For kernel "precomputed", `X` is the kernel between m samples and those fitted, (m, n).
         """
-        return self._padded(super().transform(X))
+        return super().transform(X)
+
+    def _scores(self, samples: Any) -> Any:
+        return self._padded(super()._scores(samples))
 
     def _padded(self, scores: Any) -> Any:
         """Append columns of 0 to scores, for components of eigenvalue 0."""

@@ -138,8 +138,12 @@ class ModelEstimator(TransformerBase, Description):
         """Return scores of samples, (n, n_components_), as float32 for samples in float32; whitened with `whiten`."""
         check_is_fitted(self)
         samples = self._values(X)
-        scores = self.model_.transform(samples, whiten=self._whitens)
+        scores = self._scores(samples)
         return scores.astype(np.float32) if is_single(getattr(samples, "dtype", None)) else scores
+
+    def _scores(self, samples: Any) -> Any:
+        """Return scores of opened samples; kinds change them here, as scikit-learn wraps what `transform` returns."""
+        return self.model_.transform(samples, whiten=self._whitens)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit the model, and return the scores of the samples that it was fitted to."""

@@ -192,9 +192,9 @@ class SupervisedPrincipalComponents(RegressorMixin, SupervisedEstimator, Supervi
 class DiscriminantEstimator(SupervisedEstimator):
     """Base of the estimators whose axes are not orthogonal."""
 
-    def transform(self, X: Any) -> Any:
-        """Return scores of samples, (n, n_components_): centred samples times `scalings_`; whitened with `whiten`."""
-        scores = super().transform(X)
+    def _scores(self, samples: Any) -> Any:
+        """Return centred samples times `scalings_`, (n, n_components_); whitened with `whiten`."""
+        scores = super()._scores(samples)
         if self.whiten:
             return scores
         scaling = self._model_of("scaling_").scaling

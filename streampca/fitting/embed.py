@@ -55,6 +55,7 @@ from .open_fit import Opened, prepare
 
 Array = npt.NDArray[Any]
 
+STRAGGLERS = 0.1  # share of landmarks outside the largest component of their graph up to which they are left out
 BLOCK = 2 * MIB  # bytes of differences from the mean that are squared at a time
 SCORES_FILE = "scores.npy"
 STAGES = f"stages{SCRATCH}"  # folder of finished stages, inside that of the checkpoint
@@ -87,8 +88,8 @@ def embed_affinities(matrix: Any, request: Request, plan: CoordinatesPlan, *, li
     weights = given_affinities(matrix, request.options.most_components)
     n = weights.shape[0]
     empty = np.empty((n, 0))
-    graph = NeighborGraph(empty, empty)
-    job = EmbeddingJob(empty, graph, request, plan, listener, None, lambda scores: graph, np.arange(n), None, weights)
+    graph, rows = NeighborGraph(empty, empty), np.arange(n)
+    job = EmbeddingJob(empty, graph, request, plan, listener, None, lambda scores: (rows, graph), rows, None, weights)
     return embedded(job)
 
 
@@ -321,16 +322,19 @@ class EmbeddingRun:
             )
         return load_graph(path)
 
-    def _landmark_graph(self, scores: Array) -> NeighborGraph:
-        """Return the graph of landmarks; refuse one with several components."""
-        search, request = NeighborSearch(scores, way_of(scores.shape[1])), self.request
-        graph = NeighborGraph(*search.query(scores, request.options.n_neighbors, own=np.arange(len(scores))))
-        if len(component_labels(graph)[1]) > 1:
+    def _landmark_graph(self, scores: Array) -> tuple[npt.NDArray[np.intp], NeighborGraph]:
+        """Return the landmarks that their graph connects, and it; refuse to leave out more than a few."""
+        search, k = NeighborSearch(scores, way_of(scores.shape[1])), self.request.options.n_neighbors
+        kept, graph = largest_component(NeighborGraph(*search.query(scores, k, own=np.arange(len(scores)))))
+        if (lost := len(scores) - len(kept)) > STRAGGLERS * len(scores):
             raise DataError(
-                f"the graph of {request.options.n_neighbors} neighbours of {len(scores)} landmarks of "
-                f"{self.collection.source} is not connected; give more neighbours (--n-neighbors)."
+                f"the graph of {k} neighbours of {len(scores)} landmarks of {self.collection.source} is not connected, "
+                f"and {lost} lie outside its largest component; give more neighbours (--n-neighbors, n_neighbors)."
             )
-        return graph
+        if lost:
+            message = f"{counted(lost, 'landmark')} outside the largest component of the graph of {len(scores)}"
+            self.listener(Warned(f"{message} placed like the other samples; more neighbours would connect them."))
+        return kept, graph
 
     def _connected(
         self, graph: NeighborGraph, saved: CheckpointFolder | None

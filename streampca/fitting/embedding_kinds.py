@@ -23,7 +23,7 @@ from ..manifold.maximum_variance import edges_of, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
 from ..planning.candidate_sizes import too_small
-from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan
+from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan, least_landmarks
 from ..planning.request import Request
 from ..units import format_bytes
 
@@ -47,7 +47,7 @@ class EmbeddingJob:
     stage : callable or None
         Returns the checkpoint of a stage by its name.
     neighbors_of : callable
-        Returns the graph of a subset of the samples from their scores; refuses one that is not connected.
+        Returns the graph of landmarks from their scores, without the few that it does not connect, and their rows.
     samples : ndarray of shape (n,)
         Indices of the samples in the collection.
     actions : ndarray of shape (n - 1,), optional
@@ -62,7 +62,7 @@ class EmbeddingJob:
     plan: CoordinatesPlan
     listener: Listener
     stage: Callable[[str], StageCheckpoint] | None
-    neighbors_of: Callable[[Array], NeighborGraph]
+    neighbors_of: Callable[[Array], tuple[npt.NDArray[np.intp], NeighborGraph]]
     samples: npt.NDArray[np.intp]
     actions: Array | None = None
     weights: sp.csr_array | None = None
@@ -82,10 +82,14 @@ class EmbeddingJob:
         checkpoint.save_if_due(0, 0, len(self.scores), arrays, now=True)
         return arrays.arrays
 
-    def random_landmarks(self, count: int) -> npt.NDArray[np.intp]:
-        """Return the rows of `count` landmarks, drawn at random."""
+    def random_landmarks(self, count: int) -> tuple[npt.NDArray[np.intp], NeighborGraph]:
+        """Return the rows of `count` landmarks, drawn at random, and their graph; those of all samples if all are."""
+        if count == len(self.scores):
+            return np.arange(count), self.graph
         random = np.random.default_rng([self.request.seed, LANDMARK])
-        return np.sort(random.choice(len(self.scores), count, replace=False))
+        landmarks = np.sort(random.choice(len(self.scores), count, replace=False))
+        kept, graph = self.neighbors_of(self.scores[landmarks])
+        return landmarks[kept], graph
 
     def placed(
         self,
@@ -251,25 +255,25 @@ def locally_linear(job: EmbeddingJob) -> Embedded:
 
     def eigenvectors() -> dict[str, Array]:
         job.listener(Solving(f"{request.options.axes} eigenvectors of locally linear embedding"))
-        if job.plan.n_landmarks == n:
+        count, needed = job.plan.n_landmarks, 0
+        while True:
+            landmarks, graph = job.random_landmarks(count)
+            scores = job.scores if len(landmarks) == n else job.scores[landmarks]
             try:
-                solution = locally_linear_embedding(job.scores, job.graph.indices, request.options.axes, **options)
-                return {**vars(solution), "solver": np.array(solution.solver), "landmarks": np.arange(n)}
+                solution = locally_linear_embedding(scores, graph.indices, request.options.axes, **options)
+                break
             except FactorsTooLargeError as error:  # their size is known only after the analysis of the matrix
-                count = min(MOST_LANDMARKS, int(error.fill.rows_in(job.plan.room)))
-                if request.landmarks == "all" or count <= max(request.options.axes, request.options.n_neighbors):
+                # Fewer samples lie further apart, so that their factors are fuller: a second try is usual.
+                count, needed = min(MOST_LANDMARKS, error.fill.rows_in(job.plan.room)), needed or error.needed
+                if request.landmarks is not None or count < least_landmarks(request):
                     raise
-                job.listener(
-                    Warned(
-                        f"the factors of all {n} samples take about {format_bytes(error.needed)}, beyond memory; "
-                        f"{count} random samples are embedded, and the others placed by their weights."
-                    )
+        if needed:
+            job.listener(
+                Warned(
+                    f"the factors of all {n} samples take about {format_bytes(needed)}, beyond memory; "
+                    f"{len(landmarks)} random samples are embedded, and the others placed by their weights."
                 )
-        else:
-            count = job.plan.n_landmarks
-        landmarks = job.random_landmarks(count)
-        scores = job.scores[landmarks]
-        solution = locally_linear_embedding(scores, job.neighbors_of(scores).indices, request.options.axes, **options)
+            )
         return {**vars(solution), "solver": np.array(solution.solver), "landmarks": landmarks}
 
     arrays = job.saved("eigenvectors", eigenvectors)
@@ -283,14 +287,12 @@ def locally_linear(job: EmbeddingJob) -> Embedded:
 def maximum_variance(job: EmbeddingJob) -> Embedded:
     """Maximize the variance of samples, or of landmarks that place the others, at fixed lengths of the edges."""
     request, n, count = job.request, len(job.scores), job.plan.n_landmarks
-    landmarks = np.arange(n) if count == n else job.random_landmarks(count)
-    scores = job.scores[landmarks]
-    graph = job.graph if count == n else job.neighbors_of(scores)
+    landmarks, graph = job.random_landmarks(count)
 
     def unfolding() -> dict[str, Array]:
-        job.listener(Solving(f"semidefinite program of {len(scores)} samples"))
+        job.listener(Solving(f"semidefinite program of {len(landmarks)} samples"))
         edges, lengths = edges_of(graph)
-        solution = unfold(edges, lengths, len(scores), n_components=request.options.axes, seed=request.seed)
+        solution = unfold(edges, lengths, len(landmarks), n_components=request.options.axes, seed=request.seed)
         violations = solution.violations
         return {
             "coordinates": solution.embedding,
@@ -323,7 +325,7 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
         )
     coordinates, unknown = arrays["coordinates"], np.full(request.options.axes, np.nan)
     if count < n:
-        measured["n_landmarks"] = count
+        measured["n_landmarks"] = len(landmarks)
     return job.placed(coordinates, landmarks, (arrays["eigenvalues"], unknown), {"reg": request.options.reg}, measured)
 
 

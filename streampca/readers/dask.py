@@ -21,6 +21,7 @@ from ..errors import ChangedError, RequestError, SourceError
 from ..execution.compute import client_of, compute, held
 from ..units import MIB
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key
+from .detect import is_sparse
 from .stored.array import ArrayCollection, ObjectArray, StoredArray
 from .stored.layout import Box, SampleAxes, largest_piece, pieces_of
 
@@ -39,6 +40,8 @@ class LazyArray(ObjectArray):
     def __init__(self, array: Any, source: str) -> None:
         # Before anything is computed, only dask's meta, an empty array, shows whether values can be masked.
         lazy = _computable(array)
+        if is_sparse(getattr(lazy, "_meta", None)):
+            array = lazy = with_dense_chunks(lazy)
         super().__init__(array, source, masked=isinstance(getattr(lazy, "_meta", None), np.ma.MaskedArray))
         with _held_by_a_cluster(source):
             self._client = client_of(lazy)
@@ -60,7 +63,7 @@ class LazyArray(ObjectArray):
     def _sliced(self, box: Box) -> Array:
         lazy = _computable(self.array[box])
         with _held_by_a_cluster(self._source):
-            return np.asanyarray(compute(lazy, client=self._client) if hasattr(lazy, "compute") else lazy)
+            return np.asanyarray(dense(compute(lazy, client=self._client) if hasattr(lazy, "compute") else lazy))
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return a state of the name of the graph's result, which dask derives from the graph's inputs."""
@@ -142,6 +145,18 @@ class _Mapped:
         """Map the samples of a chunk, whose other slices are whole axes."""
         start = key[0].start
         return self._function(self._collection.read(slice(start, key[0].stop)), start)
+
+
+def with_dense_chunks(array: Any) -> Any:
+    """Return a dask array whose chunks are dense; of sparse ones, not every format can be sliced and joined."""
+    if not is_sparse(array._meta):
+        return array
+    return array.map_blocks(dense, dtype=array.dtype, meta=np.empty((0,) * array.ndim, array.dtype))
+
+
+def dense(values: Any) -> Any:
+    """Return values as they are, or those of a sparse matrix as a dense array."""
+    return values.toarray() if is_sparse(values) else values
 
 
 def _computable(array: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...preprocessing import Frame
 from ...readers import Collection
 from ...readers.collection import unmasked
-from ...readers.dask import lazy_rows
+from ...readers.dask import dense, lazy_rows, with_dense_chunks
 from ...storage.components import StoredComponents
 from .finite import Named, OfNumbered, RowMap, applied
 
@@ -104,7 +104,7 @@ def map_array(
         rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
         return applied(function, rows, named, frame=frame, missing=missing)
     # A map needs whole samples: chunks along the other axes are joined.
-    samples, dtype = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
+    samples, dtype = with_dense_chunks(samples).rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
     rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(
         partial(_apply_to_chunk, function=function, named=named, frame=frame, missing=missing),
@@ -127,4 +127,4 @@ def _apply_to_chunk(
 ) -> Array:
     """Apply a map to a chunk of rows; dask passes the position of the chunk by the name `block_info`."""
     start = block_info[0]["array-location"][0][0]
-    return applied(function, unmasked(rows), named, start, frame=frame, missing=missing)
+    return applied(function, unmasked(dense(rows)), named, start, frame=frame, missing=missing)
