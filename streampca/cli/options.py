@@ -319,10 +319,11 @@ def kind_options(kind: str) -> Iterable[click.Parameter]:
     target = [option("collection.target")] if kind_class(kind).target_rule else []
     model = [option(key, kind=kind) for key in keys_of("model", kind)]
 
-    @combined(kind_option, *target, *model)
     def command() -> None: ...
 
-    return reversed(command.__click_params__)  # type: ignore[attr-defined]
+    for add in (kind_option, *target, *model):
+        add(command)
+    return list(command.__click_params__)  # type: ignore[attr-defined]
 
 
 _DEFAULT = click.core.ParameterSource.DEFAULT

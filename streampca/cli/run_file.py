@@ -164,7 +164,8 @@ def make_run(data: Mapping[str, Any], subject: str = "the run") -> RunFile:
     apply = data.get("apply")
     if apply is not None and not isinstance(apply, str):
         raise ConfigError(f"{subject}: apply = {reprlib.repr(apply)}: give the path of a fitted model.")
-    _check_cluster(sections["run"], subject)
+    if sections["run"].cluster is not None or sections["run"].cluster_options is not None:
+        _check_cluster(sections["run"], subject)
     return RunFile(**sections, apply=apply, given=given)
 
 
@@ -254,8 +255,6 @@ def _typed(annotation: Any, value: Any) -> Any:
 
 def _check_cluster(run: RunSection, subject: str) -> None:
     """Refuse an unknown kind of cluster, and options of its jobs that are unknown or not plain values."""
-    if run.cluster is None and run.cluster_options is None:
-        return
     from ..execution.cluster_options import checked_options, kind_of
 
     try:

@@ -66,7 +66,7 @@ class CheckpointFile:
             If they cannot be written; the last saved state is kept.
         """
         if self._sequence is None:
-            self._search(keep=False)
+            self.load(keep=False)
         sequence = (self._sequence or 0) + 1
         path = next(path for path in self._paths if path != self._newest)
         with writing(path):
@@ -82,18 +82,14 @@ class CheckpointFile:
             sync_folder(self._folder)
         self._newest, self._sequence = path, sequence
 
-    def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Return plain data and arrays of the newest complete file; None if there is no such file.
+    def load(self, *, keep: bool = True) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """Return plain data and arrays (unless not `keep`) of the newest complete file; None if there is no such file.
 
         Raises
         ------
         OutputError
             If a newer version wrote it.
         """
-        return self._search(keep=True)
-
-    def _search(self, *, keep: bool) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Find the newest complete file; return its contents, without the arrays unless `keep`."""
         files = [(index, path) for path in self._paths if (index := _index(path)) is not None]
         files.sort(key=lambda file: file[0]["sequence"], reverse=True)
         self._newest, self._sequence = None, files[0][0]["sequence"] if files else 0

@@ -84,7 +84,8 @@ def arguments_of(
             f"{estimator_name(kind.kind)}(n_components={n_components!r})."
         )
     else:
-        _check_own_parameters(kind)
+        if type(kind) is not description_class(type(kind)):
+            _check_own_parameters(kind)
         model = checked(kind)
     of_estimator = getattr(kind, "preparation", None)
     if of_estimator is not None and preparation is not None:

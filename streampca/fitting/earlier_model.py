@@ -12,7 +12,6 @@ from ..models.model import Model
 from ..planning.request import RUN_FIELDS
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import data_difference, digest
-from ..readers.target import digest_of
 from ..readers.weights import weights_digest
 from .identity import described
 from .open_fit import Opened
@@ -46,7 +45,10 @@ def _difference(model: Model, opened: Opened, part: Part | None) -> str | None:
     collection, fitted = opened.collection, model.provenance
     preparation = _with_full_scale(_requested_preparation(collection, model), collection.sample_shape)
     of_data = (preparation, collection.mask, part, weights_digest(opened.weights))
-    now = described(collection.source, opened.request.given, *of_data) | {"target": digest_of(opened.target)}
+    target = opened.target
+    now = described(collection.source, opened.request.given, *of_data) | {
+        "target": None if target is None else target.digest
+    }
     if opened.actions is not None:
         now["actions"] = digest(opened.actions.tolist())
     requested = fitted.get("embedding") or (fitted.get("plan") or {}).get("request") or {}

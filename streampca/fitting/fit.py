@@ -32,7 +32,7 @@ from ..readers import check_apart, column_paths, open_collection, paths_of
 from ..readers.collection import State
 from ..readers.source import is_batches
 from ..readers.stored.axis_roles import grid_mapping
-from ..readers.target import check_target, digest_of
+from ..readers.target import check_target
 from ..readers.weights import weights_digest
 from ..signals import stopping_on_signals
 from ..storage.components import ComponentWriter, UnfinishedComponents
@@ -259,7 +259,7 @@ def _planned(
     """Return the plan of a fit, its checkpoint, and the name of a scratch copy; check workers and free space."""
     collection, request, executor, checkpoint = opened.collection, opened.request, current.executor, None
     if current.checkpointing is not None:
-        of_weights, of_target = weights_digest(opened.weights), digest_of(opened.target)
+        of_weights, of_target = weights_digest(opened.weights), None if opened.target is None else opened.target.digest
         identity = identity_of(collection, request, of_weights, part, states, of_target)
         checkpoint = current.checkpoint(identity, scratch_folder=request.scratch)
     with as_of(executor):

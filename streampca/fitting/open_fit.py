@@ -29,7 +29,7 @@ from ..preprocessing.kernel_features import KernelFeatures
 from ..preprocessing.sizes_for_planning import problem_of, this_machine
 from ..readers import Collection
 from ..readers.target import Target, check_target, target_of
-from ..readers.weights import total_of, weights_of
+from ..readers.weights import weights_of
 from .landmarks import mapped_for
 from .learning import learned_for
 
@@ -69,7 +69,7 @@ class Opened:
     @property
     def total_weight(self) -> float | None:
         """Sum of the weights; None if all are 1."""
-        return self.declared_weight if self.weights is None else total_of(self.weights)
+        return self.declared_weight if self.weights is None else float(self.weights.sum())
 
     def plan(self, *, part: Part | None = None) -> Plan:
         """Plan the fit of principal components, or that of a part of the collection."""
@@ -282,7 +282,8 @@ def prepare(
         )
     check = None
     if is_planned:
-        check = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
+        total = None if weights is None else float(weights.sum())
+        check = partial(plan_collection, request=request, total_weight=total, target=target)
     learning: dict[str, Any] = {
         "weights": weights, "memory": request.memory, "foreseen": foreseen, "missing": request.missing,
     }  # fmt: skip

@@ -69,11 +69,6 @@ class Target:
         return {"digest": self.digest, "classes": None if self.classes is None else self.classes.tolist()}
 
 
-def digest_of(target: Target | None) -> str | None:
-    """Return a short digest of a target, None without a target."""
-    return None if target is None else target.digest
-
-
 def check_target(target: Any, model: Description) -> None:
     """Refuse a target beside a kind of model that takes none, and a supervised kind without one."""
     rule, kind = model.target_rule, model.kind

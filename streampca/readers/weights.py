@@ -67,11 +67,6 @@ def faded(weights: Float64 | None, n: int, half_life: float | None) -> Float64 |
     return after if weights is None else weights * after
 
 
-def total_of(weights: Float64 | None) -> float | None:
-    """Return the sum of the weights, None without weights."""
-    return None if weights is None else float(weights.sum())
-
-
 def weights_digest(weights: Float64 | None) -> str | None:
     """Return a short digest of the weights, None without weights."""
     return None if weights is None else digest(weights.tobytes())

@@ -112,7 +112,14 @@ class PlainFile(Reopening, ByteSource):
         descriptor = self._open()
         while rest:
             try:
-                count = self._read_at(descriptor, rest[:_MOST_AT_ONCE], position)
+                if hasattr(os, "preadv"):
+                    count = os.preadv(descriptor, [rest[:_MOST_AT_ONCE]], position)
+                else:  # Windows has no positioned reads
+                    with self._lock:
+                        os.lseek(descriptor, position, os.SEEK_SET)
+                        data = os.read(descriptor, min(len(rest), _MOST_AT_ONCE))
+                    count = len(data)
+                    rest[:count] = data
             except OSError as error:
                 raise SourceError(
                     f"{self.label} cannot be read at byte {position}: {error.strerror}; check the disk it lies on."
@@ -133,15 +140,6 @@ class PlainFile(Reopening, ByteSource):
                 except OSError as error:
                     raise SourceError(f"{self.label} cannot be opened: {error.strerror}; check the path.") from error
             return self._descriptor
-
-    def _read_at(self, descriptor: int, view: memoryview, position: int) -> int:
-        if hasattr(os, "preadv"):
-            return os.preadv(descriptor, [view], position)
-        with self._lock:  # Windows has no positioned reads
-            os.lseek(descriptor, position, os.SEEK_SET)
-            data = os.read(descriptor, len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0 and os is not None:  # None while the interpreter shuts down
