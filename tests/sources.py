@@ -590,6 +590,14 @@ def variables(folder):
     return open_collection(folder / "x.h5", key="u,v"), np.stack([first, second], axis=-1).astype("f4")
 
 
+def widths(folder):
+    """Files of two byte orders and widths."""
+    x = values("i2", (13, 4, 5))
+    np.save(folder / "0.npy", x[:5].astype(">i2"))
+    np.save(folder / "1.npy", x[5:].astype("i4"))
+    return open_collection(folder), x.astype("i4")
+
+
 PAGE, PHOTO, VOLUME = values("f4", (23, 18)), values("u1", (13, 11, 3)), values("f8", (6, 7, 8))
 BANDS, PAGES, HALVES = values("u2", (3, 9, 8)), values("u2", (5, 9, 7)), values("u1", (4, 6, 6))
 LABELLED = values("u1", (30, 2, 3))
@@ -627,6 +635,8 @@ VIEWS = {
     "patches of joined": joined(
         "npy", np.save, HALVES, [2], windows(HALVES, (3, 3), (3, 3))[1::2], patches=3, samples=(1, None, 2)
     ),
+    "converted": Row(zarr_store(chunks=(5, 3, 5)), values("u2"), values("u2").astype("f4"), dtype="float32"),
+    "joined widths": widths,
     "reordered": reordered,
     "variables": variables,
 }

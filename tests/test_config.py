@@ -85,7 +85,7 @@ FULL = {
         "source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1},
         "sel": {"level": 500, "time": (1990, 2000)},
         "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
-        "where": "label!=on", "fill_value": -32767, "on_bad_file": "skip", "keep_orientation": True,
+        "where": "label!=on", "fill_value": -32767, "dtype": "float32", "on_bad_file": "skip", "keep_orientation": True,
         "coordinates": "ignore", "duplicates": "first", "sample_weight": "w.npy", "target": "t.csv:class",
     },
     "apply": "m.zarr",

@@ -315,7 +315,7 @@ def test_a_far_larger_image_than_those_looked_at_is_refused(tmp_path, monkeypatc
         each_of(collection, 1, 2)
     save(tmp_path / "1.png", np.zeros((4, 5), "u2"))
     os.replace(tmp_path / "1.png", tmp_path / "1.pgm")
-    with pytest.raises(SourceError, match=r"1\.pgm is 4 x 5 uint16, and the other images .* are uint8"):
+    with pytest.raises(SourceError, match=r"1\.pgm is 4 x 5 uint16, unlike .*; give --dtype uint16 \(dtype"):
         each_of(collection, 1, 2)
 
 

@@ -38,7 +38,7 @@ def holds_whole_numbers(block: npt.NDArray[Any]) -> bool:
     for start in range(0, len(block), step):
         rows = block[start : start + step]
         with np.errstate(invalid="ignore"):  # NaN and infinity are refused by the products
-            if not (np.array_equal(np.rint(rows), rows) and np.abs(rows).max(initial=0) <= LARGEST_WHOLE):
+            if not (np.array_equal(np.rint(rows), rows) and float(np.abs(rows).max(initial=0)) <= LARGEST_WHOLE):
                 return False
     return True
 

@@ -171,19 +171,18 @@ def _list_left_out(word: str, items: Sequence[Sequence[str]], count: int, in_jso
 @argument("collection.source", "[SOURCE]...", nargs=-1)
 @options("run.memory", "run.workers", "run.scratch", "run.part")
 @_as_json
-@click.option("--shape", metavar="SHAPE", help="Shape of data that are not here yet, such as 60000x28x28.")
-@click.option("--dtype", default="uint8", show_default=True, help="Type of the data given by --shape.")
+@click.option("--shape", metavar="SHAPE", help="Shape of data that are not here yet, such as 60000x28x28, of uint8.")
 @options("collection.sample_weight")
 @_opening
 @_preparing
 @takes_run
-def plan(run: RunFile, shape: str | None, dtype: str, as_json: bool) -> None:
+def plan(run: RunFile, shape: str | None, as_json: bool) -> None:
     """Show the plan, and why other methods were rejected."""
     from .pipeline import plan_of
 
     if bool(run.collection.source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
-    result = plan_of(run, shape=shape, dtype=dtype) if shape else plan_of(run, measure=True)
+    result = plan_of(run, shape=shape) if shape else plan_of(run, measure=True)
     if as_json:
         _print_json(result.to_json())
     else:

@@ -18,7 +18,7 @@ _SECTIONS = {
 }  # fmt: skip
 _OPTIONS = {
     "collection__target": "Model", "output__missing": "Model", "run__overwrite": "Output",
-    "shape": "Input", "dtype": "Input", "overrides": "Input", "examine": "Input",
+    "shape": "Input", "overrides": "Input", "examine": "Input",
     "output": "Output", "overwrite": "Output", "pictures": "Output", "picture_format": "Output", "as_json": "Output",
     "asked": "Output", "count": "Output", "mean": "Output",
     "memory": "Running", "quiet": "Running", "plan": "Running", "print_config": "Running",

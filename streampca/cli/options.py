@@ -89,6 +89,7 @@ FORMS = {
     ),
     "collection.where": Form("CONDITION"),
     "collection.fill_value": Form("NUMBER", read=option_texts.read_fill_value),
+    "collection.dtype": Form("TYPE"),
     "collection.on_bad_file": Form("HOW"),
     "collection.duplicates": Form("HOW"),
     "collection.coordinates": Form(

@@ -190,7 +190,8 @@ def plan_neighbors(
     >>> streampca.plan_neighbors(shape=(10**6, 50), dtype="float32", method="exact", memory="8 GiB").method
     'exact'
     """
-    shape, dtype = options.pop("shape", None), options.pop("dtype", "uint8")
+    shape = options.pop("shape", None)
+    dtype = "uint8" if shape is None else options.pop("dtype", None) or "uint8"
     run, opening = run_and_opening(plan_neighbors, options)
     request = _request(n_neighbors, method, ef_search, random_state, run)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)

@@ -33,10 +33,9 @@ from .open_fit import open_fit
 
 
 class DeclaredOptions(FitOptions, total=False):
-    """Options of a run and of opening, and the shape and dtype of data that do not exist yet."""
+    """Options of a run and of opening, and the shape of data that do not exist yet, whose dtype that of opening is."""
 
     shape: Sequence[int] | str | None
-    dtype: Any
 
 
 class PlanOptions(DeclaredOptions, total=False):
@@ -88,7 +87,8 @@ def plan(
     >>> plan.passes
     5
     """
-    shape, dtype, measure = options.pop("shape", None), options.pop("dtype", "uint8"), options.pop("measure", False)
+    shape, measure = options.pop("shape", None), options.pop("measure", False)
+    dtype = "uint8" if shape is None else options.pop("dtype", None) or "uint8"
     arguments = arguments_of(plan, kind, n_components, preparation, options)
     run, opening, preparation, is_declared = arguments.run, arguments.opening, arguments.preparation, shape is not None
     cluster_of(run)  # refuses options that do not go together

@@ -8,11 +8,27 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypedDict
 
 from ..errors import RequestError
-from .values import Check, Count, InPython
+from .values import Check, Count, InPython, RefusedValueError, accepted
 
 Value = int | float | str
 Object = Annotated[Any, InPython()]
 Parts = Annotated[Mapping[Any, Any], InPython()]  # of axes, with slices
+DtypeName = Literal[
+    "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"
+]  # fmt: skip
+
+
+def _dtype_name(value: Any) -> Any:
+    """Return the name of a dtype, given as anything that numpy takes for one."""
+    if value is None:
+        return None
+    import numpy as np
+
+    try:
+        name = np.dtype(value).name
+    except TypeError:
+        raise RefusedValueError from None
+    return accepted(DtypeName, name)
 
 
 def _check_windows(value: Any) -> Any:
@@ -61,6 +77,12 @@ class Opening:
         Stored number that marks missing values, or none. Give it if the file does not name it; none if every number is
         a value. The number is read as NaN. In NetCDF files without ``_FillValue``, the default of the format is
         missing among floats, and refused if it is read among whole numbers; with "none" it is a value like any other.
+    dtype : str, optional
+        Type of numbers to convert values to, such as float32. It joins sources whose types differ in kind, as uint8 and
+        uint16 images or whole numbers and fractions do; leave it out where these may have different scales. Values are
+        rounded to floating types; a value that a type of whole numbers does not hold, or that is beyond the range of
+        any type, is refused when it is read. In Python also any dtype of numpy. Without it, values are read as stored,
+        and sources whose types differ only in byte order or width are joined in the widest.
     on_bad_file : {"error", "skip"}, default="error"
         Stop at a file that cannot be read, or leave it out. See `Collection.skipped`. Images of another shape than most
         are not left out on opening, but by a preparation that does not make them fit.
@@ -95,6 +117,7 @@ class Opening:
     labels: str | Object | None = None
     where: str | None = None
     fill_value: Value | Object | None = None
+    dtype: Annotated[DtypeName | None, Check(_dtype_name)] = None
     on_bad_file: Literal["error", "skip"] = "error"
     keep_orientation: bool = False
     coordinates: Literal["check", "ignore"] = "check"
@@ -125,6 +148,7 @@ class OpeningOptions(TypedDict, total=False):
     labels: Any
     where: str | None
     fill_value: int | float | str | None
+    dtype: Any
     on_bad_file: str
     keep_orientation: bool
     coordinates: str

@@ -339,7 +339,7 @@ class Model(ABC):
         """
         check_names(opening)
         check_columns(samples, self)
-        samples = as_source(samples, self.raw_shape)
+        samples = as_source(samples, self.raw_shape, dtype=opening.get("dtype"))
         in_memory = isinstance(samples, np.ndarray) or is_sparse(samples)
         if any(value is not None for option, value in opening.items() if option != "coordinates"):
             samples = open_collection(samples, like=self, **opening)

@@ -335,9 +335,12 @@ def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...],
         )
     if (raw.dtype.kind == "f") != (kind == "f"):
         words = {True: "fractions", False: "whole numbers"}
+        remedy = "give --dtype float32 (dtype='float32') if they have the scale of the first"
+        if kind != "f":
+            remedy = "convert them to the scale and kind of the first"
         raise ModelError(
             f"{raw.source} holds {words[raw.dtype.kind == 'f']} ({raw.dtype}) and {model} was fitted on "
-            f"{words[kind == 'f']}; convert it to the scale and kind of the first, or fit another model."
+            f"{words[kind == 'f']}; {remedy}, or fit another model."
         )
 
 

@@ -38,6 +38,7 @@ from .stored.array import ArrayCollection
 from .tags import check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
+from .views.converted import Converted
 from .views.variables import Variables
 
 __all__ = [
@@ -79,9 +80,9 @@ def open_collection(
         xarray), or a sparse matrix. A collection is used as it is.
     like : PCAModel, optional
         Open the source as the samples that this model was fitted to: with the `key`, `sample_axes`, `fill_value`,
-        `patches`, and entries of `select` and `sel`, that its fit was given, unless they are given here, or the source
-        takes none or holds samples as the model takes them; and by the same tags of image files. Parts of axes that
-        count samples, `samples`, `labels` and `where` are of one source, and are not taken over.
+        `dtype`, `patches`, and entries of `select` and `sel`, that its fit was given, unless they are given here, or
+        the source takes none or holds samples as the model takes them; and by the same tags of image files. Parts of
+        axes that count samples, `samples`, `labels` and `where` are of one source, and are not taken over.
     listener : callable, optional
         Function that receives an event while files are checked.
     **options
@@ -123,7 +124,8 @@ def open_collection(
     if like is not None:
         check_columns(source, like)
     given = opener.options
-    if collection is not source and isinstance(collection, (ArrayCollection, Variables)) and not collection.grows:
+    single = isinstance(collection, (ArrayCollection, Converted, Variables)) and not collection.grows
+    if collection is not source and single:
         with suppress(SourceError):  # unreadable coordinates raise an error only when they are needed
             if (times := times_of(collection)) is not None:
                 log_repeats(collection.source, [times])
@@ -168,7 +170,7 @@ def check_names(options: Mapping[str, Any]) -> None:
 
 def _refuse_late(source: Collection, options: Opening) -> None:
     """Refuse options of reading an array for a collection that is already open."""
-    of_reading = ("key", "select", "sel", "fill_value", "keep_orientation")
+    of_reading = ("key", "select", "sel", "fill_value", "dtype", "keep_orientation")
     late = next((name for name in of_reading if name in options.given), None)
     if late is not None:
         raise RequestError(f"{late} was given for {source.source}, which is open already; open it with {late}=.")

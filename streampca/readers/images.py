@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ..storage.coordinate import Coordinate
 from ..storage.georeference import BAND, Georeference
 from ..units import MIB, format_shape
 from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
+from .common_dtype import ImageDtype
 from .coordinates import is_checked
 from .duplicates import repeats_to_leave_out
 from .image_files.census import (
@@ -47,7 +49,7 @@ from .views.joined import joined
 
 
 def open_images(source: str | Sequence[str], *, opener: Opener) -> Collection:
-    """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
+    """Open image files of one kind of numbers; axes are ``sample, y, x`` and, in colour, ``channel``.
 
     If most of the files are TIFF stacks or FITS cubes, each of their pages or planes is a sample, and so is every other
     image, one file after another.
@@ -81,16 +83,19 @@ def open_images(source: str | Sequence[str], *, opener: Opener) -> Collection:
     repeats, every = repeats_to_leave_out(files, label, options.duplicates), len(files)
     once = np.setdiff1d(np.arange(every), [*repeats])
     files, listing = files.select(once), None if repeats else listing  # a table holds all files of its folder
-    census = take_census(files, table, listener) if skip else look_at(files, label)
+    asked = options.dtype
+    census = take_census(files, table, listener) if skip else look_at(files, label, asked)
     if listing and (listed is None or (skip and census.fresh)):
         write_table(listing, files, **(census.arrays() if skip else {}))
     if skip:
-        census = census.usable(label)
+        census = census.usable(label, asked)
+    dtype = ImageDtype.of((sort.kind[1] for sort in census.counts(census.places)), asked)
+    census = census.read_as(dtype.dtype)
     census, place = common_place(census, label, skip=skip, checked=is_checked(options.coordinates))
     if skip:
         log_skipped(census.skipped, len(files), label)
     try:
-        collection = _collection_of(census, census.places, label, place, skip=skip, axes=axes)
+        collection = _collection_of(census, census.places, label, place, dtype, skip=skip, axes=axes)
     except RequestError:
         if not skip:
             raise
@@ -98,24 +103,31 @@ def open_images(source: str | Sequence[str], *, opener: Opener) -> Collection:
         fitting = census.fitting(census.places, lambda shape: shape, label)
         log_skipped(fitting.skipped_since(census), len(files), label)
         census = fitting
-        collection = _collection_of(census, census.places, label, place, skip=skip, axes=axes)
+        collection = _collection_of(census, census.places, label, place, dtype, skip=skip, axes=axes)
     if (census.reasons or repeats) and len(census.places) == collection.n_samples:
         collection.kept = np.isin(np.arange(every), once[census.places])
     return collection
 
 
 def _collection_of(
-    census: Census, places: Array, label: str, place: Georeference | None, *, skip: bool, axes: SampleAxes
+    census: Census,
+    places: Array,
+    label: str,
+    place: Georeference | None,
+    dtype: ImageDtype,
+    *,
+    skip: bool,
+    axes: SampleAxes,
 ) -> Collection:
     """Return the files at some places of a table as a collection; with `skip`, misfits can be left out later."""
     sorts = census.counts(places)
     collection: Collection
     if len(sorts) == 1:
-        array = ImageFiles(census.files.select(places), label, sorts[0].kind, place)
+        array = ImageFiles(census.files.select(places), label, sorts[0].kind[0], dtype, place)
         dims = ("sample", "y", "x", "channel" if place is None else BAND)[: len(array.shape)]
         collection = ImageCollection(array, source=label, dims=dims, **axes)
     else:
-        collection = MixedImages(census, places, label, place, skip=skip, **axes)
+        collection = MixedImages(census, places, label, place, dtype, skip=skip, **axes)
     collection.skipped, collection.reading = census.skipped if skip else (), census.files.reading.record()
     return collection
 
@@ -165,7 +177,7 @@ class ImageCollection(ArrayCollection):
         every = np.zeros(len(files.listing), np.bool_)
         every[run] = mask
         collection = copy.copy(self)
-        collection.array = ImageFiles(files.listing.select(np.flatnonzero(every)), files.label, files.kind, files.place)
+        collection.array = files.of_listing(files.listing.select(np.flatnonzero(every)))
         count = int(np.count_nonzero(mask))
         return collection.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
 
@@ -176,20 +188,31 @@ class ImageCollection(ArrayCollection):
 class ImageFiles(StoredArray):
     """Image files as one array of shape (files, height, width[, channels]), with one georeference if they have any."""
 
-    def __init__(self, listing: Listing, label: str, kind: Kind, place: Georeference | None = None) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        label: str,
+        image_shape: tuple[int, ...],
+        dtype: ImageDtype,
+        place: Georeference | None = None,
+    ) -> None:
         self.listing, self.place = listing, place
-        self.label, self.kind = label, kind
-        self.shape, self.dtype = (len(listing), *kind[0]), kind[1]
-        self.chunk_shape = (1, *kind[0])
-        self.image_bytes = kind_bytes(kind)
+        self.label, self.kind, self._image_dtype = label, (image_shape, dtype.dtype), dtype
+        self.shape, self.dtype = (len(listing), *image_shape), dtype.dtype
+        self.chunk_shape = (1, *image_shape)
+        self.image_bytes = dtype.decoded_bytes(image_shape)
         # Every thread holds the picture (Pillow keeps 4 bytes per colour pixel), its values, and the file's buffers.
-        self.decode_bytes = machine.cores() * (3 * self.image_bytes + MIB)
+        self.decode_bytes = machine.cores() * (3 * self.image_bytes + dtype.converted_bytes(image_shape) + MIB)
         first = listing.path(0)  # a file at least as large as its values is not compressed
         self.encoded = is_url(first) or file_state(first)[0] < self.image_bytes
 
+    def of_listing(self, listing: Listing) -> ImageFiles:
+        """Return some of the files."""
+        return ImageFiles(listing, self.label, self.kind[0], self._image_dtype, self.place)
+
     def picture(self, index: int) -> Array:
         """Decode a file, shape (height, width[, channels])."""
-        return _picture(self.listing, index, self._check, self._check_place)
+        return _picture(self.listing, index, self._image_dtype, self._check, self._check_place)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -200,7 +223,7 @@ class ImageFiles(StoredArray):
         check_place(place, path, self.place, f"other images of {self.label}", self.kind[0])
 
     def _check(self, kind: Kind, path: str) -> None:
-        if kind != self.kind:
+        if kind[0] != self.kind[0] or not self._image_dtype.accepts(kind[1]):
             raise unlike(path, kind, self.kind, self.label)
 
     def read_into(self, box: Box, out: Array) -> None:
@@ -226,7 +249,7 @@ class ImageFiles(StoredArray):
 
 
 class MixedImages(Collection):
-    """Image files of several sizes or numbers of channels, and one dtype: each in its own shape, not as rows."""
+    """Image files of several sizes or numbers of channels: each in its own shape, not as rows."""
 
     mixed = True
     _told = 0  # skipped files that were logged last: `fitting` is called again for every preparation
@@ -237,6 +260,7 @@ class MixedImages(Collection):
         places: Array,
         label: str,
         place: Georeference | None,
+        dtype: ImageDtype,
         *,
         skip: bool,
         **axes: Unpack[SampleAxes],
@@ -245,19 +269,21 @@ class MixedImages(Collection):
         largest = max((sort.kind for sort in sorts), key=lambda kind: (kind[0][0] * kind[0][1], kind_bytes(kind)))
         channels = max((sort.kind[0][2:] for sort in sorts), default=())
         self.source, self.files = label, census.files
-        self.dtype = check_dtype(largest[1], label)
+        self.dtype, self._image_dtype = check_dtype(dtype.dtype, label), dtype
         self._examples = tuple((self.files.path(sort.first), sort.kind[0]) for sort in sorts[:2])
         self._offers = not skip and sorts[0].files * 2 > sum(sort.files for sort in sorts)
         self._skip, self._place = skip, place
         self.one_size = len({sort.kind[0][:2] for sort in sorts}) == 1
         self._census = census if census.complete else None
-        self._most = max(kind_bytes(sort.kind) for sort in sorts) * (1 if census.complete else 2)
+        most_shape = max((sort.kind[0] for sort in sorts), key=math.prod)
+        self._most = dtype.decoded_bytes(most_shape) * (1 if census.complete else 2)
         places = places[self._selected((len(places), *largest[0][:2], *channels), axes)]
         self._places = places.astype(np.int32 if len(self.files) < 2**31 else np.int64)
         self.shape = (len(places), *largest[0][:2], *channels)
         self.axes = ("y", "x", "channel")[: len(self.shape) - 1]
         # `each` holds one image per thread, in Pillow's form and as values, and its file's buffers.
-        decode = machine.cores() * (3 * self._most + MIB)
+        converted = dtype.converted_bytes(most_shape) * (1 if census.complete else 2)
+        decode = machine.cores() * (3 * self._most + converted + MIB)
         self.storage = Storage(Chunks(1, self.n_features), decode, encoded=True)
 
     def _selected(self, shape: tuple[int, ...], axes: SampleAxes) -> slice:
@@ -297,17 +323,14 @@ class MixedImages(Collection):
         """Decode files, several at a time; see `Collection.each`."""
 
         def work(at: int) -> None:
-            function(at, _picture(self.files, int(self._places[rows.start + at]), self._check))
+            function(at, _picture(self.files, int(self._places[rows.start + at]), self._image_dtype, self._check))
 
         with quiet():
             for_each(work, rows.stop - rows.start, self.row_bytes)
 
     def _check(self, kind: Kind, path: str) -> None:
-        if kind[1] != self.dtype:
-            raise SourceError(
-                f"{path} is {format_kind(kind)}, and the other images of {self.source} are {self.dtype}; convert it, "
-                "or leave it out."
-            )
+        if not self._image_dtype.accepts(kind[1]):
+            raise unlike(path, kind, (self.sample_shape, self.dtype), self.source)
         if kind_bytes(kind) > self._most:
             limit = "twice the largest" if self._census is None else "the largest"
             raise SourceError(
@@ -319,7 +342,8 @@ class MixedImages(Collection):
         """Return the files where `mask`, n bools, is True."""
         places = self._places[mask]
         if self._census is not None and len(places):
-            return _collection_of(self._census, places, self.source, self._place, skip=self._skip, axes={})
+            how: dict[str, Any] = {"skip": self._skip, "axes": {}}
+            return _collection_of(self._census, places, self.source, self._place, self._image_dtype, **how)
         collection = copy.copy(self)
         collection._places, collection.shape = places, (len(places), *self.sample_shape)
         return collection
@@ -361,6 +385,7 @@ class MixedImages(Collection):
 def _picture(
     files: Listing,
     index: int,
+    dtype: ImageDtype,
     check: Callable[[Kind, str], None],
     check_place: Callable[[Georeference | None, str], None] | None = None,
 ) -> Array:
@@ -368,6 +393,7 @@ def _picture(
     path = files.path(index)
     try:
         where = None if check_place is None else lambda place: check_place(place, path)
-        return read_picture(path, lambda kind: check(kind, path), files.reading, where)
+        pixels = read_picture(path, lambda kind: check(kind, path), files.reading, where)
     except SourceError as error:
         raise with_remedy(error, files) from error
+    return dtype.converted(pixels, path)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ..errors import (
     ChangedError,
     MissingEntryError,
@@ -33,6 +35,7 @@ from .stored.array import ArrayCollection
 from .stored.cf import with_fill_value
 from .tags import TagRules, fitted_reading
 from .views.compose import cut
+from .views.converted import as_dtype
 from .views.variables import Variables, variables_fitted, variables_in, variables_of
 
 LAYOUT = frozenset({"sample_axes", "select", "sel", "patches"})  # options by which an array is laid out as samples
@@ -135,6 +138,13 @@ class Opener:
         shape = cut(collection, self.options).sample_shape
         return collection.mixed or shape in (self.model.raw_shape, (self.model.n_scores,))
 
+    def _are_scores(self, collection: Collection) -> bool:
+        """Return whether samples are scores of the model, which have a dtype of their own."""
+        if self.model is None or self.given.dtype is not None:
+            return False
+        shape = collection.sample_shape
+        return shape == (self.model.n_scores,) and (shape != self.model.raw_shape or "whiten" in collection.attributes)
+
     def _counts_dropped(self, collection: Collection, opener: Opener) -> bool:
         """Return whether samples may be counted along an axis of which the fit took one entry, and the opener none."""
         names = [name for name in BY_AXIS if name not in opener.inherited]
@@ -167,8 +177,9 @@ class Opener:
     def of_part(self) -> Opener:
         """Return the opener of one of several files that are joined; what concerns all of them is left out."""
         options, checked = self.options, self.options.coordinates
-        axes = {name: getattr(options, name) for name in ("sample_axes", "select", "sel", "fill_value", "duplicates")}
-        return Opener(Opening(key=self.key, coordinates=checked, **axes), self.reading)
+        names = ("sample_axes", "select", "sel", "fill_value", "dtype", "duplicates")
+        of_each = {name: getattr(options, name) for name in names}
+        return Opener(Opening(key=self.key, coordinates=checked, **of_each), self.reading)
 
     def open(self, source: Any) -> Collection:
         """Open a source by the first format that recognizes it, with the options that the format accepts.
@@ -183,7 +194,7 @@ class Opener:
         if isinstance(source, Collection):
             return source
         options = self.options
-        source = resolve_source(as_source(source), allow_remote=options.allow_remote)
+        source = resolve_source(as_source(source, dtype=options.dtype), allow_remote=options.allow_remote)
         before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
         row = next((row for row in readers() if row.matches(source)), None)
         if row is None:
@@ -209,6 +220,8 @@ class Opener:
                 collection = _selected(collection, options.sel)
             if options.fill_value is not None and "fill_value" not in row.options:
                 collection = _filled(collection, options.fill_value)
+        if options.dtype is not None and not self._are_scores(collection):
+            collection = as_dtype(collection, np.dtype(options.dtype))
         if before is not None and not collection.grows and file_state(source) != before:
             raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
         if collection.source != (shown := without_secrets(collection.source)):  # models and outputs keep it

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ModelError, RequestError, without_secrets
 from ..kinds.description import hints_of, make
-from ..kinds.opening import Opening, Value
+from ..kinds.opening import DtypeName, Opening, Value
 from ..kinds.values import RefusedValueError, accepted
 from ..units import counted
 
@@ -28,6 +28,7 @@ OF_SAMPLES: dict[str, Any] = {
     "sel": list[tuple[str, Value | tuple[Value | None, Value | None]]],
     "patches": int | list[int] | dict[Literal["size", "step"], int | list[int]],
     "fill_value": Value,
+    "dtype": DtypeName,
 }
 # Options of one source, as a record holds them.
 OF_SOURCE: dict[str, Any] = {

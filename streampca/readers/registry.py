@@ -58,7 +58,7 @@ READERS: list[Format] = [
     Format("npz", detect.is_npz, ".npy", "open_npz"),
     Format("idx", detect.is_idx, ".idx", "open_idx"),
     Format("zarr", detect.is_zarr, ".zarr", "open_zarr"),
-    Format("tiff", detect.is_tiff, ".tiff", "open_tiff", options=("coordinates", "reading")),
+    Format("tiff", detect.is_tiff, ".tiff", "open_tiff", options=("coordinates", "reading", "dtype")),
     Format("gif", detect.is_animated_gif, ".gif", "open_gif"),
     Format("hdf5", detect.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", detect.is_classic_netcdf, ".netcdf", "open_netcdf"),

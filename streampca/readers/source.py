@@ -17,13 +17,14 @@ import numpy.typing as npt
 from ..errors import RequestError, SourceError, first_line
 from ..units import counted, format_shape
 from .collection import Collection, unmasked
+from .common_dtype import common_dtype, convert, dtype_remedy
 from .dask import joined_frames
 from .detect import is_array, is_dataset, is_lazy_frame, is_sparse
 
 Array = npt.NDArray[Any]
 
 
-def as_source(source: Any, shape: tuple[int, ...] | None = None) -> Any:
+def as_source(source: Any, shape: tuple[int, ...] | None = None, *, dtype: str | None = None) -> Any:
     """Return what can be opened: tables, tensors and lists as numpy's arrays, all else as it is.
 
     Data frames or sparse matrices in a list are put one after another; pictures, and arrays of the shape that samples
@@ -35,11 +36,14 @@ def as_source(source: Any, shape: tuple[int, ...] | None = None) -> Any:
         Anything that `open_collection` takes.
     shape : tuple of int, optional
         Shape of one sample, where it is known.
+    dtype : str, optional
+        Dtype to which the arrays of a list are converted; by default they are joined as files are.
 
     Raises
     ------
     SourceError
-        If values cannot be converted, or a list holds arrays each of which may be a sample or a batch of samples.
+        If values cannot be converted, or a list holds arrays each of which may be a sample or a batch of samples, or
+        arrays that are not joined, see `common_dtype`.
     RequestError
         If it is an iterator, or can only be iterated over.
     """
@@ -48,7 +52,7 @@ def as_source(source: Any, shape: tuple[int, ...] | None = None) -> Any:
     if isinstance(source, (str, os.PathLike, Collection)) or is_sparse(source) or is_lazy_frame(source):
         return source
     if isinstance(source, (list, tuple)):
-        return _of_list(source, shape)
+        return _of_list(source, shape, dtype)
     if is_frame(source):
         return _of_frame(source)
     if is_batches(source) or is_iterated(source):
@@ -223,27 +227,59 @@ def _numbers(column: Any) -> Array:
 # -- lists
 
 
-def _of_list(items: Sequence[Any], shape: tuple[int, ...] | None) -> Any:
+def _of_list(items: Sequence[Any], shape: tuple[int, ...] | None, dtype: str | None) -> Any:
     """Return a list of paths as it is, and of anything else as one array, matrix or lazy table."""
     if all(isinstance(item, (str, os.PathLike)) for item in items):
         return items
     if all(is_sparse(item) for item in items):
         from scipy.sparse import vstack
 
+        _check_alike(items, dtype)
         return vstack(items, format="csr")
     if all(is_frame(item) or is_lazy_frame(item) for item in items):
         return _joined_frames(items)
     values = [unmasked(item) for item in items]
     is_pictures = all(hasattr(item, "__array_interface__") and not hasattr(item, "shape") for item in items)
     if is_pictures or (shape and len(shape) > 1 and {shape_in_list(item) for item in items} == {shape}):
-        return np.stack([as_source(item) if is_array(item) else np.asarray(item) for item in values])
+        samples = [np.asarray(as_source(item) if is_array(item) else item) for item in values]
+        return np.stack(_of_one_dtype(samples, dtype))
     refuse_several(items)
+    rows = _of_one_dtype(values, dtype)
     try:
-        return np.asarray(values)
+        return np.asarray(rows)
     except ValueError:
         raise SourceError(
             f"a list of {counted(len(items), 'row')} was given, which are not all of one length; give rows of one."
         ) from None
+
+
+def _of_one_dtype(items: Sequence[Any], dtype: str | None) -> list[Any]:
+    """Return items of a list with its arrays converted to a dtype; by default refuse those that are not joined."""
+    _check_alike(items, dtype)
+    if dtype is None:
+        return [*items]
+    return [_converted(item, dtype, f"array {at} of a list") for at, item in enumerate(items)]
+
+
+def _converted(item: Any, dtype: str, name: str) -> Any:
+    """Return an array of numbers with a dtype, and anything else as it is."""
+    if not isinstance(item, np.ndarray) or item.dtype.kind not in "biuf" or item.dtype == dtype:
+        return item
+    out = np.empty((1, *item.shape), dtype)
+    convert(np.ascontiguousarray(item)[None], out, lambda _: name)
+    return out[0]
+
+
+def _check_alike(items: Sequence[Any], dtype: str | None) -> None:
+    """Refuse arrays of numbers that are not joined unless it is said in which dtype."""
+    numbered = ((at, np.dtype(item.dtype)) for at, item in enumerate(items) if is_array(item) or is_sparse(item))
+    dtypes = [(at, dtype) for at, dtype in numbered if dtype.kind in "biuf"]
+    for at, other in dtypes if dtype is None else ():
+        if common_dtype(other, dtypes[0][1]) is None:
+            raise SourceError(
+                f"array {at} of a list has dtype {other}, unlike array {dtypes[0][0]} ({dtypes[0][1]}); "
+                f"{dtype_remedy(other, dtypes[0][1])}, or convert them by astype."
+            )
 
 
 def _joined_frames(frames: Sequence[Any]) -> Any:

@@ -26,6 +26,7 @@ from ..storage.georeference import BAND, SIDES, georeference_of
 from ..units import MIB, format_shape
 from . import remote
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
+from .common_dtype import ImageDtype, common_dtype, dtype_remedy
 from .coordinates import CHECK, is_checked
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .image_files.orientation import TAG, upright
@@ -60,6 +61,7 @@ def open_tiff(
     key: str | None = None,
     coordinates: str = CHECK,
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
+    dtype: str | None = None,
     **axes: Unpack[SampleAxes],
 ) -> Collection:
     """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
@@ -76,9 +78,14 @@ def open_tiff(
         flat = _flat(tiff, first, leading, source, reading) if order is None else None
         if flat is None:
             count = min(math.prod(leading), len(tiff.pages))
-            for number in sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)}):
-                _check_alike(_picture(tiff.pages[number], source, reading, no_data), first, source, number)
-            array = TiffPages(source, leading, first, len(tiff.pages), order, reading, no_data)
+            numbers = sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)})
+            pages = {number: _picture(tiff.pages[number], source, reading, no_data) for number in numbers}
+            for number, other in pages.items():
+                _check_alike(other, first, source, number)
+                if dtype is None and common_dtype(other.dtype, first.dtype) is None:
+                    raise _unlike(other, first, source, number)
+            as_dtype = ImageDtype.of((other.dtype for other in pages.values()), dtype)
+            array = TiffPages(source, leading, first, len(tiff.pages), as_dtype, order, reading, no_data)
         else:
             array = flat
         dims = (*names, "y", "x", "channel" if place is None else BAND)[: len(names) + len(first.shape)]
@@ -147,17 +154,21 @@ class TiffPages(Reopening, StoredArray):
         leading: tuple[int, ...],
         page: OpenedImage,
         pages: int,
+        dtype: ImageDtype,
         order: Array | None = None,
         reading: TagRules = TagRules(),  # noqa: B008 - frozen
         no_data: str = "",
     ) -> None:
         self._path, self._leading, self._order, self._reading, self._no_data = path, leading, order, reading, no_data
         self._files = FileStates((path,))
-        self._page, self.dtype = page._replace(load=_no_decoder), page.dtype
+        self._page = page._replace(load=_no_decoder, dtype=dtype.dtype)
+        self.dtype, self._image_dtype = dtype.dtype, dtype
         self.shape = (*leading, *page.shape)
         self.chunk_shape = (*(1 for _ in leading), *page.shape)
         # Every thread holds a page as stored, decoded and converted, its tags and the decoder's buffers.
-        self.decode_bytes = machine.cores() * (3 * math.prod(page.shape) * page.dtype.itemsize + MIB)
+        self.decode_bytes = machine.cores() * (
+            3 * dtype.decoded_bytes(page.shape) + dtype.converted_bytes(page.shape) + MIB
+        )
         self.decode_bytes += _PAGE_INDEX * pages + (remote.OPENED_BYTES if remote.is_url(path) else 0)
         self._forget()
 
@@ -185,7 +196,9 @@ class TiffPages(Reopening, StoredArray):
             with tiff.filehandle.lock:  # decoding threads use it too, as all share one file position
                 picture = _picture(tiff.pages[number], self._path, self._reading, self._no_data)
             _check_alike(picture, self._page, self._path, number)
-            return picture.load()
+            if not self._image_dtype.accepts(picture.dtype):
+                raise _unlike(picture, self._page, self._path, number)
+            return self._image_dtype.converted(picture.load(), f"{self._path}, page {number + 1}")
 
     def _open(self) -> Any:
         with self._lock:
@@ -517,9 +530,17 @@ def _no_decoder() -> Array:
 
 
 def _check_alike(page: OpenedImage, first: OpenedImage, path: str, number: int) -> None:
-    if (page.shape, page.dtype) != (first.shape, first.dtype):
+    if page.shape != first.shape:
         raise SourceError(
             f"{path}, page {number + 1} is {format_shape(page.shape)} {page.dtype}, unlike its first page "
             f"({format_shape(first.shape)} {first.dtype}); split the file, so that all images have one size."
         )
     check_place(page.place, f"{path}, page {number + 1}", first.place, "its first page", first.shape)
+
+
+def _unlike(page: OpenedImage, first: OpenedImage, path: str, number: int) -> SourceError:
+    """Return the error for a page whose dtype is not joined with that of the others."""
+    return SourceError(
+        f"{path}, page {number + 1} is {page.dtype}, unlike other pages ({first.dtype}); "
+        f"{dtype_remedy(page.dtype, first.dtype)}, or split the file."
+    )

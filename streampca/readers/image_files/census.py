@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ...signals import safe_point
 from ...storage.georeference import Georeference
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
+from ..common_dtype import common_dtype, dtype_remedy, number_kind
 from ..silence_decoders import quiet
 from ..tags import TagRules
 from ..threads import map_decoding
@@ -141,8 +142,8 @@ class Census:
             left_out[at] = reason.removeprefix(f"{without_secrets(path)} ")
         return replace(self, reasons=self.reasons | left_out)
 
-    def usable(self, label: str) -> Census:
-        """Leave out the files that do not have the most common dtype.
+    def usable(self, label: str, asked: str | None = None) -> Census:
+        """Leave out the files that are not joined with those of the most common dtype, unless a dtype is asked for.
 
         Shapes are left to the preparation, see `fitting`.
         """
@@ -151,9 +152,18 @@ class Census:
             raise SourceError(
                 f"none of the {len(self.files)} files of {label} can be used; {self.files.path(0)} {self.reasons[0]}."
             )
+        if asked is not None:
+            return self
         common = _commonest(self.counts(places))
-        wrong = [number for kind, number in self.kinds.items() if kind[1] != common[1]]
+        wrong = [number for kind, number in self.kinds.items() if common_dtype(kind[1], common[1]) is None]
         return self.without(places[np.isin(self.numbers[places], wrong)], common, label)
+
+    def read_as(self, dtype: np.dtype[Any]) -> Census:
+        """Return the table with the dtype in which all images are read; kinds of one shape become one."""
+        kinds: dict[Kind, int] = {}
+        merged = np.array([kinds.setdefault((shape, dtype), len(kinds)) for shape, _ in self.kinds], np.int32)
+        numbers = np.where(self.numbers >= 0, merged[np.maximum(self.numbers, 0)], self.numbers)
+        return replace(self, kinds=kinds, numbers=numbers)
 
     def fitting(self, places: Array, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]], label: str) -> Census:
         """Leave out the files whose images a preparation does not bring to the most common shape.
@@ -215,16 +225,19 @@ def with_remedy(error: SourceError, files: Listing) -> SourceError:
     return SourceError(f"{error} {OFFER}") if len(files) > 1 else error
 
 
-def look_at(files: Listing, label: str) -> Census:
-    """Sort files into kinds by some headers, or by all headers if kinds differ and files are few enough."""
+def look_at(files: Listing, label: str, asked: str | None = None) -> Census:
+    """Sort files into kinds by some headers, or by all headers if kinds differ and files are few enough.
+
+    Dtypes that are not joined are refused, unless a dtype is asked for.
+    """
     census = Census.unseen(files)
     _look(census, _spread(len(files)))
     if len(census.kinds) > 1 and len(files) <= _ALL_HEADERS:
         _look(census, np.flatnonzero(census.numbers == _UNSEEN).tolist())
     sorts = census.counts(np.arange(len(files)))
     common = _commonest(sorts)
-    for sort in sorts:
-        if sort.kind[1] != common[1]:
+    for sort in sorts if asked is None else ():
+        if common_dtype(sort.kind[1], common[1]) is None:
             raise with_remedy(unlike(files.path(sort.first), sort.kind, common, label), files)
     return census
 
@@ -305,19 +318,21 @@ def _each(files: Listing, places: Sequence[int], function: Callable[[str], T], e
 
 def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
     """Return the error for a file of another kind than the others."""
+    is_joined = common_dtype(kind[1], common[1]) == common[1]
+    remedy = "convert it to that" if is_joined else dtype_remedy(kind[1], common[1])
     return SourceError(
-        f"{path} is {format_kind(kind)}, unlike most images of {label} ({format_kind(common)}); convert it to that, or "
-        "leave it out."
+        f"{path} is {format_kind(kind)}, unlike most images of {label} ({format_kind(common)}); {remedy}, or leave it "
+        "out."
     )
 
 
 def _commonest(sorts: Sequence[KindCount]) -> Kind:
-    """Return the most common kind of the most common dtype; `sorts` begin with the most common kinds."""
-    dtypes: Counter[object] = Counter()
+    """Return the most common kind of those that are joined of most files; `sorts` begin with the most common kinds."""
+    joined: Counter[str] = Counter()
     for kind, files, _ in sorts:
-        dtypes[kind[1]] += files
-    dtype = dtypes.most_common(1)[0][0]
-    return next(sort.kind for sort in sorts if sort.kind[1] == dtype)
+        joined[number_kind(kind[1])] += files
+    most = joined.most_common(1)[0][0]
+    return next(sort.kind for sort in sorts if number_kind(sort.kind[1]) == most)
 
 
 def _spread(n: int) -> Sequence[int]:

@@ -16,6 +16,7 @@ from ..stored.layout import Axis, image_layout
 from ..windows import size_and_step
 from .chosen import Chosen, Places, compact, places_of
 from .columns import matching, open_column
+from .converted import Converted
 from .patches import Patches
 from .variables import Variables
 
@@ -23,7 +24,9 @@ from .variables import Variables
 def cut(collection: Collection, options: Opening) -> Collection:
     """Return a collection's images, or windows of them; refuse an array that is a single image without windows."""
     if options.patches is None:
-        array = collection.base if isinstance(collection, Variables) else collection
+        array = collection
+        while isinstance(array, (Converted, Variables)):
+            array = array.base
         if isinstance(array, ArrayCollection) and not array.layout.outer:
             raise _single_image(array, options.sample_axes)
         return collection
@@ -68,6 +71,8 @@ def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches:
     """Treat an array as a single image if windows have as many sides and the caller named no axes."""
     if isinstance(collection, Variables):
         return collection.of_parts(lambda part: _images(part, sample_axes, patches))
+    if isinstance(collection, Converted):
+        return collection.of_base(lambda base: _images(base, sample_axes, patches))
     if not isinstance(collection, ArrayCollection) or sample_axes is not None:
         return collection
     sides = len(size_and_step(patches)[0])

@@ -35,6 +35,7 @@ from ..collection import (
     group_size,
     span_of,
 )
+from ..common_dtype import WORKSPACE, common_dtype, dtype_remedy
 from ..coordinates import MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in, is_zarr
 from ..duplicates import (
@@ -57,6 +58,7 @@ from ..stored.files import Reopening, state_of
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
 from .chosen import Chosen, Places, compact
+from .converted import as_dtype
 from .reordered import Reordered
 
 T = TypeVar("T")
@@ -66,7 +68,7 @@ _log = logging.getLogger("streampca")
 # Most parts that stay open, each with a file or two and its cache of decoded chunks, and most bytes of them together.
 _OPEN, _HELD = 32, 8 * MIB
 # Options that decide which values are read.
-_OF_VALUES = ("key", "sample_axes", "select", "sel", "fill_value")
+_OF_VALUES = ("key", "sample_axes", "select", "sel", "fill_value", "dtype")
 # Headers read concurrently: disks and networks have latency.
 _AT_ONCE = 16
 
@@ -111,6 +113,10 @@ class _Group:
 
     Attributes
     ----------
+    kind : tuple
+        Kind of a sample, with the dtype in which those of all files are joined.
+    converts : bool
+        Whether some of the files have another dtype.
     error : SourceError or None
         Difference of the first of them from the first file of the same kind on another grid.
     """
@@ -118,7 +124,7 @@ class _Group:
     def __init__(self, part: _Part, checked: bool) -> None:
         self.kind, self.sample_axis, self.storage, self.piece = part.kind, part.sample_axis, part.storage, 1
         self.samples_along, self.guessed_axes, self.array_axes = part.samples_along, part.guessed_axes, part.array_axes
-        self.grid = CommonGrid(SourceError, checked=checked)
+        self.grid, self.converts = CommonGrid(SourceError, checked=checked), False
         self.error: SourceError | None = None
 
     def add(self, path: str, part: _Part) -> dict[int, Order]:
@@ -126,6 +132,9 @@ class _Group:
         orders = self.grid.add(Grid(part.kind[2] or (), part.coordinates), path)
         if part.sample_axis != self.sample_axis:
             self.sample_axis = None
+        joined_kind = _common_kind(self.kind, part.kind)
+        if joined_kind is not None and part.kind[1] != self.kind[1]:
+            self.kind, self.converts = joined_kind, True
         decode = part.storage.decode_bytes + (2 * part.piece if orders else 0)
         self.piece = max(self.piece, part.piece)
         self.storage = replace(
@@ -140,7 +149,7 @@ def _grouped(groups: list[_Group], path: str, part: _Part, checked: bool) -> tup
     """Add a file to the first group that accepts it, else to a new one; return the group's number and its orders."""
     error = None
     for number, group in enumerate(groups):
-        if group.kind == part.kind:
+        if _common_kind(group.kind, part.kind) is not None:
             try:
                 return number, group.add(path, part)
             except SourceError as another:
@@ -212,7 +221,7 @@ class Joined(Reopening, Filled):
             path, group = files.path(at), groups[numbers[at]]
             problems[at] = (
                 _unlike(path, group.kind, common.kind, source)
-                if group.kind != common.kind
+                if _common_kind(group.kind, common.kind) is None
                 else SourceError(
                     f"{path} lies on another grid than most files of {source}: {groups[max(numbers[at], most)].error}"
                 )
@@ -252,7 +261,9 @@ class Joined(Reopening, Filled):
         # All open parts hold chunks. A part that does not fill is read by pieces.
         self.storage = Storage(
             common.storage.chunks,
-            self._most_open * decode + (common.piece if len(self.files) > 1 else 0),
+            self._most_open * decode
+            + (common.piece if len(self.files) > 1 else 0)
+            + (common.piece + WORKSPACE if common.converts else 0),
             encoded=common.storage.encoded,
             fills=common.storage.fills and 0 not in self._chosen_places,
         )
@@ -332,11 +343,12 @@ class Joined(Reopening, Filled):
         path = self.files.path(number)
         count, places = self._chosen_places.get(number, (int(self._ends[number + 1] - self._ends[number]), None))
         part = self._opener(path)
-        if part.shape != (count, *self.sample_shape) or part.dtype != self.dtype:
+        if part.shape != (count, *self.sample_shape) or common_dtype(part.dtype, self.dtype) != self.dtype:
             raise SourceError(
                 f"{path} is {format_shape(part.shape)} {part.dtype} and was {format_shape((count, *self.sample_shape))}"
                 f" {self.dtype} when {self.source} was opened; leave the files as they are while they are read."
             )
+        part = as_dtype(part, self.dtype)
         if number in self._orders:
             part = Reordered(part, self._orders[number])
         if places is not None:
@@ -414,6 +426,12 @@ class Joined(Reopening, Filled):
 
     def _forget(self) -> None:
         self._open, self._lock = OrderedDict(), threading.Lock()
+
+
+def _common_kind(first: _Kind, second: _Kind) -> _Kind | None:
+    """Return the kind in which samples of two kinds are joined, None if they are not."""
+    dtype = common_dtype(first[1], second[1])
+    return None if dtype is None or (first[0], first[2]) != (second[0], second[2]) else (first[0], dtype, first[2])
 
 
 def _described(
@@ -497,10 +515,12 @@ def _unlike(path: str, kind: _Kind, common_kind: _Kind, source: str) -> SourceEr
     """Return the error for a part of another kind than most, with the first property that differs."""
     descriptions: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
         ("images of", "bring all to one size", format_shape),
-        ("values of dtype", f"convert it to {common_kind[1]}", str),
+        ("values of dtype", dtype_remedy(kind[1], common_kind[1]), str),
         ("axes", "give all the same axes", lambda axes: "without names" if axes is None else ", ".join(axes)),
     )
-    properties = zip(descriptions, kind, common_kind, strict=True)
+    properties = list(zip(descriptions, kind, common_kind, strict=True))
+    if common_dtype(kind[1], common_kind[1]) is not None:
+        del properties[1]
     (what, remedy, say), value, common = next(entry for entry in properties if entry[1] != entry[2])
     return SourceError(
         f"{path} has {what} {say(value)}, unlike other files of {source} ({say(common)}); {remedy}, or leave it out."
