@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .cross_scatter import CrossScatter
 from .kernel_sums import Estimates
-from .plain_state import as_arrays
+from .plain_state import add_sums, as_arrays, restore_sums, sums_of
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -68,10 +68,7 @@ class CrossMoments:
     def absorb(self, other: Self) -> None:
         """Add the pairs of another with the same centres."""
         self.cross.absorb(other.cross)
-        self.squares += other.squares
-        self.product += other.product
-        self.along += other.along
-        self.other_along += other.other_along
+        add_sums(self, other, SUMS)
 
     def estimates(self) -> Estimates:
         """Return both estimates of the criterion, for the kernels that inner products of the rows give."""
@@ -90,16 +87,14 @@ class CrossMoments:
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and centres as plain arrays."""
-        arrays = {"centre": self.centres[0], "other_centre": self.centres[1]}
-        arrays |= {name: getattr(self, name) for name in SUMS}
-        return as_arrays(arrays, copy=copy) | as_arrays(self.cross.state(copy=copy), CROSS)
+        centres = as_arrays({"centre": self.centres[0], "other_centre": self.centres[1]}, copy=copy)
+        return centres | sums_of(self, SUMS, copy=copy) | as_arrays(self.cross.state(copy=copy), CROSS)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
         """Return the moments whose `state` this is."""
         new = cls(np.array(state["centre"]), np.array(state["other_centre"]))
         cross = {name.removeprefix(CROSS): array for name, array in state.items() if name.startswith(CROSS)}
-        new.cross, new.product = CrossScatter.from_state(cross), float(state["product"])
-        for name in ("squares", "along", "other_along"):
-            setattr(new, name, np.array(state[name]))
+        new.cross = CrossScatter.from_state(cross)
+        restore_sums(new, state, SUMS)
         return new

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..planning.memory import GROUP_PIECE, PAIRED_ROWS
 from .finite import has_safe_squares, not_finite
-from .plain_state import as_arrays
+from .plain_state import as_arrays, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -141,15 +141,13 @@ class CrossScatter(Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and means as plain arrays."""
         targets = None if self._targets is None else self._targets.copy()  # shared with other accumulators
-        return as_arrays({name: getattr(self, name) for name in SUMS} | {"targets": targets}, copy=copy)
+        return sums_of(self, SUMS, copy=copy) | as_arrays({"targets": targets})
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
         """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
-        arrays = {name: array.copy() for name, array in state.items()} if copy else state
-        p, width = arrays["products"].shape
-        new = cls(p, width, arrays.get("targets"))
-        new.n_samples, new.weight = int(arrays["n_samples"]), float(arrays["weight"])
-        for name in ("mean", "other_mean", "products"):
-            setattr(new, name, arrays[name])
+        targets = np.array(state["targets"], copy=copy or None) if "targets" in state else None
+        p, width = state["products"].shape
+        new = cls(p, width, targets)
+        restore_sums(new, state, SUMS, copy=copy)
         return new

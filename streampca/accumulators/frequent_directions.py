@@ -27,12 +27,14 @@ from scipy.linalg import eigh
 from ..execution.threads import one_blas_thread
 from .blas import times, update_among
 from .finite import not_finite
+from .plain_state import restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
+SUMS = ("n_samples", "weight", "rows", "shrunk", "slack", "mean")
 EPS = float(np.finfo(np.float64).eps)
 THREADED_ROWS = 128  # order of matrices that LAPACK shares among threads; forbidding it costs a few ms
 
@@ -270,12 +272,7 @@ class FrequentDirections(Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the sketch itself, to be stored but not written to."""
         return {
-            "n_samples": np.array(self.n_samples),
-            "weight": np.array(self.weight),
-            "rows": np.array(self.rows),
-            "shrunk": np.array(self.shrunk),
-            "slack": np.array(self.slack),
-            "mean": self.mean.copy(),
+            **sums_of(self, SUMS, copy=True),
             "squares": self._squares.copy(),
             "sketch": self.sketch.copy() if copy else self.sketch,
         }
@@ -284,8 +281,7 @@ class FrequentDirections(Accumulator):
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
         """Return the sketch whose `state` this is; it is copied in any case, as there must be space behind it."""
         new = cls(len(state["mean"]), rows=int(state["rows"]))
-        new.n_samples, new.weight = int(state["n_samples"]), float(state["weight"])
-        new.shrunk, new.slack, new._count = float(state["shrunk"]), float(state["slack"]), len(state["sketch"])
-        new.mean, new._squares = np.array(state["mean"], np.float64), np.array(state["squares"], np.float64)
+        restore_sums(new, state, SUMS)
+        new._squares, new._count = np.array(state["squares"], np.float64), len(state["sketch"])
         new._held[: new._count] = state["sketch"]
         return new

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..planning.memory import GROUP_PIECE
 from .finite import has_safe_squares, not_finite
-from .plain_state import as_arrays
+from .plain_state import as_arrays, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -200,7 +200,7 @@ class GroupMoments(Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return groups, times and sums as plain arrays."""
         labels = {"groups": self._groups, "times": self._times}
-        return as_arrays({name: getattr(self, name) for name in SUMS} | labels, copy=copy)
+        return sums_of(self, SUMS, copy=copy) | as_arrays(labels, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
@@ -208,9 +208,7 @@ class GroupMoments(Accumulator):
         count, p = state["means"].shape
         arrays = {name: array.copy() for name, array in state.items()} if copy else state
         new = cls(p, arrays.get("groups"), count, arrays.get("times"), apart=arrays["squares"].ndim == 2)
-        for name in SUMS:
-            setattr(new, name, arrays[name])
-        new.n_samples = int(arrays["n_samples"])
+        restore_sums(new, arrays, SUMS, copy=False)
         return new
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..preprocessing.feature_map import FeatureMap, KernelMap
 from .finite import not_finite
-from .plain_state import as_arrays
+from .plain_state import add_sums, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -144,8 +144,7 @@ class KernelResidual(Accumulator):
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another; see `Accumulator.absorb`."""
-        for name in SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        add_sums(self, other, SUMS)
 
     def merge(self, other: Self) -> Self:
         """Return the sums of both as a new value."""
@@ -155,15 +154,13 @@ class KernelResidual(Accumulator):
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the sums as plain arrays."""
-        return as_arrays({name: getattr(self, name) for name in SUMS}, copy=copy)
+        return sums_of(self, SUMS, copy=copy)
 
     @classmethod
     def restored(cls, state: dict[str, Array], checked: Checked, piece_rows: int = 256) -> Self:
         """Return the sums whose `state` this is, given their components and rows."""
         new = cls(checked, piece_rows)
-        for name in SUMS:
-            value = np.array(state[name], dtype=np.float64)
-            setattr(new, name, value if value.ndim else float(value))
+        restore_sums(new, state, SUMS)
         return new
 
     @classmethod

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.blocks import Span
-from .plain_state import as_arrays
+from .plain_state import add_sums, restore_sums, sums_of
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+SUMS = ("product", "rows", "diagonals")
 
 
 class Estimates(NamedTuple):
@@ -68,9 +70,7 @@ class KernelSums:
 
     def absorb(self, other: Self) -> None:
         """Add the tiles of another."""
-        self.product += other.product
-        self.rows += other.rows
-        self.diagonals += other.diagonals
+        add_sums(self, other, SUMS)
 
     def estimates(self) -> Estimates:
         """Return both estimates, once all tiles are absorbed."""
@@ -84,12 +84,11 @@ class KernelSums:
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the sums as plain arrays."""
-        return as_arrays({"product": self.product, "rows": self.rows, "diagonals": self.diagonals}, copy=copy)
+        return sums_of(self, SUMS, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
         """Return the sums whose `state` this is."""
         new = cls(state["rows"].shape[1])
-        new.product = float(state["product"])
-        new.rows, new.diagonals = np.array(state["rows"]), np.array(state["diagonals"])
+        restore_sums(new, state, SUMS)
         return new

@@ -21,7 +21,7 @@ from ..planning.blocks import Span, blocks_of
 from ..planning.memory import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
 from .centering import centre_samples, split
 from .finite import is_finite, not_finite
-from .plain_state import as_arrays
+from .plain_state import add_sums, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -245,11 +245,7 @@ class ObservedRegression(Accumulator):
             same = same and np.array_equal(getattr(self, name), getattr(other, name))
         if not same:
             raise ValueError("regressions on other scores, or of other features, cannot be added")
-        for name in _NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _SUMS:
-            total = getattr(self, name)
-            total += getattr(other, name)
+        add_sums(self, other, (*_NUMBERS, *_SUMS))
 
     def release(self) -> None:
         """Free the working memory; `update` allocates it again."""
@@ -257,8 +253,7 @@ class ObservedRegression(Accumulator):
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
-        arrays = as_arrays({name: getattr(self, name) for name in (*_MODEL, *_NUMBERS)}, copy=True)
-        sums = as_arrays({name: getattr(self, name) for name in _SUMS}, copy=copy)
+        arrays, sums = sums_of(self, (*_MODEL, *_NUMBERS), copy=True), sums_of(self, _SUMS, copy=copy)
         return {**arrays, **sums, "double": np.array(self.precision == "double")}
 
     @classmethod
@@ -275,10 +270,7 @@ class ObservedRegression(Accumulator):
             held_out=float(state["held_out"]),
             seed=int(state["seed"]),
         )
-        for name in _NUMBERS:
-            setattr(new, name, state[name].item())
-        for name in _SUMS:
-            setattr(new, name, np.array(state[name], copy=copy or None))
+        restore_sums(new, state, (*_NUMBERS, *_SUMS), copy=copy)
         return new
 
 

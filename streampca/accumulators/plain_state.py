@@ -1,8 +1,8 @@
-"""Conversion of values to states of plain arrays, which checkpoints and workers hold, and back."""
+"""Conversion of values to states of plain arrays, which checkpoints and workers hold, and back; and sums by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,3 +24,25 @@ def as_values(state: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         for name, array in state.items()
         if name.startswith(prefix)
     }
+
+
+def sums_of(holder: Any, names: Iterable[str], prefix: str = "", *, copy: bool = False) -> dict[str, Array]:
+    """Return attributes of an accumulator as arrays; see `as_arrays`."""
+    return as_arrays({name: getattr(holder, name) for name in names}, prefix, copy=copy)
+
+
+def restore_sums(
+    holder: Any, state: Mapping[str, Array], names: Iterable[str], prefix: str = "", *, copy: bool = True
+) -> None:
+    """Set attributes of an accumulator to the values of a state, the inverse of `sums_of`."""
+    for name in names:
+        array = np.array(state[prefix + name], copy=copy or None)
+        setattr(holder, name, array if array.ndim else array.item())
+
+
+def add_sums(holder: Any, other: Any, names: Iterable[str]) -> None:
+    """Add attributes of another accumulator, arrays in place."""
+    for name in names:
+        total = getattr(holder, name)
+        total += getattr(other, name)
+        setattr(holder, name, total)

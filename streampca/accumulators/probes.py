@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from ..planning.memory import CHECK_ROWS, PROBES, check_rows
 from .blas import times
+from .plain_state import add_sums, restore_sums, sums_of
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
+SUMS = ("products", "rounding", "checked", "pieces")
 CHECK_EVERY = 16  # rounding is measured in one of so many pieces: about 1 % of the flops
 DRAWN = 2**12  # rows of W drawn at a time, by a separate generator each: any part can be drawn alone
 _STREAM = 0x9E3779B9  # separates these directions from a start block drawn with the same seed
@@ -131,10 +133,7 @@ class Probes:
 
     def absorb(self, other: Probes) -> None:
         """Add the sums of another set of rows about the same centre."""
-        self.products += other.products
-        self.rounding += other.rounding
-        self.checked += other.checked
-        self.pieces += other.pieces
+        add_sums(self, other, SUMS)
 
     def discount(self, factor: float) -> None:
         """Multiply the weights of all rows so far by a factor."""
@@ -144,15 +143,8 @@ class Probes:
 
     def state(self) -> dict[str, Array]:
         """Return the sums as plain arrays; directions follow from the seed."""
-        return {
-            "probe_products": self.products.copy(),
-            "probe_rounding": self.rounding.copy(),
-            "probe_checked": np.array(self.checked),
-            "probe_pieces": np.array(self.pieces),
-        }
+        return sums_of(self, SUMS, "probe_", copy=True)
 
     def restore(self, state: dict[str, Array]) -> None:
         """Restore the sums from a state."""
-        self.products = np.array(state["probe_products"], dtype=np.float64)
-        self.rounding = np.array(state["probe_rounding"], dtype=np.float64)
-        self.checked, self.pieces = float(state["probe_checked"]), int(state["probe_pieces"])
+        restore_sums(self, state, SUMS, "probe_")

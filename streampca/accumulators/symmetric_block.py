@@ -20,7 +20,7 @@ from ..errors import DataError
 from ..planning.memory import PROBES_OF_PASS
 from .finite import MOST_DOUBLE
 from .gram_probes import remove_mean_part, sample_directions
-from .plain_state import as_arrays, as_values
+from .plain_state import add_sums, as_arrays, as_values
 from .protocol import Accumulator
 
 Array = npt.NDArray[Any]
@@ -237,11 +237,7 @@ class SymmetricBlock(Accumulator):
         if mine is None or theirs is None:
             return
         # Each one holds zeros in the other's rows.
-        mine.products += theirs.products
-        mine.means += theirs.means
-        mine.skew += theirs.skew
-        mine.squares += theirs.squares
-        mine.diagonal += theirs.diagonal
+        add_sums(mine, theirs, ("products", "means", "skew", "squares", "diagonal"))
         mine.largest = max(mine.largest, theirs.largest)
 
     def release(self) -> None:
