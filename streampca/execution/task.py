@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy.typing as npt
 
 from ..events import BlockDone, Listener
-from ..planning.blocks import Span
+from ..planning.blocks import Span, blocks_of
 
 
 class Stateful(Protocol):
@@ -45,6 +45,25 @@ class Task(Protocol[A]):
 
     def feed(self, accumulator: A, block: Span, fetched: Any) -> None:
         """Absorb a block."""
+
+
+class SampleBlocks:
+    """Part of a task that reads a `collection` in blocks of `block_rows` samples."""
+
+    collection: Any
+    block_rows: int
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Return blocks that end at multiples of the number of rows, as whole chunks of storage do."""
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Return the number of samples of a block, and their bytes."""
+        return BlockDone(block.size, block.size * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> Any:
+        """Read a block."""
+        return self.collection.read(slice(*block))
 
 
 class SavedPartial(NamedTuple):

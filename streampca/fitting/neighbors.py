@@ -33,6 +33,7 @@ from ..execution import LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
 from ..execution.fold import one_span
 from ..execution.session import Session, run_session, session
+from ..execution.task import SampleBlocks
 from ..kinds.description import make
 from ..kinds.run import Run
 from ..machine import PeakMeter, hand_back
@@ -432,7 +433,7 @@ class _AllSamples:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Reading(SampleBlocks):
     """Read a collection into memory; see `streampca.execution.Task`."""
 
     collection: Prepared
@@ -444,15 +445,6 @@ class _Reading:
 
     def restore(self, state: dict[str, Array]) -> _AllSamples:
         raise AssertionError("samples are not saved")
-
-    def blocks(self, span: Span) -> Iterable[Span]:
-        return blocks_of(span, self.block_rows)
-
-    def counts(self, block: Span) -> BlockDone:
-        return BlockDone(block.size, block.size * self.collection.row_bytes)
-
-    def fetch(self, block: Span) -> Array:
-        return self.collection.read(slice(*block))
 
     def feed(self, accumulator: _AllSamples, block: Span, fetched: Array) -> None:
         if not has_safe_squares(fetched, "double"):

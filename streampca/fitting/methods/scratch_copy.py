@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
@@ -16,10 +16,11 @@ from typing import IO
 import numpy as np
 
 from ...errors import SourceError
-from ...events import BlockDone, PassStarted
+from ...events import PassStarted
 from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...execution.fold import one_span
+from ...execution.task import SampleBlocks
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Collection, Filled
@@ -156,7 +157,7 @@ def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
 
 
 @dataclass(frozen=True)
-class CopyTask:
+class CopyTask(SampleBlocks):
     """Copy blocks of samples; the accumulator is the file."""
 
     copy: ScratchCopy
@@ -170,17 +171,10 @@ class CopyTask:
         """Return the copy, which holds what was written."""
         return self.copy
 
-    def blocks(self, span: Span) -> Iterable[Span]:
-        """Return blocks of samples, whole chunks of storage if they fit."""
-        return blocks_of(span, self.block_rows)
-
-    def counts(self, block: Span) -> BlockDone:
-        """Return the number of samples of a block, and their bytes."""
-        return BlockDone(block.size, block.size * self.copy.copied.row_bytes)
-
-    def fetch(self, block: Span) -> Array:
-        """Read a block."""
-        return self.copy.copied.read(slice(*block))
+    @property
+    def collection(self) -> Collection:
+        """Samples to copy."""
+        return self.copy.copied
 
     def feed(self, accumulator: ScratchCopy, block: Span, fetched: Array) -> None:
         """Write a block."""

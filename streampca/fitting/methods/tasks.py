@@ -12,6 +12,7 @@ import numpy as np
 from ...accumulators import Accumulator, NotFiniteError, not_finite
 from ...events import BlockDone
 from ...execution.checkpoint import StageCheckpoint
+from ...execution.task import SampleBlocks
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
@@ -84,7 +85,7 @@ def _absorb(left: Accumulator, right: Accumulator) -> None:
 
 
 @dataclass(frozen=True)
-class SamplesTask(AccumulatorTask[A]):
+class SamplesTask(SampleBlocks, AccumulatorTask[A]):
     """Fold spans of samples, a block of rows at a time.
 
     Attributes
@@ -126,14 +127,6 @@ class SamplesTask(AccumulatorTask[A]):
 
     def _release_buffers(self) -> None:
         self._buffers.clear()
-
-    def blocks(self, span: Span) -> Iterable[Span]:
-        """Return blocks that end at multiples of the plan's block length."""
-        return blocks_of(span, self.block_rows)
-
-    def counts(self, block: Span) -> BlockDone:
-        """Return the number of samples of a block, and their bytes."""
-        return BlockDone(block.size, block.size * self.collection.row_bytes)
 
     def fetch(self, block: Span) -> tuple[Array, Array | None]:
         """Read a block; return it, and the memory it was read into."""

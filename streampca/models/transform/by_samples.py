@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...events import BlockDone
-from ...planning.blocks import Span, blocks_of
+from ...execution.task import SampleBlocks
+from ...planning.blocks import Span
+from ...readers import Collection
 from ...readers.windows import Mosaic
 from ...storage.writers import Writer
 from .finite import OfNumbered, applied
@@ -55,7 +56,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BySamples:
+class BySamples(SampleBlocks):
     """Fold blocks of samples into an output; see `streampca.execution.Task`.
 
     Attributes
@@ -85,17 +86,10 @@ class BySamples:
             written.arrays = written.mosaic.state()
         return written
 
-    def blocks(self, span: Span) -> Any:
-        """Yield blocks that end at multiples of the plan's block length."""
-        return blocks_of(span, self.block_rows)
-
-    def counts(self, block: Span) -> BlockDone:
-        """Return the number of samples of a block, and their bytes."""
-        return BlockDone(block.size, block.size * self.work.collection.row_bytes)
-
-    def fetch(self, block: Span) -> Array:
-        """Read a block."""
-        return self.work.collection.read(slice(*block))
+    @property
+    def collection(self) -> Collection:
+        """Samples to read."""
+        return self.work.collection
 
     def feed(self, accumulator: Written, block: Span, fetched: Array) -> None:
         """Compute the scores or images of a block and write them; raises as `applied`."""

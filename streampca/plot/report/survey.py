@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import plot
-from ...events import BlockDone, Listener, PassStarted, reported, silent
+from ...events import Listener, PassStarted, reported, silent
 from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...execution.decoded_chunks import keeping
 from ...execution.fold import one_span
+from ...execution.task import SampleBlocks
 from ...models.components import ComponentsModel
 from ...models.subspace import Subspace
 from ...models.transform import applied
@@ -375,7 +376,7 @@ class _Measured:
 
 
 @dataclass(frozen=True)
-class _Examining:
+class _Examining(SampleBlocks):
     """Measure samples, in runs that no block goes beyond; see `streampca.execution.Task`."""
 
     share: Share
@@ -413,12 +414,6 @@ class _Examining:
             start, stop = stop, stop + run.size  # the samples of runs are examined one after another
             if min(stop, span.stop) > max(start, span.start):
                 yield from blocks_of(Span(max(start, span.start), min(stop, span.stop)), self.share.block_rows)
-
-    def counts(self, block: Span) -> BlockDone:
-        return BlockDone(block.size, block.size * self.collection.row_bytes)
-
-    def fetch(self, block: Span) -> Array:
-        return self.collection.read(slice(*block))
 
     def feed(self, accumulator: _Measured, block: Span, fetched: Array) -> None:
         subspace = self.share.model.subspace
