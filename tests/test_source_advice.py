@@ -10,9 +10,9 @@ import zarr
 from contract import everything, refused, said
 from PIL import Image
 
-from streampca import load_model
+from streampca import fit, load_model
 from streampca.cli.config import load_run
-from streampca.errors import SourceError
+from streampca.errors import DataError, RequestError, SourceError
 from streampca.preprocessing.mask_files import read_mask
 from streampca.readers import open_collection
 
@@ -106,3 +106,42 @@ def test_formats_that_are_not_read_are_named_with_what_converts_them(tmp_path, n
     refused(path, path, f"it is {advice}")
     if name != "a.dat":  # in a folder, known by the name alone
         refused(path.parent, advice.replace(";", ":"))
+
+
+# --- one image ---
+
+IMAGES = {  # values, names of axes; what messages offer besides more images, and the number of samples that it gives
+    "grey": ((40, 30), "yx", {"patches": (16, 2), "sample_axes": (("x",), 40)}),
+    "channels first": ((5, 40, 30), "cyx", {"patches": (16, 2), "sample_axes": (("y", "x"), 5)}),
+    "channels last": ((40, 30, 5), "yxc", {"patches": (16, 2), "sample_axes": (("y", "x"), 5)}),
+    "levels": ((1, 5, 40, 30), "tzyx", {"sample_axes": (("y", "x"), 5)}),
+    "one level": ((1, 1, 40, 30), "tzyx", {"sample_axes": (("x",), 40)}),
+    "small": ((3, 4), "yx", {"patches": (2, 2), "sample_axes": (("x",), 3)}),
+    "too small": ((3, 2, 3), "cyx", {"sample_axes": (("y", "x"), 3)}),
+    "colours": ((1, 40, 30, 3), None, {"patches": (16, 2), "sample_axes": ((1, 2), 3)}),
+    "without names": ((1, 40, 30), None, {"patches": (16, 2), "sample_axes": ((2,), 40)}),
+}
+
+
+@pytest.mark.parametrize(("shape", "names", "offered"), IMAGES.values(), ids=IMAGES)
+def test_one_image_is_offered_what_makes_samples_of_it(tmp_path, shape, names, offered):
+    pixels = np.random.default_rng(0).random(shape)
+    zarr.create_array(tmp_path / "a.zarr", data=pixels, dimension_names=names and list(names))
+    with pytest.raises((RequestError, DataError)) as caught:
+        fit(str(tmp_path / "a.zarr"), n_components=1)
+    message = said(caught, "a.zarr")
+    for option in ("patches", "sample_axes"):
+        value, count = offered.get(option, (None, 0))
+        assert (f"({option}={value!r})" in message) == bool(count), message
+        if count:
+            assert open_collection(tmp_path / "a.zarr", **{option: value}).n_samples == count
+            assert fit(str(tmp_path / "a.zarr"), n_components=1, **{option: value}).n_samples == count
+
+
+def test_one_image_file_is_offered_its_channels(tmp_path):
+    Image.fromarray(np.random.default_rng(0).integers(0, 9, (12, 10, 3), np.uint8)).save(tmp_path / "a.png")
+    with pytest.raises(DataError) as caught:
+        fit(str(tmp_path / "a.png"), n_components=1)
+    said(caught, "--patches 6x6 (patches=6), or count samples along axis channel by --sample-axes y,x")
+    assert open_collection(tmp_path / "a.png", sample_axes=("y", "x")).n_samples == 3
+    assert open_collection(tmp_path / "a.png", patches=6).n_samples == 2

@@ -29,6 +29,7 @@ from ..preprocessing.kernel_features import KernelFeatures
 from ..preprocessing.sizes_for_planning import problem_of, this_machine
 from ..readers import Collection
 from ..readers.target import Target, check_target, target_of
+from ..readers.views.compose import samples_of_image
 from ..readers.weights import weights_of
 from .landmarks import mapped_for
 from .learning import learned_for
@@ -203,8 +204,8 @@ def plan_collection(
     """Plan a request on an opened collection, or on a part of it; see `plan`."""
     if collection.n_samples < 2:
         raise DataError(
-            f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
-            "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
+            f"{collection.source} has one sample, and variance needs at least two; give more images"
+            f"{samples_of_image(collection.raw)}."
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
     if collection.pending is not None:

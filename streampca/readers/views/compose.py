@@ -10,8 +10,10 @@ import numpy as np
 
 from ...errors import RequestError
 from ...kinds.opening import Opening
-from ..collection import Collection
+from ...storage.pixel_sizes import holds_channels
+from ..collection import COLOURS, Collection
 from ..stored.array import ArrayCollection
+from ..stored.axis_roles import Role, role_of_name
 from ..stored.layout import Axis, image_layout
 from ..windows import size_and_step
 from .chosen import Chosen, Places, compact, places_of
@@ -19,6 +21,8 @@ from .columns import matching, open_column
 from .converted import Converted
 from .patches import Patches
 from .variables import Variables
+
+WINDOW, LEAST_WINDOW = 16, 2  # sides of the windows that errors propose
 
 
 def cut(collection: Collection, options: Opening) -> Collection:
@@ -82,13 +86,50 @@ def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches:
 def _single_image(collection: ArrayCollection, sample_axes: Sequence[Axis] | None) -> RequestError:
     """Return the refusal of an array all of whose axes make one image."""
     if sample_axes is not None:
+        cutting = "".join(f", or {way}" for way in _windows_of(collection))
         return RequestError(
-            f"sample_axes {tuple(sample_axes)} takes every axis of {collection.source}; leave one to count samples, or "
-            "cut the image into windows, as by patches=16."
+            f"sample_axes {tuple(sample_axes)} takes every axis of {collection.source}; leave one to count samples"
+            f"{cutting}."
         )
-    axes = collection.axes or ()
     return RequestError(
-        f"{collection.source} is a single image (axes {', '.join(axes)}); give a collection of images, cut it into "
-        f"windows, as by patches=16, or make samples of its parts by naming fewer axes, such as "
-        f"sample_axes=({axes[-1]!r},)."
+        f"{collection.source} is a single image (axes {', '.join(collection.axes or ())}); give a collection of images"
+        f"{samples_of_image(collection)}."
     )
+
+
+def samples_of_image(collection: Collection) -> str:
+    """Return how one image makes several samples, for errors: windows that fit, its channels, or its lines."""
+    if not isinstance(collection, ArrayCollection):
+        return ""
+    sides, others = _sides_of(collection)
+    others = [axis for axis in others if collection.sample_shape[axis] > 1]
+    kept, counted = (sides, others) if others else (sides[1:], sides[:1])
+    names: Sequence[Axis] = collection.axes or collection.layout.inner
+    ways = _windows_of(collection)
+    if kept:
+        axes, along = tuple(names[axis] for axis in kept), " and ".join(str(names[axis]) for axis in counted)
+        words = ",".join(map(str, axes))
+        ways.append(f"count samples along axis {along} by --sample-axes {words} (sample_axes={axes!r})")
+    return "".join(f", or {way}" for way in ways)
+
+
+def _windows_of(collection: ArrayCollection) -> list[str]:
+    """Return the option that cuts an image into windows, if it takes windows and two fit."""
+    sides, others = _sides_of(collection)
+    shape, names = collection.sample_shape, collection.axes
+    is_plain = not others or (len(others) == 1 and (holds_channels(names[others[0]]) if names else others[0] == 2))
+    lengths = [shape[axis] for axis in sides]
+    side = min(WINDOW, max(lengths, default=0) // 2, *lengths)
+    if len(sides) != 2 or not is_plain or side < LEAST_WINDOW:
+        return []
+    return [f"cut it into windows by --patches {side}x{side} (patches={side})"]
+
+
+def _sides_of(collection: ArrayCollection) -> tuple[list[int], list[int]]:
+    """Return which axes of a sample are the sides of its images, and which are others."""
+    shape, names = collection.sample_shape, [name.lower() for name in collection.axes or ()]
+    sides = [axis for axis, name in enumerate(names) if role_of_name(name, names) in (Role.Y, Role.X)]
+    if len(sides) != 2:
+        is_coloured = not names and len(shape) > 2 and shape[-1] in COLOURS
+        sides = [*range(len(shape))][-3:-1] if is_coloured else [*range(len(shape))][-2:]
+    return sides, [axis for axis in range(len(shape)) if axis not in sides]
