@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
+import shlex
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -145,3 +148,67 @@ def test_one_image_file_is_offered_its_channels(tmp_path):
     said(caught, "--patches 6x6 (patches=6), or count samples along axis channel by --sample-axes y,x")
     assert open_collection(tmp_path / "a.png", sample_axes=("y", "x")).n_samples == 3
     assert open_collection(tmp_path / "a.png", patches=6).n_samples == 2
+
+
+# --- one of several arrays ---
+
+
+def nwb(path):
+    """A file as neurophysiology has it: texts, times and tables around the images."""
+    with h5py.File(path, "w") as file:
+        file["file_create_date"] = np.array([b"2020-01-01", b"2020-01-02"], h5py.string_dtype())
+        file["acquisition/frames/timestamps"] = np.arange(30.0)
+        file["general/electrodes/x"] = np.zeros((5, 3))
+        file["acquisition/frames/data"] = np.arange(30 * 8 * 8, dtype="u2").reshape(30, 8, 8)
+        file["processing/masks"] = np.zeros((2, 8, 8), "f4")
+
+
+def texts_and_times(path):
+    with h5py.File(path, "w") as file:
+        file["file_create_date"] = np.array([b"2020-01-01", b"2020-01-02"], h5py.string_dtype())
+        file["stop"], file["start"] = np.arange(3.0), np.arange(30.0)
+
+
+def archive(path):
+    with open(path, "wb") as file:
+        np.savez(file, names=np.array([["a", "b"]] * 2), mean=np.zeros((4, 5)), images=np.zeros((9, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("write", "offered", "shape"),
+    [
+        (nwb, ["acquisition/frames/data", "processing/masks", "general/electrodes/x"], (30, 8, 8)),
+        (texts_and_times, ["start", "stop"], None),
+        (archive, ["images", "mean"], (9, 4, 5)),
+    ],
+)
+def test_arrays_of_numbers_are_offered_the_largest_first(tmp_path, write, offered, shape):
+    path = tmp_path / ("a.npz" if write is archive else "a.nwb")
+    write(path)
+    message = refused(path, f"holds {len(offered)} arrays", f"(key={offered[0]!r})")
+    assert [word for word in message.split() if word in offered] == [*offered, offered[0]]
+    if shape is not None:
+        assert open_collection(path, key=offered[0]).shape == shape
+
+
+def plate(path, wells, fields):
+    root = zarr.open_group(path, mode="w", zarr_format=2)
+    root.attrs["plate"] = {"wells": [{"path": well} for well in wells]}
+    for number, well in enumerate(wells):
+        root.create_group(well).attrs["well"] = {"images": [{"path": field} for field in fields]}
+        for field in fields:
+            picture = root.create_group(f"{well}/{field}")
+            picture.attrs["multiscales"] = [{"axes": ["c", "y", "x"], "datasets": [{"path": "0"}], "version": "0.3"}]
+            picture.create_array("0", data=np.full((2, 6, 5), number + 1, "u2"), chunks=(1, 6, 5))
+
+
+@pytest.mark.parametrize("name", ["plate.zarr", "plate [1] of it.zarr"])
+def test_a_plate_offers_a_field_of_every_well(tmp_path, name):
+    wells = ["A/1", "A/2", "B/1"]
+    plate(tmp_path / name, wells, ["0", "1"])
+    message = refused(tmp_path / name, "6 pictures", "key='A/1/0/0'")
+    (pattern,) = shlex.split(message.partition("every well by ")[2].removesuffix("."))
+    assert pattern == f"{glob.escape(str(tmp_path / name))}/*/*/0"
+    found = open_collection(pattern, sample_axes=("y", "x"))
+    assert found.shape == (6, 6, 5)
+    np.testing.assert_array_equal(found.read(slice(0, 6))[:, 0], [1, 1, 2, 2, 3, 3])

@@ -375,9 +375,9 @@ def holders(tmp_path):
 @pytest.mark.parametrize("which", range(5), ids=["npz", "h5py", "zarr", "xarray", "dict"])
 def test_objects_of_several_arrays_ask_for_a_key(tmp_path, which):
     source = list(holders(tmp_path))[which]
-    several = r"holds 2 arrays, a \(4 x 3 x 3 float64\), b \(4 x 5 x 5 float64\).*key='a'"
+    several = r"holds 2 arrays, b \(4 x 5 x 5 float64\), a \(4 x 3 x 3 float64\).*key='b'"
     refused_as(
         source, r"'b' of xarray array has samples of 5 x 5.*key='a'" if hasattr(source, "data_vars") else several
     )
     assert open_collection(source, key="a").shape == (4, 3, 3)
-    refused_as(source, "has no array 'c'; it holds a", error=RequestError, key="c")
+    refused_as(source, r"has no array 'c'; it holds [ab] ", error=RequestError, key="c")

@@ -132,8 +132,8 @@ def select_dataset(file: Any, key: str | None, source: str) -> Any:
     if not datasets:
         raise SourceError(f"{source} holds no datasets; give an HDF5 file with a dataset of images in it.")
     describing = cf.auxiliary({name: dataset.names for name, dataset in datasets.items()})
-    numbers = [name for name, dataset in datasets.items() if dataset.dtype.kind in "biuf" and name not in describing]
-    return file[select_array(datasets, key, source, images=numbers)]
+    images = [name for name in datasets if name not in describing]
+    return file[select_array(datasets, key, source, images=images)]
 
 
 def attributes_of(item: Any) -> dict[str, Any]:

@@ -99,6 +99,11 @@ def parts_of(attributes: Mapping[str, Any]) -> list[str]:
     return [str(path) for path in series if path] if isinstance(series, list) else []
 
 
+def is_plate(attributes: Mapping[str, Any]) -> bool:
+    """Return whether a group is a plate, whose pictures lie at row/column/field."""
+    return isinstance(_metadata(attributes).get("plate"), Mapping)
+
+
 def is_numbered(attributes: Mapping[str, Any]) -> bool:
     """Return whether a group has the layout of bioformats2raw: images in groups 0, 1, ..., and notes in a group OME."""
     return "bioformats2raw.layout" in _metadata(attributes)

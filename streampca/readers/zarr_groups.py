@@ -5,6 +5,9 @@ Pictures are found through their metadata, without listing the store: servers of
 
 from __future__ import annotations
 
+import glob
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice, takewhile
@@ -17,7 +20,7 @@ from ..errors import RequestError, SourceError, first_line, nearest
 from ..storage.bounded_zarr import bounded
 from ..storage.integrity import reason_of, refused_codec
 from .collection import by_key
-from .ome import Multiscale, is_numbered, multiscale_of, parts_of
+from .ome import Multiscale, is_numbered, is_plate, multiscale_of, parts_of
 from .silence_decoders import quiet
 from .stored import cf
 from .stored.array import dims_of
@@ -177,8 +180,10 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
     if pictures:
         several = f"more than {_NAMED}" if len(pictures) > _NAMED else str(len(pictures))
         by_path = {name: array for name, (_, array) in pictures.items()}
+        first = next(iter(by_path))
+        wells = _wells_of(group, source, first)
         raise SourceError(
-            f"{source} holds {several} pictures, {listing(by_path)}; say which with {by_key(next(iter(by_path)))}."
+            f"{source} holds {several} pictures, {listing(by_path)}; say which with {by_key(first)}{wells}."
         )
     arrays = _arrays(group, source)
     if not arrays:
@@ -195,6 +200,15 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
     return choose(
         group, select_array(arrays, None, source, images=[name for name in arrays if name not in names]), source
     )
+
+
+def _wells_of(group: zarr.Group, source: str, name: str) -> str:
+    """Return the glob of a field of every well of a plate on this machine, given the path of a picture, for errors."""
+    row_column_field = name.split("/")[:3]
+    if not is_plate(dict(group.attrs)) or len(row_column_field) < 3 or not os.path.isdir(source):
+        return ""
+    pattern = shlex.quote(os.path.join(glob.escape(source.rstrip(os.sep)), "*", "*", row_column_field[2]))
+    return f", or take a field of every well by {pattern}"
 
 
 def is_model(group: zarr.Group) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,22 +23,24 @@ def select_array(
         return path
     inside = {name: array for name, array in arrays.items() if name.startswith(f"{path}/") or not path}
     if not inside and arrays:
-        likely = _several_axes(arrays, arrays if images is None else images) or arrays
+        likely = _largest_first(arrays, arrays if images is None else images)
         raise RequestError(f"{source} has no array {key!r}; it holds {listing(likely)}.{nearest(path, list(arrays))}")
-    likely = _several_axes(inside, arrays if images is None else images)
+    likely = _largest_first(inside, inside if images is None else images)
     if len(likely) == 1 or len(inside) == 1:
-        return next(iter(likely or inside))
+        return next(iter(likely))
     if not inside:
         raise SourceError(f"{source} holds no arrays; give a file with an array of images in it.")
-    several = likely or inside  # coordinates are offered only if there are no other arrays
     raise SourceError(
-        f"{source} holds {len(several)} arrays, {listing(several)}; say which with {by_key(next(iter(several)))}."
+        f"{source} holds {len(likely)} arrays, {listing(likely)}; say which with {by_key(next(iter(likely)))}."
     )
 
 
-def _several_axes(arrays: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the named arrays that exist and have two axes or more."""
-    return {name: arrays[name] for name in names if name in arrays and len(arrays[name].shape) >= 2}
+def _largest_first(arrays: Mapping[str, Any], images: Iterable[str]) -> dict[str, Any]:
+    """Return the arrays that can be images, or else are of numbers, or all if none is; the largest first."""
+    numbers = [name for name, array in arrays.items() if array.dtype.kind in "biuf"]
+    several = [name for name in images if name in numbers and len(arrays[name].shape) >= 2]
+    likely = several or numbers or [*arrays]  # coordinates are offered only if there are no other arrays
+    return {name: arrays[name] for name in sorted(likely, key=lambda name: -math.prod(arrays[name].shape))}
 
 
 def listing(arrays: Mapping[str, Any]) -> str:
