@@ -212,3 +212,47 @@ def test_a_plate_offers_a_field_of_every_well(tmp_path, name):
     found = open_collection(pattern, sample_axes=("y", "x"))
     assert found.shape == (6, 6, 5)
     np.testing.assert_array_equal(found.read(slice(0, 6))[:, 0], [1, 1, 2, 2, 3, 3])
+
+
+# --- folders of systems ---
+
+SYSTEM_FOLDERS = (
+    "$RECYCLE.BIN",
+    "@eaDir",
+    "System Volume Information",
+    "lost+found",
+    "__MACOSX",
+    ".thumbnails",
+    "thumbnails",
+)
+
+
+@pytest.mark.parametrize("folder", SYSTEM_FOLDERS)
+@pytest.mark.parametrize("ending", ["png", "npy"])
+def test_folders_of_systems_are_left_out_and_said_once(tmp_path, caplog, folder, ending):
+    def save(path, number):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((2, 4, 3) if ending == "npy" else (4, 3), number, np.uint8)
+        np.save(path, pixels) if ending == "npy" else Image.fromarray(pixels).save(path)
+
+    for number in range(4):
+        save(tmp_path / "scans" / "ab"[number % 2] / f"{number}.{ending}", number)
+    save(tmp_path / "scans" / folder / f"4.{ending}", 4)
+    pattern = f"{tmp_path}/scans/*"
+    sources = {"pattern": f"{pattern}/*.{ending}", "recursive": f"{tmp_path}/scans/**/*.{ending}"}
+    if ending == "png":
+        sources |= {
+            "folder": tmp_path / "scans",
+            "list": [tmp_path / "scans", tmp_path / "scans/a/0.png"],
+            "*": pattern,
+        }
+    for name, source in sources.items():
+        caplog.clear()
+        found = open_collection(source, duplicates="first")
+        assert found.n_samples == (8 if ending == "npy" else 4), name
+        assert not any(folder in path for path in found.sample_names() or ())
+        found.states(now=True)
+        if not (folder.startswith(".") and "*" in str(source)):  # which no pattern matches
+            assert [folder in line for line in caplog.messages if "keep for themselves" in line] == [True], name
+    save(tmp_path / "scans" / folder / f"5.{ending}", 5)
+    assert open_collection(f"{tmp_path}/scans/{folder}/*").n_samples == (4 if ending == "npy" else 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import gzip
 import json
 import os
@@ -18,6 +17,7 @@ from .image_files.find import IMAGES, MANY, has_images
 from .image_files.names import ending, natural
 from .silence_decoders import quiet
 from .stored.files import check_kind
+from .system_folders import matching
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Most files of a list whose first bytes are read because their names tell no format.
@@ -156,10 +156,11 @@ def is_array_files(source: Any) -> bool:
     return many or any(map(holds_arrays, unknown))
 
 
-def array_files_in(source: str) -> list[str]:
+def array_files_in(source: str, left_out: list[str] | None = None) -> list[str]:
     """Return the files and stores of arrays of a folder or glob, in natural order.
 
-    Models and results in a folder are left out unless it holds nothing else.
+    Models and results in a folder are left out unless it holds nothing else; system folders that a glob matches are
+    added to `left_out`.
     """
     if os.path.isdir(source):
         # A folder is searched by names alone: other files in it can be parts of something that is not read.
@@ -167,7 +168,7 @@ def array_files_in(source: str) -> list[str]:
             paths = [entry.path for entry in entries if not entry.name.startswith(".") and ending(entry.name) in MANY]
         paths = [path for path in paths if not _is_made(path)] or paths
     else:
-        matches = remote.matching(source) if remote.is_url(source) else glob.glob(source, recursive=True)
+        matches = remote.matching(source) if remote.is_url(source) else matching(source, left_out)
         paths = [path for path in matches if ending(path) in MANY or holds_arrays(path)]
     return sorted(paths, key=natural)
 
@@ -235,7 +236,7 @@ def _files_of(source: Any) -> Iterable[str]:
         return remote.matching(source) if remote.is_pattern(source) else ()
     if not isinstance(source, str) or os.path.isfile(source):
         return ()
-    return glob.iglob(source, recursive=True)
+    return matching(source)
 
 
 def _called(source: Any, suffix: str) -> bool:

@@ -42,6 +42,7 @@ from .storage_record import Chunks, Storage
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axis_roles import page_axes
 from .stored.layout import Box, SampleAxes, layout_of
+from .system_folders import log_left_out
 from .threads import for_each
 from .tiff_axes import check_place
 from .views.compose import choose
@@ -69,6 +70,7 @@ def open_images(source: str | Sequence[str], *, opener: Opener) -> Collection:
     files.again = partial(find_images, source, skip=skip) if isinstance(source, str) else None
     files.reading = opener.reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
+    log_left_out(files.left_out, label)
     if mostly_stacks(files):
         return joined(files, label, opener)
     if options.sel:

@@ -20,6 +20,7 @@ from .collection import Collection, file_and_key
 from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
 from .stored.files import check_kind
+from .system_folders import matching
 from .views.columns import cells, short_lines, table_column
 
 
@@ -38,7 +39,7 @@ def resolve_source(source: Any, *, allow_remote: bool = False) -> Any:
         return source
     if not glob.has_magic(source):
         raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
-    matches = glob.glob(source, recursive=True)
+    matches = [*matching(source)]
     for match in matches:
         check_kind(match)
     return matches[0] if len(matches) == 1 else source

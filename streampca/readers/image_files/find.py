@@ -15,6 +15,7 @@ from ...errors import SourceError
 from ...signals import safe_point
 from .. import remote
 from ..idx import is_idx
+from ..system_folders import is_system_folder, matching
 from .listing import ListedFolders, Listing, settled, states_of
 from .names import FileNames, ending, natural, natural_name
 from .other_formats import UNREAD, format_by_ending
@@ -40,17 +41,20 @@ def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
     before s10). A list keeps its own order; folders in it are searched. With `skip`, files of a list that do not exist
     are listed, too, and left out when they are opened.
     """
+    left_out: list[str] = []
     if isinstance(source, str):
         if remote.is_url(source):
             return Listing.of(sorted(_behind(source, skip), key=natural))
         if os.path.isdir(source):
             return _Search(source).listing(skip)
-        paths = sorted(_matching(source, skip), key=natural) if not os.path.exists(source) else [source]
+        paths = sorted(_matching(source, skip, left_out), key=natural) if not os.path.exists(source) else [source]
     else:
-        paths = [path for item in source for path in _listed(item, skip)]
+        paths = [path for item in source for path in _listed(item, skip, left_out)]
         if not paths:
             raise SourceError("the list of image files is empty; give at least two files.")
-    return Listing.of(paths)
+    listing = Listing.of(paths)
+    listing.left_out = tuple(left_out)
+    return listing
 
 
 def _behind(url: str, skip: bool) -> list[str]:
@@ -62,11 +66,12 @@ def _behind(url: str, skip: bool) -> list[str]:
     return [path for path in paths if ending(path) in IMAGES]
 
 
-def _listed(item: str, skip: bool) -> Iterable[str]:
+def _listed(item: str, skip: bool, left_out: list[str]) -> Iterable[str]:
     if remote.is_url(item):
         return sorted(_behind(item, skip), key=natural)
     if os.path.isdir(item):
         listing = _Search(item).listing(skip)
+        left_out += listing.left_out
         return map(listing.path, range(len(listing)))
     if not skip and not os.path.isfile(item):
         raise SourceError(
@@ -76,8 +81,8 @@ def _listed(item: str, skip: bool) -> Iterable[str]:
     return [item]
 
 
-def _matching(pattern: str, skip: bool) -> list[str]:
-    matches = glob.glob(pattern, recursive=True)
+def _matching(pattern: str, skip: bool, left_out: list[str]) -> list[str]:
+    matches = [*matching(pattern, left_out)]
     files = [path for path in matches if os.path.isfile(path)]
     images = [path for path in files if ending(path) in IMAGES]
     kinds = Counter(map(ending, files))
@@ -87,6 +92,7 @@ def _matching(pattern: str, skip: bool) -> list[str]:
             search = _Search(folder)
             images.extend(os.path.join(folder, name) for name in search)
             kinds.update(search.kinds)
+            left_out += search.left_out
     _check_kinds(pattern, kinds, skip)
     return images
 
@@ -128,11 +134,14 @@ class _Search:
     ----------
     kinds : Counter of str
         Number of files of each ending that the search has seen so far.
+    left_out : list of str
+        System folders that it did not enter.
     """
 
     def __init__(self, top: str) -> None:
         self.top = top
         self.kinds: Counter[str] = Counter()
+        self.left_out: list[str] = []
         self._folders: list[str] = []
         self._times: list[int] = []
         self._seen: set[tuple[int, int]] = set()
@@ -153,7 +162,9 @@ class _Search:
         names = FileNames(self)
         _check_kinds(self.top, self.kinds, skip)
         folders = ListedFolders(self.top, FileNames(self._folders), np.array(self._times, np.int64))
-        return Listing(self.top, names, states_of(self.top, names), folders)
+        listing = Listing(self.top, names, states_of(self.top, names), folders)
+        listing.left_out = tuple(self.left_out)
+        return listing
 
     def _entries(self, folder: str) -> list[str]:
         """Return image files and folders in a folder, folders with a separator at the end, in reverse natural order."""
@@ -175,6 +186,9 @@ class _Search:
     def _entry_name(self, entry: os.DirEntry[str]) -> str:
         """Return the name of an image file, or of a folder with a separator at its end; empty for any other entry."""
         kind = ending(entry.name)
+        if is_system_folder(entry.name) and entry.is_dir():
+            self.left_out.append(entry.path)
+            return ""
         if entry.name.startswith("."):
             return ""
         if entry.is_dir() and kind != ".zarr":  # a Zarr store counts as a file: no part of it is an image

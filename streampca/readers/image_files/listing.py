@@ -62,6 +62,8 @@ class Listing:
         Function that finds the current files of the same source; set by the caller if these are all of them.
     reading : TagRules
         Rules for the tags of the files.
+    left_out : tuple of str
+        System folders that the search for the files did not enter.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Listing:
         self.root, self.names, self.folders = root, names, folders
         self.again: Callable[[], Listing] | None = None
         self.reading = TagRules()
+        self.left_out: tuple[str, ...] = ()
         self._known = states
         self._groups: list[State] | None = None
 

@@ -55,6 +55,7 @@ from ..opening_record import ArrayAxes, GuessedAxes
 from ..remote import is_url
 from ..storage_record import Chunks, Storage
 from ..stored.files import Reopening, state_of
+from ..system_folders import log_left_out
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
 from .chosen import Chosen, Places, compact
@@ -76,7 +77,9 @@ _AT_ONCE = 16
 def open_joined(source: str | Sequence[str], *, opener: Opener) -> Collection:
     """Open every file of a list, glob or folder and concatenate them."""
     files = _listing(source)
-    return joined(files, source if isinstance(source, str) else f"a list of {len(files)} files", opener)
+    label = source if isinstance(source, str) else f"a list of {len(files)} files"
+    log_left_out(files.left_out, label)
+    return joined(files, label, opener)
 
 
 def joined(files: Listing, label: str, opener: Opener) -> Joined:
@@ -530,13 +533,16 @@ def _unlike(path: str, kind: _Kind, common_kind: _Kind, source: str) -> SourceEr
 def _listing(source: str | Sequence[str]) -> Listing:
     """Return the listing of a source's paths."""
     # Folders and globs in a list are expanded, so that a file that occurs twice is noticed.
-    listing = Listing.of(array_files_in(source) if isinstance(source, str) else [*chain(*map(_files_of, source))])
+    left_out: list[str] = []
+    items = source if isinstance(source, str) else [*chain(*(_files_of(item, left_out) for item in source))]
+    listing = Listing.of(array_files_in(items, left_out) if isinstance(items, str) else items)
     listing.again = partial(_listing, source) if isinstance(source, str) else None
+    listing.left_out = tuple(left_out)
     return listing
 
 
-def _files_of(item: str) -> list[str]:
+def _files_of(item: str, left_out: list[str]) -> list[str]:
     """Return the files of a folder or glob in a list; any other item, or an empty folder or glob, as it is."""
     if is_url(item) or is_zarr(item) or os.path.isfile(item):
         return [item]
-    return array_files_in(item) or [item]
+    return array_files_in(item, left_out) or [item]
