@@ -400,9 +400,9 @@ def test_variables_stay_as_they_were_written(here, monkeypatch):
 
 def test_which_keys_take_variables():
     """All that take a path or a number, and no other: a new key says which it is."""
-    keys = {key: None for name in SECTIONS for key in keys_of(name)}
+    keys = dict.fromkeys(("apply", *(key for name in SECTIONS for key in keys_of(name))), "pca")
     keys |= {f"model.{name}": kind for kind in KINDS for name in ("kind", *fields_of(kind_class(kind)))}
-    taken = {key for key in ("apply", *keys) if takes_variables(tuple(key.split(".")))}
+    taken = {key for key, kind in keys.items() if takes_variables(tuple(key.split(".")), kind)}
     paths = {
         "collection.source", "collection.labels", "collection.sample_weight", "collection.target", "apply",
         "prepare.mask", "model.graph", "update.model", "run.scratch", "output.directory", "output.model",

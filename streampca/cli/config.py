@@ -7,8 +7,9 @@ not choose programs to run or addresses to connect to, see also `variables`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import yaml
@@ -16,6 +17,7 @@ import yaml
 from ..errors import ConfigError, first_line
 from ..execution.cluster_options import COMMAND_OPTIONS
 from ..kinds.description import fields_of, hints_of
+from ..kinds.pca import PCADescription
 from ..kinds.registry import KINDS, kind_class
 from ..kinds.values import written
 from ..readers.paths import check_not_remote
@@ -63,14 +65,14 @@ def load_run(
     subject, data = f"run file {path}", _read(path)
     # The file alone is checked, before the user's own overrides: these may name commands and addresses.
     _refuse_foreign_code(data, subject)
-    from_file, _ = replaced(data, subject, takes_variables, allow_env)
+    from_file, _ = replaced(data, subject, partial(takes_variables, kind=_kind_of(data)), allow_env)
     _refuse_foreign_code(from_file, subject)
     _check_remote(from_file, subject, allowed=allow_remote)
     if allow_remote and isinstance(data.get("collection"), dict):
         data["collection"]["allow_remote"] = True
     for override in overrides:
         _apply_override(data, override)
-    data, as_written = replaced(data, subject, takes_variables, allow_env)
+    data, as_written = replaced(data, subject, partial(takes_variables, kind=_kind_of(data)), allow_env)
     return replace(make_run(data, subject), as_written=as_written)
 
 
@@ -108,15 +110,19 @@ def _read(path: str) -> dict[str, Any]:
     return data
 
 
-def takes_variables(place: Place) -> bool:
+def _kind_of(data: Mapping[str, Any]) -> str:
+    """Return the kind of model of a run file; the default for an unknown one, which is refused later."""
+    model = data.get("model")
+    kind = model.get("kind") if isinstance(model, dict) else None
+    return kind if isinstance(kind, str) and kind in KINDS else PCADescription.kind
+
+
+def takes_variables(place: Place, kind: str) -> bool:
     """Return whether the key at a place holds a path or a number; True for an unknown key, which is refused later."""
     section, *names = place[:2]
     key = ".".join(str(part) for part in place[:2])
-    if section == "model" and names:
-        classes: list[type] = [kind_class(kind) for kind in KINDS]
-    else:
-        classes = [SECTIONS[section]] if section in SECTIONS else []
-    hints = [hints_of(cls)[name] for cls in classes for name in names if name in fields_of(cls)]
+    cls = kind_class(kind) if section == "model" else SECTIONS.get(section)  # type: ignore[arg-type]
+    hints = [] if cls is None else [hints_of(cls)[name] for name in names if name in fields_of(cls)]
     if key == "model.kind":
         return False
     return not hints or key in PATHS or any({int, float} & set(_types_in(written(hint))) for hint in hints)
@@ -225,8 +231,6 @@ def _parsed(text: str, subject: str) -> Any:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        if node is not None:
-            _check_tags(node, set())
         if node is not None and _count_values(node, {}) > MOST_VALUES:
             raise ConfigError(f"its aliases stand for more than {MOST_VALUES} values; leave them out.")
         return None if node is None else loader.construct_document(node)
@@ -248,26 +252,15 @@ def _parsed(text: str, subject: str) -> Any:
         ) from None
 
 
-def _check_tags(node: yaml.Node, seen: set[int]) -> None:
-    """Refuse nodes other than plain texts, numbers, dates, lists and mappings."""
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    if node.tag not in TAGS and node.tag != MERGE_TAG:
-        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-        raise ConfigError(
-            f"line {node.start_mark.line + 1} has a value with the tag {tag}, and run files hold texts, numbers, lists "
-            "and mappings; write it as one of these."
-        )
-    parts = node.value if isinstance(node, (yaml.SequenceNode, yaml.MappingNode)) else ()
-    for part in parts:
-        for child in part if isinstance(part, tuple) else (part,):
-            _check_tags(child, seen)
-
-
 def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
-    """Count the values in a node, an alias as often as it is used."""
+    """Count the values in a node, an alias as often as it is used; refuse values with tags of other types."""
     if id(node) not in counts:
+        if node.tag not in TAGS and node.tag != MERGE_TAG:
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            raise ConfigError(
+                f"line {node.start_mark.line + 1} has a value with the tag {tag}, and run files hold texts, numbers, "
+                "lists and mappings; write it as one of these."
+            )
         counts[id(node)] = 1  # ends the recursion of a node that contains itself, which constructing it refuses
         parts: list[Any] = []
         if isinstance(node, yaml.SequenceNode):

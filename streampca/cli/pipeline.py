@@ -190,7 +190,7 @@ def _execute_locked(run: RunFile, outputs: OutputPaths, listener: Listener) -> R
     may_reuse = job.may_reuse
     if may_reuse:
         outputs = job.outputs = _without_reused(outputs, record)
-    outputs.check(overwrite=run.run.overwrite, model=not job.is_in_place and not may_reuse)
+    outputs.check(overwrite=run.run.overwrite, model=not may_reuse and not (run.update.model and job.is_in_place))
     with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as events, job.stack:
         job.listener = events
         for item in job.raw.skipped:
@@ -292,12 +292,7 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         listener=_noting_plans(listener, plans),
         **opening_of(run.collection),
     )
-    return Result(_without_statistic(model), plans[0] if plans else None, [outputs.model])
-
-
-def _without_statistic(model: Model) -> Model:
-    """Return a model without the p x p statistic, if it has one, to free its memory."""
-    return model.without_statistic() if isinstance(model, streampca.PCAModel) else model
+    return Result(model, plans[0] if plans else None, [outputs.model])
 
 
 def _noting_plans(listener: Listener, plans: list[Any]) -> Listener:
@@ -428,10 +423,13 @@ def _fit(job: _Job) -> Result:
             run=replace(job.stage(path), listener=listener),
             **changes,
         )
-    if path is not None and job.outputs.apply_model:  # they name it by its path, and have the memory of a large one
-        del model
-        model = streampca.load_model(path, memory=run.run.memory)
-    return Result(_without_statistic(model), plans[0] if plans else None)
+    if job.outputs.apply_model:
+        if path is not None:  # outputs name the model by its path, and the memory of a large one is free for them
+            del model
+            model = streampca.load_model(path, memory=run.run.memory)
+        if isinstance(model, streampca.PCAModel):
+            model = model.without_statistic()  # and that of the p x p statistic
+    return Result(model, plans[0] if plans else None)
 
 
 def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:

@@ -90,7 +90,8 @@ class RunFile:
         from ..execution.cluster_options import COMMAND_OPTIONS, CONFIGURED
 
         data = escaped(self._data(complete=complete))
-        put_back(data, self.as_written)
+        if self.as_written:
+            put_back(data, self.as_written)
         data["collection"].pop("allow_remote", None)
         run = data.get("run", {})
         for name in COMMAND_OPTIONS:

@@ -5,7 +5,7 @@ plans give equal bits on every executor.
 """
 
 from .cluster_options import ClusterOptions
-from .local import LocalExecutor
+from .executor import LocalExecutor
 from .task import Checkpointer, Executor, SavedPartial, Task
 
 __all__ = ["Checkpointer", "ClusterOptions", "Executor", "LocalExecutor", "SavedPartial", "Task"]

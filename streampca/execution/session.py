@@ -23,8 +23,7 @@ from ..machine import PeakMeter
 from ..signals import stopping_on_signals
 from ..storage.locks import checkpoint_lock, output_lock
 from .checkpoint import CheckpointFolder, Checkpointing, checkpointing_of, clear_finished
-from .executor import cluster_of, executing
-from .local import LocalExecutor
+from .executor import LocalExecutor, cluster_of, executing
 from .task import Executor
 
 

@@ -117,7 +117,8 @@ def open_collection(
     check_names(options)
     if isinstance(source, Collection):
         collection, opener = source, Opener.of(options, listener, None)
-        _refuse_late(source, opener.options)
+        if options:
+            _refuse_late(source, opener.options)
     else:
         collection, opener = Opener.of(options, listener, like).opened(source)
     columns = () if isinstance(source, (str, os.PathLike, Collection)) else text_columns(source)
