@@ -65,6 +65,14 @@ class EmptySelectionError(MissingEntryError):
     """A range of values that no entry of an axis lies in; of files that are joined, those without any are left out."""
 
 
+class RepeatedAxisError(RequestError):
+    """An axis that `select` names twice, in the two forms `axes`: by name and by number, or from either end."""
+
+    def __init__(self, *args: object, axes: tuple[int | str, ...] = ()) -> None:
+        super().__init__(*args)
+        self.axes = axes
+
+
 class UnusedOptionError(RequestError):
     """An option of opening that sources of a sort, such as single arrays or image files, have no use for."""
 

@@ -615,11 +615,11 @@ VIEWS = {
     "joined table": Row(table_of_files, values("u1", (4, 3, 3)), values("u1", (4, 3, 3))[[2, 3, 0, 1]]),
     "chosen by step": Row(npy(), values(), values()[1:22:3], samples=slice(1, 22, 3)),
     "chosen in chunks": Row(zarr_store(chunks=(5, 3, 5)), values(), values()[2::2], samples=(2, None, 2)),
-    "chosen by number": Row(npy(), values(), values()[[3, 4, 5, 11, 20]], samples=[20, 3, 4, 5, 11]),
+    "chosen by number": Row(npy(), values(), values()[[20, 3, 4, 5, 11]], samples=[20, 3, 4, 5, 11]),
     "chosen by label": Row(
         npy(), LABELLED, LABELLED[np.isin(np.arange(30) % 7, (2, 3))], labels=np.arange(30) % 7, where="label=2,3"
     ),
-    "chosen files": files(read=lambda x: x[[1, 2, 7], 1:3], samples=[7, 1, 2], select={"y": slice(1, 3)}),
+    "chosen files": files(read=lambda x: x[[7, 1, 2], 1:3], samples=[7, 1, 2], select={"y": slice(1, 3)}),
     "chosen twice": chosen_twice,
     "patches": Row(npy(), PAGE, windows(PAGE[None], (4, 4), (4, 4)), patches=4),
     "patches, colour": Row(

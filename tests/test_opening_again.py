@@ -89,6 +89,40 @@ def test_a_model_opens_the_next_source_as_that_of_its_fit(sources, how, tmp_path
         np.testing.assert_array_equal(updated.transform(following).shape, expected.shape)
 
 
+def test_every_method_opens_a_path_with_the_options_of_transform(sources):
+    """In place of those of the fit: another channel."""
+    how, last = {"key": "tasmax", "sample_axes": (2, 3), "select": {1: 0}}, {"select": {1: 2}, "samples": [7, 2, 9]}
+    model = streampca.fit(sources[0], streampca.PCA(2), **how)
+    numeric = streampca.fit(
+        sources[0], streampca.SupervisedPrincipalComponents(1, threshold=0.1), target=np.arange(20.0), **how
+    )
+    opened = FIELDS[1][[7, 2, 9], 2]
+    path = sources[1]
+    np.testing.assert_array_equal(model.score_samples(path, **last), model.score_samples(opened))
+    assert model.score(path, **last) == pytest.approx(model.score(opened))
+    np.testing.assert_array_equal(model.compression(path, **last).rmse, model.compression(opened).rmse)
+    clean = model.compression(path, against=path, **last)
+    assert clean.given_rmse == 0
+    np.testing.assert_array_equal(numeric.predict(path, **last), numeric.predict(opened))
+    for call in (model.score_samples, model.score, model.compression, numeric.predict):
+        with pytest.raises(TypeError, match="'seletc' is not an option"):
+            call(path, seletc={1: 2})
+
+
+def test_a_copy_of_another_variable_is_refused(sources, tmp_path):
+    how = {"sample_axes": (2, 3), "select": {1: 0}}
+    model = streampca.fit(sources[0], n_components=2, key="tasmax", **how)
+    streampca.copy(sources[1], key="tasmax", **how, output=tmp_path / "same.zarr")
+    streampca.copy(sources[1], key="other", **how, output=tmp_path / "other.zarr")
+    streampca.copy(tmp_path / "other.zarr", output=tmp_path / "again.zarr")
+    np.testing.assert_array_equal(model.transform(tmp_path / "same.zarr"), model.transform(sources[1]))
+    for path in (tmp_path / "other.zarr", tmp_path / "again.zarr"):
+        for use in (model.transform, lambda source: streampca.update(model, source)):
+            with pytest.raises(ModelError, match="is a copy of 'other', and the model was fitted to 'tasmax'; give a"):
+                use(path)
+        assert model.transform(streampca.open_collection(path)).shape == (20, 2)  # the remedy
+
+
 def bootstrapped(*how, **key):
     model = streampca.fit(*how, n_components=2, **key)
     return streampca.bootstrap(model, model.transform(FIELDS[0][:, 0]), n_replicates=10)
@@ -210,6 +244,35 @@ def test_parts_of_a_samples_axes_are_taken_over_however_an_axis_is_named(tmp_pat
         assert model.transform(path).shape == (20, 2)
 
 
+def test_an_axis_that_is_given_in_another_form_replaces_that_of_the_fit(tmp_path):
+    """By name or number, in place of one entry of those that the fit was given; samples that are cut need none."""
+    how = {"key": "t", "select": {"member": 3, "lat": slice(2, 6)}}
+    model = streampca.fit(ensemble(tmp_path / "a.nc", 4), n_components=2, **how)
+    path = ensemble(tmp_path / "b.nc", 4)
+    opened = {**how, "select": {**how["select"], "member": 1}}
+    expected = model.transform(streampca.open_collection(path, **opened))
+    for select in ({"member": 1}, {1: 1}, {-3: 1}, {"1": 1}):
+        np.testing.assert_array_equal(model.transform(path, select=select), expected)
+    with pytest.raises(RequestError, match=r"twice, also as 'member'; name it once"):
+        model.transform(path, select={"member": 1, 1: 0})
+
+
+def test_parts_are_not_given_for_samples_that_are_cut_already():
+    model = streampca.fit(FIELDS[0], n_components=2, sample_axes=(2, 3), select={1: 0})
+    for entry in (7, 1):
+        with pytest.raises(RequestError, match=r"select=\{1: .\} was given, and .* without it; leave it out"):
+            model.transform(FIELDS[1][:, 2], select={1: entry})
+    assert model.transform(FIELDS[1][:, 2]).shape == (20, 2)  # the remedy
+    with pytest.raises(RequestError, match="takes entry 7; it has 3 entries"):
+        model.transform(FIELDS[1], select={1: 7})
+
+
+@pytest.mark.parametrize("axes", [2.5, [2.5], {"y": 1}], ids=str)
+def test_axes_that_are_no_names_or_numbers_are_refused(axes):
+    with pytest.raises(RequestError, match="has no axis"):
+        streampca.open_collection(FIELDS[0], sample_axes=axes)
+
+
 def test_rows_and_columns_of_one_source_are_not_taken_over(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS[0][:, 0])
     model = streampca.fit(
@@ -252,9 +315,11 @@ def test_a_damaged_record_is_refused_in_a_line(tmp_path, opened):
     for use in (
         lambda: model.transform(tmp_path / "a.npz"),
         lambda: streampca.write_report(model, tmp_path / "r.html"),
+        lambda: streampca.update(model, FIELDS[0][:, 0]),
+        lambda: streampca.merge([model, streampca.fit(FIELDS[1][:, 0], n_components=2)]),
     ):
         with pytest.raises(
-            ModelError, match="holds a damaged record of how its samples were opened; fit it again"
+            ModelError, match=r"model( 1)? holds a damaged record of how its samples were opened; fit it again"
         ) as error:
             use()
         assert "\n" not in str(error.value)

@@ -291,7 +291,7 @@ class _Following:
         if not os.path.lexists(self.path):
             return
         self.model = model = load_to_update(self.path, self.request.memory)
-        seen = [source for source in seen_by(model.provenance) if source.place is not None]
+        seen = [source for source in seen_by(model.provenance, model.name) if source.place is not None]
         if len(seen) != 1:
             raise ModelError(f"{self.path} was not made by following one source; choose another output.")
         fitted = updating_request(model)

@@ -424,7 +424,7 @@ def _merged_data(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request
         "reading": record,
         "skipped": [item for piece in pieces for item in piece.provenance.get("skipped") or []],
         "merged": merged,
-        SEEN: [vars(source) for piece in pieces for source in seen_by(piece.provenance)],
+        SEEN: [vars(source) for piece in pieces for source in seen_by(piece.provenance, piece.name)],
         **axes,
     }
     n_samples = sum(piece.provenance["plan"]["problem"]["n_samples"] for piece in pieces)
@@ -447,7 +447,7 @@ def _check_no_sample_twice(pieces: list[_Piece], listener: Listener) -> None:
         if identity in seen:
             raise ModelError(f"{entry['source']} is in two of the models to merge; leave one of them out.")
         seen.add(identity)
-    sources = [(piece.name, seen_by(piece.provenance)) for piece in pieces]
+    sources = [(piece.name, seen_by(piece.provenance, piece.name)) for piece in pieces]
     for (name, files), (other_name, other_files) in combinations(sources, 2):
         if any(seen_files.shares_samples(other) for seen_files in files for other in other_files):
             raise ModelError(

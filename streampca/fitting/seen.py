@@ -22,7 +22,7 @@ from ..preprocessing import Prepared
 from ..readers import Collection
 from ..readers.collection import digest, encoded_states, first_change, growth_states, place_of
 from ..readers.duplicates import ALL, ERROR, KEEP_ALL, KEEP_FIRST, SERIES, files_of
-from ..readers.opening_record import MOST_KEPT
+from ..readers.opening_record import MOST_KEPT, OpeningRecord
 from ..units import counted
 
 Keys = npt.NDArray[np.int64]
@@ -252,13 +252,22 @@ def _check_files(whole: Prepared, others: Sequence[Seen], model: str, listener: 
         )
 
 
-def seen_by(about: Mapping[str, Any]) -> list[Seen]:
-    """Return the sources of a model, as far as its provenance records them."""
+def seen_by(about: Mapping[str, Any], model: str) -> list[Seen]:
+    """Return the sources of a model, as far as its provenance records them.
+
+    Raises
+    ------
+    ModelError
+        If the record of how they were opened is damaged.
+    """
+    opened = about.get("opened")
+    if opened is not None:  # also that of a merged model, which `shared_record` compares with those of others
+        OpeningRecord.from_json(opened, model)
     if SEEN in about:
         return [Seen(**entry) for entry in about[SEEN]]
     if about.get("states") is None:
         return []
-    options = None if about.get("opened") is None else {**about["opened"], "source": None}
+    options = None if opened is None else {**opened, "source": None}
     states = about.get("states_of_parts", about["states"])
     n_samples = about["plan"]["problem"]["n_samples"]
     return [Seen(about.get("place"), options, n_samples, states, about.get("files", ""), about.get("dates", ""))]

@@ -176,7 +176,7 @@ def update_in(
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)
-    seen = seen_by(earlier.provenance)
+    seen = seen_by(earlier.provenance, earlier.name)
     before = next((source for source in seen if source.is_of(raw)), None)
     if before is not None:
         if "dropped" in earlier.provenance:

@@ -67,7 +67,8 @@ class Opening:
         Windows of each image, which become the samples. Their side, their sides ``(16, 16)``, or also the step between
         them, ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. The array can be a single image.
     samples : slice, (start, stop[, step]) or sequence of int, optional
-        Samples to select: [start, stop] or [start, stop, step]. In Python also a slice, numbers or a mask.
+        Samples to select: [start, stop] or [start, stop, step]. In Python also a slice, numbers or a mask. Samples come
+        in the order of the numbers, each at most once.
     labels : array, path or "folder", optional
         Label of each sample: .npy, IDX, table.csv:column or folder. For where, anomaly (also that of a model) and
         reports. Anything that `open_column` accepts; the collection keeps them as `labels`.

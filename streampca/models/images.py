@@ -260,12 +260,13 @@ class ImageModel(ReconstructingModel, ComponentsModel):
     def compression(
         self,
         samples: Any = None,
+        /,
         ladder: Sequence[int] | None = None,
         *,
         against: Any = None,
         peak: float | None = None,
         memory: int | str | None = None,
-        coordinates: str = CHECK,
+        **opening: Unpack[OpeningOptions],
     ) -> Compression:
         """Compare the bytes of scores and components with those of samples, and measure the error of reconstructions.
 
@@ -284,8 +285,8 @@ class ImageModel(ReconstructingModel, ComponentsModel):
             integers, and unknown for floats.
         memory : int or str, optional
             Budget; half of what the machine allows by default.
-        coordinates : {"check", "ignore"}
-            As for `transform`.
+        **opening
+            As for `transform`; how `samples`, and `against`, are opened.
 
         Returns
         -------
@@ -305,6 +306,6 @@ class ImageModel(ReconstructingModel, ComponentsModel):
         self.count_of(None)
         if samples is None:
             return fitted_compression(self, ladder, peak)
-        other = None if against is None else self.prepared(against, coordinates=coordinates)
-        prepared = self.prepared(samples, coordinates=coordinates)
+        other = None if against is None else self.prepared(against, **opening)
+        prepared = self.prepared(samples, **opening)
         return measured_compression(self, prepared, other, ladder, peak=peak, memory=memory)

@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError
+from ..kinds.opening import OpeningOptions
 from ..planning.blocks import Span, blocks_of
 from ..planning.candidate_sizes import check_budget
 from ..planning.memory import RUNTIME_BYTES
 from ..preprocessing import SampleError
 from ..preprocessing.sizes_for_planning import this_machine
-from ..readers.coordinates import CHECK
 from ..readers.detect import is_data_array
 from ..units import MIB, parse_bytes
 from .accuracy import null_directions, null_variance, rounding_unit
@@ -208,14 +208,14 @@ def mean_log_density(
     model: ComponentsModel,
     samples: Any,
     memory: int | str | None = None,
-    *,
-    coordinates: str = CHECK,
+    /,
+    **opening: Unpack[OpeningOptions],
 ) -> float:
     """Return the mean logarithm of a density over samples; collections are read once, within a budget."""
     if isinstance(samples, np.ndarray) or is_dask_array(samples) or is_data_array(samples):
-        values = model.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
+        values = model.number_of_each(samples, density.log_density, "log_likelihood", **opening)
         return float(values.mean())
-    collection = model.prepared(samples, coordinates=coordinates)
+    collection = model.prepared(samples, **opening)
     fit = rows_beside(density.subspace, model.frame, [collection], memory)
     if fit.are_held:
         density = replace(density, subspace=density.subspace.held())
@@ -279,7 +279,7 @@ class DensityModel(ComponentsModel):
         """
         return noise_variance_of(self, self.n_components)
 
-    def score_samples(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+    def score_samples(self, samples: Any, /, n_components: int | None = None, **opening: Unpack[OpeningOptions]) -> Any:
         """Return the logarithm of the likelihood of each sample under probabilistic PCA, shape (n,), float64.
 
         Prepared samples have a Gaussian density, with the components' variances along these and `noise_variance` along
@@ -287,10 +287,12 @@ class DensityModel(ComponentsModel):
 
         Parameters
         ----------
-        samples, coordinates
+        samples
             As for `transform`.
         n_components : int, optional
             Number of first components; the others count as noise. All by default.
+        **opening
+            As for `transform`.
 
         Returns
         -------
@@ -313,15 +315,16 @@ class DensityModel(ComponentsModel):
         missing values; components on disk are read twice for each chunk of samples.
         """
         density = density_of(self, self.count_of(n_components))
-        return self.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
+        return self.number_of_each(samples, density.log_density, "log_likelihood", **opening)
 
     def score(
         self,
         samples: Any,
+        /,
         n_components: int | None = None,
         *,
         memory: int | str | None = None,
-        coordinates: str = CHECK,
+        **opening: Unpack[OpeningOptions],
     ) -> float:
         """Return the mean of `score_samples` over samples.
 
@@ -329,10 +332,12 @@ class DensityModel(ComponentsModel):
 
         Parameters
         ----------
-        samples, n_components, coordinates
+        samples, n_components
             As for `score_samples`; collections and paths are read once, within the budget.
         memory : int or str, optional
             Budget; half of what the machine allows by default.
+        **opening
+            As for `transform`.
 
         Raises
         ------
@@ -342,7 +347,7 @@ class DensityModel(ComponentsModel):
             If not even single samples fit the budget.
         """
         density = density_of(self, self.count_of(n_components))
-        return mean_log_density(density, self, samples, memory, coordinates=coordinates)
+        return mean_log_density(density, self, samples, memory, **opening)
 
     def get_covariance(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
         """Return the covariance of the features under probabilistic PCA: components, plus isotropic `noise_variance`.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
 
+from ..kinds.opening import OpeningOptions
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
-from ..readers.coordinates import CHECK
 from ..storage.components import StoredComponents
 from .accuracy import percent
 from .images import ImageModel
@@ -242,12 +242,14 @@ class SupervisedComponentsModel(SupervisedModel):
         """Return the numbers as plain data, without those of single features; see `Model.summary`."""
         return {**super().summary(), "n_kept": self.n_kept}
 
-    def predict(self, samples: Any, *, coordinates: str = CHECK, missing: str | None = None) -> Any:
+    def predict(self, samples: Any, /, *, missing: str | None = None, **opening: Unpack[OpeningOptions]) -> Any:
         """Predict the target of each sample, shape (n,), float64, by linear regression on its scores.
 
         Parameters
         ----------
-        samples, coordinates, missing
+        samples, missing
+            As for `transform`.
+        **opening
             As for `transform`.
 
         Returns
@@ -258,7 +260,7 @@ class SupervisedComponentsModel(SupervisedModel):
         """
         subspace = self._first(None, missing)
         function = partial(_predictions, subspace, self.coefficients, self.target_mean)
-        return self.number_of_each(samples, function, "prediction", coordinates=coordinates, missing=subspace.missing)
+        return self.number_of_each(samples, function, "prediction", missing=subspace.missing, **opening)
 
 
 def _predictions(subspace: Subspace, coefficients: Float64, mean: float, rows: Array) -> Float64:

@@ -29,7 +29,7 @@ from ..planning.boxes import Box, flat_range, tiles_of
 from ..planning.component_chunks import Cut
 from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
-from ..readers.collection import Collection, counting_dim, sample_dims, states_by_name, unchanged
+from ..readers.collection import COPIED_KEY, Collection, counting_dim, sample_dims, states_by_name, unchanged
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
 from ..storage.writers import OutputArray, Writer
@@ -181,11 +181,17 @@ def _table(source: Collection, plan: CopyPlan) -> OutputArray:
         (counting_dim(source, dims), *dims),
         source.dtype,
         names=source.sample_names(),
-        attributes={"source": source.source, **_plain(source.attributes)},
+        attributes={"source": source.source, **_key_of(source), **_plain(source.attributes)},
         coordinates=source.coordinates,
         sample_coordinates=source.sample_coordinates(),
         cut=Cut(plan.chunk, plan.tile),
     )
+
+
+def _key_of(source: Collection) -> dict[str, Any]:
+    """Return the name of the array or variables that is copied, which models of others refuse; none if not named."""
+    opened = getattr(source, "raw", source).opened
+    return {} if opened is None or "key" not in opened.options else {COPIED_KEY: opened.options["key"]}
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from .storage_record import Chunks, Storage
 Array = npt.NDArray[Any]
 
 COLOURS = (3, 4)  # lengths of a last axis without a name that count as colours
+COPIED_KEY = "key"  # attribute of a copy that names the array, or variables, of its source
 MOST_STATES = 256  # groups of samples that have a state of their own: some 6 kB of text in a model
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +14,8 @@ import numpy as np
 from ..errors import (
     ChangedError,
     MissingEntryError,
+    ModelError,
+    RepeatedAxisError,
     RequestError,
     SourceError,
     StreampcaError,
@@ -24,7 +26,7 @@ from ..events import Listener, silent
 from ..kinds.description import make
 from ..kinds.opening import Opening
 from ..storage.disk import expanded
-from .collection import Collection, file_state
+from .collection import COPIED_KEY, Collection, file_state
 from .coordinates import is_checked
 from .detect import is_dataset, is_result
 from .opening_record import inherited_options
@@ -83,6 +85,9 @@ class Opener:
         given = make(Opening, {name: value for name, value in options.items() if value is not None})
         if given.key is not None and not isinstance(given.key, str):
             given = replace(given, key=",".join(given.key))
+        axes = given.sample_axes
+        if axes is not None and (isinstance(axes, str) or not isinstance(axes, Iterable)):
+            given = replace(given, sample_axes=[axes])
         if given.listing is not None:
             given = replace(given, listing=expanded(given.listing))
         reading = (None if model is None else fitted_reading(model.provenance)) or TagRules()
@@ -98,9 +103,11 @@ class Opener:
     def options(self) -> Opening:
         """All options: those that were given stand in place of inherited ones, of axes one by one."""
         merged = {**self.inherited, **self.given.given}
+        given = {axis for name in BY_AXIS for axis in getattr(self.given, name) or {}}
         for name in BY_AXIS:
             if name in merged:
-                merged[name] = {**self.inherited.get(name, {}), **(getattr(self.given, name) or {})}
+                kept = {axis: item for axis, item in self.inherited.get(name, {}).items() if axis not in given}
+                merged[name] = {**kept, **(getattr(self.given, name) or {})}
         return Opening(**merged)
 
     @property
@@ -109,7 +116,25 @@ class Opener:
         return self.options.key or self.variables  # type: ignore[return-value]  # a text by now
 
     def opened(self, source: Any) -> tuple[Collection, Opener]:
-        """Open a source; return it, and the opener with the inherited options that suit it; raises as `open`."""
+        """Open a source; return it, and the opener with the inherited options that suit it.
+
+        Raises
+        ------
+        SourceError, RequestError
+            As `open`.
+        ModelError
+            If the source is a copy of another array than that which the model was fitted to.
+        """
+        collection, opener = self._opened(source)
+        copied = collection.attributes.get(COPIED_KEY) if is_result(source) else None
+        if copied is not None and self.given.key is None and self.key not in (None, copied):
+            raise ModelError(
+                f"{collection.source} is a copy of {copied!r}, and {self.model.name} was fitted to {self.key!r}; give "
+                "a copy of that, or samples opened by open_collection without like=."
+            )
+        return collection, opener
+
+    def _opened(self, source: Any) -> tuple[Collection, Opener]:
         if not self.inherited and self.variables is None:
             return self.open(source), self
         error: RequestError | None = None
@@ -119,9 +144,16 @@ class Opener:
         except UnusedOptionError as unused:
             if unused.option not in self.inherited:
                 raise
-            return self.without({unused.option}).opened(source)
+            return self.without({unused.option})._opened(source)
+        except RepeatedAxisError as repeated:
+            inherited = [axis for axis in repeated.axes if axis not in (self.given.select or {})]
+            if not inherited:
+                raise
+            return self._without_entry(inherited[0])._opened(source)
         except RequestError as refusal:
             error, is_suited = refusal, False
+        if not is_suited:
+            self._refuse_layout(source)
         if isinstance(error, MissingEntryError) and not is_result(source):  # of an axis that the source has
             raise error
         for opener in self._others(source, is_suited=is_suited):
@@ -144,6 +176,28 @@ class Opener:
             return False
         shape = collection.sample_shape
         return shape == (self.model.n_scores,) and (shape != self.model.raw_shape or "whiten" in collection.attributes)
+
+    def _refuse_layout(self, source: Any) -> None:
+        """Refuse parts of axes that were given for a source whose samples are as the model takes them."""
+        named = next((name for name in BY_AXIS if getattr(self.given, name)), None)
+        if named is None:
+            return
+        plain = replace(self, given=replace(self.given, select=None, sel=None)).without(LAYOUT)
+        try:
+            collection = plain.open(source)
+            is_suited = plain._suits(collection) and not self._counts_dropped(collection, plain)
+        except StreampcaError:
+            return
+        if is_suited:
+            raise RequestError(
+                f"{named}={getattr(self.given, named)!r} was given, and samples of {collection.source} have the shape "
+                f"that {self.model.name} was fitted to without it; leave it out."
+            )
+
+    def _without_entry(self, axis: int | str) -> Opener:
+        """Return the opener without the entry of an axis among inherited ones."""
+        kept = {name: item for name, item in self.inherited["select"].items() if name != axis}
+        return replace(self, inherited={**self.inherited, "select": kept})
 
     def _counts_dropped(self, collection: Collection, opener: Opener) -> bool:
         """Return whether samples may be counted along an axis of which the fit took one entry, and the opener none."""

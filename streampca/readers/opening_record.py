@@ -109,11 +109,6 @@ class OpeningRecord:
         options = {name: value for name, value in {**self.options, **added}.items() if name not in twice}
         return replace(self, options=options, not_kept=(*self.not_kept, *sorted({*twice} - {*self.not_kept})))
 
-    def without(self, name: str) -> OpeningRecord:
-        """Return the record with one option moved to those that cannot be kept."""
-        options = {option: value for option, value in self.options.items() if option != name}
-        return replace(self, options=options, not_kept=(*self.not_kept, *({name} - {*self.not_kept})))
-
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain data."""
         options = {name: _plain(name, value) for name, value in self.options.items()}
@@ -128,7 +123,7 @@ class OpeningRecord:
         }
 
     @classmethod
-    def from_json(cls, data: Any, model: str) -> OpeningRecord:
+    def from_json(cls, data: Any, model: str, *, remedy: str = "fit it again") -> OpeningRecord:
         """Inverse of `to_json`, for the record that a model holds; options of a run in it are left out.
 
         Raises
@@ -147,10 +142,7 @@ class OpeningRecord:
             counting = accepted(list[int | str], data.get("counting", []))
             columns = accepted(list[str], data.get("columns", []))
         except (RefusedValueError, RequestError, LookupError, TypeError, ValueError, AttributeError):
-            raise ModelError(
-                f"{model} holds a damaged record of how its samples were opened; fit it again, or give samples opened "
-                "by open_collection without like=."
-            ) from None
+            raise ModelError(f"{model} holds a damaged record of how its samples were opened; {remedy}.") from None
         return cls(source, options, tuple(not_kept), guessed, tuple(counting), tuple(columns))
 
     def check_columns(self, columns: Sequence[str], model: str) -> None:
@@ -187,7 +179,8 @@ def inherited_options(model: Any) -> dict[str, Any]:
     data = model.provenance.get("opened")
     if data is None:
         return {}
-    record = OpeningRecord.from_json(data, model.name)
+    remedy = "fit it again, or give samples opened by open_collection without like="
+    record = OpeningRecord.from_json(data, model.name, remedy=remedy)
     options = {name: value for name, value in record.options.items() if name in OF_SAMPLES}
     if record.guessed:
         options.pop("sample_axes", None)

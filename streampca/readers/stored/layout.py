@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from operator import index as as_index
 from typing import TypedDict
 
-from ...errors import MissingEntryError, RequestError, nearest
+from ...errors import MissingEntryError, RepeatedAxisError, RequestError, nearest
 from ...storage.pixel_sizes import is_colour
 from ..collection import COLOURS
 from ..storage_record import Chunks
@@ -143,12 +143,15 @@ def _flat_chunk(sizes: list[int], shape: tuple[int, ...]) -> int:
 
 def _selection(shape: tuple[int, ...], dims: Sequence[str] | None, select: Selection, source: str) -> list[int | slice]:
     index: list[int | slice] = [slice(0, length) for length in shape]
-    seen: set[int] = set()
+    seen: dict[int, Axis] = {}
     for axis, item in select.items():
         number = _axis_number(axis, len(shape), dims, source)
         if number in seen:
-            raise RequestError(f"select names axis {axis!r} of {source} twice, by name and by number; name it once.")
-        seen.add(number)
+            raise RepeatedAxisError(
+                f"select names axis {axis!r} of {source} twice, also as {seen[number]!r}; name it once.",
+                axes=(seen[number], axis),
+            )
+        seen[number] = axis
         index[number] = _selected_part(item, shape[number], f"select of axis {axis!r} of {source}")
     return index
 

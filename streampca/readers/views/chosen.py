@@ -141,7 +141,7 @@ def places_of(samples: Any, n: int, source: str) -> Places:
     Returns
     -------
     range or ndarray of int
-        Ascending.
+        In the order of a list; ascending for a slice and a mask.
     """
     if isinstance(samples, tuple):
         samples = slice(*samples) if len(samples) in (2, 3) else samples
@@ -194,7 +194,7 @@ def _listed(samples: Any, n: int, source: str) -> Places:
             f"samples names sample {ordered[twice[0]]} of {source} twice; name each once, and count some more by "
             "sample weights."
         )
-    return compact(ordered, n)
+    return compact(ordered, n) if (numbers == ordered).all() else numbers.astype(np.int64)
 
 
 def _through(outer: Places, inner: Places) -> Places:

@@ -42,7 +42,7 @@ def composed(collection: Collection, options: Opening) -> Collection:
     """Cut a collection's images into windows, then choose samples by their indices, then by their labels."""
     collection = cut(collection, options)
     if options.samples is not None:
-        collection = choose(collection, places_of(options.samples, collection.n_samples, collection.source))
+        collection = choose_in_order(collection, places_of(options.samples, collection.n_samples, collection.source))
     if options.labels is not None:
         column = open_column(options.labels, collection)
         collection = copy.copy(collection)  # it may be the caller's own
@@ -50,6 +50,16 @@ def composed(collection: Collection, options: Opening) -> Collection:
     if options.where is not None:
         collection = choose(collection, compact(matching(options.where, collection), collection.n_samples))
     return collection
+
+
+def choose_in_order(collection: Collection, places: Places) -> Collection:
+    """Choose samples of a collection in the order of their places."""
+    if isinstance(places, range) or (np.diff(places) > 0).all():
+        return choose(collection, places)
+    # Files are chosen first and put in order afterwards, so that several can be decoded at a time.
+    ranks = np.empty(len(places), np.int64)
+    ranks[np.argsort(places)] = np.arange(len(places))
+    return Chosen(choose(collection, compact(np.sort(places), collection.n_samples)), ranks)
 
 
 def choose(collection: Collection, places: Places) -> Collection:

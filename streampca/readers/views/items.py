@@ -17,8 +17,8 @@ from ...planning.request import Machine
 from ...units import counted, format_bytes, format_shape
 from ..collection import Array, Collection
 from .blocks import fill, piece_bytes, piece_rows
-from .chosen import Chosen, Places, compact
-from .compose import choose
+from .chosen import Places
+from .compose import choose_in_order
 
 
 def item_of(collection: Collection, key: Any) -> Any:
@@ -69,18 +69,10 @@ def samples_of(collection: Collection) -> Iterator[Array]:
 
 def view_of(collection: Collection, places: Places) -> Collection:
     """Return some samples of a collection, in the order of their places."""
-    ordered = isinstance(places, range) or bool((np.diff(places) > 0).all())
-    ascending = places if isinstance(places, range) else compact(np.sort(places), collection.n_samples)
-    # Files are chosen first and put in order afterwards, so that several can be decoded at a time.
-    view = choose(collection, ascending)
-    if not ordered:
-        ranks = np.empty(len(places), np.int64)
-        ranks[np.argsort(places)] = np.arange(len(places))
-        view = Chosen(view, ranks)
+    view = choose_in_order(collection, places)
     if collection.opened is not None:
         samples = slice(places.start, places.stop, places.step) if isinstance(places, range) else places
-        record = collection.opened.again(Opening(samples=samples))
-        view.opened = record if ordered else record.without("samples")
+        view.opened = collection.opened.again(Opening(samples=samples))
     return view
 
 
