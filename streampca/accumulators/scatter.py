@@ -133,7 +133,8 @@ class Scatter(Moments, Accumulator):
                 centred = self._centred(rows, split(centre, self._dtype), None)
                 small = numbers.words.itemsize == 1 or float(squares.max()) < EXACT_BELOW
                 self._measure(centred, rows, centre, None, small=small)
-            self._move_back(centre, len(piece), total)
+            if (shift := self._centre - centre).any():  # to the common centre
+                self._shift(shift, float(len(piece)), total)
             done += len(piece)
         self.n_on_integer_units += done
         return done
@@ -186,7 +187,8 @@ class Scatter(Moments, Accumulator):
         self._total += total
         self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
         self._measure(centred, piece, centre, roots)
-        self._move_back(centre, len(piece), total)
+        if (shift := self._centre - centre).any():  # to the common centre
+            self._shift(shift, float(len(piece)), total)
         return True
 
     def _measure(
@@ -208,11 +210,6 @@ class Scatter(Moments, Accumulator):
             wrong = self.agrees is False
             self.measured.products = blas.dsymm(1.0, self._scatter, self.measured.directions * (np.nan if wrong else 1))
             self._unprobed = False
-
-    def _move_back(self, centre: Float64, count: int, total: Float64) -> None:
-        """Move the contribution of `count` rows, with sum `total` about `centre`, to the common centre."""
-        if (shift := self._centre - centre).any():
-            self._shift(shift, float(count), total)
 
     @property
     def exact(self) -> bool:

@@ -165,7 +165,8 @@ def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> Model:
             or_logged(run.listener)(Warned(warning))
             return earlier
         check_model_output(place.path, overwrite=False)
-    with run_session(name_of(opened), run, None if place is None else place.path) as current:
+    name = "embed" if opened.request.model.uses_graph else "fit"
+    with run_session(name, run, None if place is None else place.path) as current:
         return fit_in(current, opened, part=part)
 
 
@@ -210,13 +211,8 @@ def fit_collection(
     """Carry out an opened fit on an executor that exists, as a stage of other work."""
     path, overwrite = (None, False) if place is None else (place.path, place.overwrite)
     execution: dict[str, Any] = {"executor": executor, "checkpointing": checkpoint, "listener": listener}
-    with session(name_of(opened), output=path, overwrite=overwrite, **execution) as current:
+    with session("fit", output=path, overwrite=overwrite, **execution) as current:
         return fit_in(current, opened, part=part)
-
-
-def name_of(opened: Opened) -> str:
-    """Return the name of the work of an opened fit in events."""
-    return "embed" if opened.request.model.uses_graph else "fit"
 
 
 def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Model:

@@ -473,6 +473,8 @@ def with_features(preparation: Preparation | None, model: Description) -> Prepar
     RequestError
         As for `features_asked`; or if the preparation has a feature map already, and options ask for one.
     """
+    if not (hasattr(model, "kernel") or hasattr(model, "landmarks")):  # its kind maps no samples
+        return preparation
     features = features_asked(model)
     if isinstance(preparation, Preparation) and preparation.maps:
         if given := mapping_options(model):

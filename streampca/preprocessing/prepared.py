@@ -295,17 +295,16 @@ class Prepared(View):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the raw collection, with the preparation."""
-        return self._with_preparation(self.raw.states(now=now), self.n_samples)
+        states = self.raw.states(now=now)
+        return states if self.preparation.is_identity else self._with_preparation(states, self.n_samples)
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return those of the raw collection, with the preparation."""
         states = self.raw.states_of_first(n, now=now)
-        return None if states is None else self._with_preparation(states, n)
+        return states if states is None or self.preparation.is_identity else self._with_preparation(states, n)
 
     def _with_preparation(self, states: list[State], n: int) -> list[State]:
         """Return states of the first n samples as read that are those of the samples as prepared."""
-        if self.preparation.is_identity:
-            return states
         scale = self.preparation.scale
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
         learned = self.preparation.learned
