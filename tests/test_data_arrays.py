@@ -434,9 +434,10 @@ def test_months_of_a_multi_index_come_back_as_dates(tmp_path):
     np.testing.assert_array_equal(found["month"], months)
 
 
-def test_coordinates_called_like_an_array_of_the_model_are_left_out(curvilinear, tmp_path):
+def test_coordinates_called_like_an_array_of_the_model_are_kept(curvilinear, tmp_path):
     taken = curvilinear.assign_coords(mask=(("y", "x"), np.ones((7, 10))), scale=("y", np.arange(7)))
     model = streampca.fit(taken, n_components=2)
-    assert [*model.coordinates] == ["lat", "lon", "station"]
+    assert {*model.coordinates} == {"lat", "lon", "station", "mask", "scale"}
     model.save(tmp_path / "model.zarr")
-    assert [*load_model(tmp_path / "model.zarr").coordinates] == ["lat", "lon", "station"]
+    assert load_model(tmp_path / "model.zarr").coordinates.keys() == model.coordinates.keys()
+    assert {"mask_", "scale_"} <= {*model.to_xarray().coords}

@@ -470,7 +470,8 @@ def test_a_coordinate_named_like_an_array_of_the_kind_is_not_stored_in_its_place
     images = xr.DataArray(ROWS[:, None] * [[1.0], [2.0]], dims=("time", "y", "x"), coords=along)
     model = by_options.fit(images, kind="fisher-discriminant", target=LABELS, shrinkage=0.5, output=tmp_path / "m.zarr")
     again = streampca.load_model(tmp_path / "m.zarr")
-    assert [*again.coordinates] == ["lon"]
+    assert {*again.coordinates} == {"lon", "separation"}
+    np.testing.assert_array_equal(again.coordinates["separation"].values, np.arange(5.0))
     np.testing.assert_array_equal(again.separation, model.separation)
 
 

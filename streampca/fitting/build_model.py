@@ -20,15 +20,13 @@ from ..models.components import ComponentsModel
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.registry import model_class
-from ..models.store import SAMPLE, kept_coordinates, names_of_arrays
+from ..models.store import SAMPLE, kept_coordinates
 from ..planning import Plan
 from ..preprocessing import Prepared, unflatten
 from ..preprocessing.coordinates import axes_record
-from ..readers import Collection
 from ..readers.collection import State, encoded_states, fingerprint_of, growth_states, place_of, sample_dims
 from ..readers.target import Target
 from ..readers.weights import weights_digest
-from ..storage.coordinate import Coordinate
 from .methods import Decomposition
 from .seen import noted
 
@@ -143,16 +141,6 @@ def data_of(
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
 
 
-def dims_of(collection: Collection, kind: str) -> tuple[str, ...]:
-    """Return the names of a sample's axes in a model of a kind, none of them the name of one of its arrays."""
-    return sample_dims(collection, names_of_arrays(model_class(kind)))
-
-
-def coordinates_of(collection: Collection, kind: str) -> dict[str, Coordinate]:
-    """Return the coordinates of a collection that a model of a kind stores."""
-    return kept_coordinates(collection.coordinates, dims_of(collection, kind), model_class(kind))
-
-
 def model_of(
     collection: Prepared, decomposition: Decomposition, provenance: dict[str, Any], components: Any
 ) -> ComponentsModel:
@@ -161,11 +149,11 @@ def model_of(
     if mapped is not None and collection.pending is not None:  # a kernel matrix gave the map, which the model applies
         feature_map = replace(collection.pending, kernel=mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=feature_map, mapped=mapped))
-    cls, dims = cast("type[ComponentsModel]", model_class(kind)), dims_of(collection, kind)
+    cls, dims = cast("type[ComponentsModel]", model_class(kind)), sample_dims(collection)
     return cls(
         **numbers_of(decomposition, collection.sample_shape, collection.mask, components),
         sample_dims=dims,
-        coordinates=kept_coordinates(collection.coordinates, dims, cls),
+        coordinates=kept_coordinates(collection.coordinates, dims),
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,

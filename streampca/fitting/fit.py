@@ -23,13 +23,14 @@ from ..kinds.description import Description
 from ..kinds.run import Part, Run, part_of
 from ..machine import PeakMeter, hand_back
 from ..models.model import Model
-from ..models.store import ModelWriter, check_model_output
+from ..models.registry import model_class
+from ..models.store import ModelWriter, check_model_output, kept_coordinates, stored_axes
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.run_options import FitOptions
 from ..readers import check_apart, column_paths, open_collection, paths_of
-from ..readers.collection import State
+from ..readers.collection import State, sample_dims
 from ..readers.source import is_batches
 from ..readers.stored.axis_roles import grid_mapping
 from ..readers.target import check_target
@@ -40,7 +41,7 @@ from ..storage.disk import expanded
 from ..storage.outputs import SCRATCH
 from .arguments import DEFAULT, arguments_of
 from .batches import fit_batches
-from .build_model import coordinates_of, data_of, dims_of, model_of, provenance_of
+from .build_model import data_of, model_of, provenance_of
 from .earlier_model import load_earlier
 from .identity import decisive_fields, identity_of
 from .kernel_residuals import with_residuals
@@ -279,8 +280,9 @@ def _written(
 ) -> Model:
     """Fit a model whose components are written as they are computed, and stay on disk."""
     kind = job.plan.request.kind
-    dims = dims_of(collection, kind)
-    attributes = grid_mapping(dims, coordinates_of(collection, kind))
+    dims = sample_dims(collection)
+    dims, coordinates, _ = stored_axes(dims, kept_coordinates(collection.coordinates, dims), model_class(kind))
+    attributes = grid_mapping(dims, coordinates)
     layout: dict[str, Any] = {"dims": dims, "mask": collection.mask, "attributes": attributes}
     with ModelWriter(str(current.output), overwrite=current.overwrite, keeps=job.stage is not None) as writer:
 

@@ -129,7 +129,8 @@ class BootstrapModel(ScoreMapModel):
     def intervals(self) -> Dataset:
         """Return the model's components and variances with their intervals and errors, as an `xarray.Dataset`."""
         count = self.variances.shape[1]
-        dataset = dataset_of(self.pca).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
+        further = ("variance_lower", "variance_upper", "component_error", "angle")
+        dataset = dataset_of(self.pca, *further).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
         lower, upper = self.variance_interval.T
         variance, components = dataset["explained_variance"], dataset["components"]
         share = f"{100 * self.level:g} %"

@@ -35,7 +35,8 @@ from ..readers.stored.axis_roles import default_axes, role_of, roles_of
 from ..readers.views.variables import VARIABLE
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
-from .store import model_arrays
+from ..storage.stored_names import log_renamed, renamed_coordinates, stored_names
+from .store import model_arrays, stored_axes
 from .transform import lazy_components
 
 if TYPE_CHECKING:
@@ -207,6 +208,20 @@ class NamedSamples:
         axis = self.outer[0] if self.outer else None
         return SampleFacts(subject, f"sample {{}} of {subject}".format, self._sample_coordinates, axis)
 
+    def check(self, result: MapResult) -> None:
+        """Refuse samples with an axis that is called like one of the result.
+
+        Raises
+        ------
+        ModelError
+        """
+        name = next((name for name in self.outer if name in result.dims), None)
+        if name is not None:
+            raise ModelError(
+                f"axis {name!r} of the samples is called like one of the result ({', '.join(result.dims)}); rename it, "
+                f"such as array.rename({{{name!r}: {name + '_'!r}}})."
+            )
+
     def _sample_coordinates(self) -> dict[str, Coordinate]:
         flat = {}
         for name, coordinate in named_coordinates(self.array).items():
@@ -258,10 +273,6 @@ class NamedSamples:
         from xarray import DataArray
 
         dims, shape = (*self.outer, *result.dims), (*self.outer_shape, *values.shape[1:])
-        if len(set(dims)) < len(dims):
-            raise ModelError(
-                f"an axis of the samples is called like one of the result ({', '.join(result.dims)}); rename it."
-            )
         lengths = dict(zip(dims, shape, strict=True))
         new = {name: item for name, item in result.coordinates.items() if set(item.along(name)) <= set(result.dims)}
         dropped = [
@@ -364,18 +375,23 @@ def decoded_times(values: Array, attributes: Mapping[str, Any]) -> Array:
     return np.asarray(conventions.decode_cf_variable("level", Variable(("level",), values, dict(attributes))).values)
 
 
-def dataset_of(model: Model) -> Dataset:
-    """Return a model as an `xarray.Dataset`; components on disk stay there, as a lazy dask array."""
+def dataset_of(model: Model, *further: str) -> Dataset:
+    """Return a model as an `xarray.Dataset`; components on disk stay there, as a lazy dask array.
+
+    Names of `further` variables that will be added to it are left free.
+    """
     from xarray import Dataset
 
+    _, coordinates, names = stored_axes(model.sample_dims, model.coordinates, type(model), further)
+    log_renamed(names, "the dataset")
     variables = {
         name: (
             entry.dims,
             lazy_components(entry.values) if isinstance(entry.values, StoredComponents) else np.asarray(entry.values),
             dict(entry.attributes or {}),
         )
-        for name, entry in model_arrays(model).items()
-        if name not in model.coordinates
+        for name, entry in model_arrays(model, further).items()
+        if name not in coordinates
     }
     origin = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
     title = "principal components" if model.kind == "pca" else f"model of kind {model.kind}"
@@ -383,7 +399,7 @@ def dataset_of(model: Model) -> Dataset:
     for name, attributes in _attributes(model).items():
         if name in dataset:
             dataset[name].attrs.update(attributes)
-    return with_coordinates(dataset, model.coordinates)
+    return with_coordinates(dataset, coordinates)
 
 
 def named_scores(model: Model, scores: Any, samples: Any) -> DataArray:
@@ -406,15 +422,17 @@ def named_scores(model: Model, scores: Any, samples: Any) -> DataArray:
         raise RequestError(
             f"{raw.source} has {raw.n_samples} samples and there are {len(scores)} scores; give as many."
         )
-    coordinates = {}
+    axis, coordinates = "sample" if raw is None else counting_dim(raw), {}
     for name, item in ({} if raw is None else raw.sample_coordinates()).items():
         values = decoded_times(item.values, item.attributes)
         # Units of time describe the numbers, not the decoded dates.
         attributes = {} if values.dtype.kind == "M" else item.attributes
-        coordinates[name] = item._replace(values=values, attributes=attributes)
-    axis = "sample" if raw is None else counting_dim(raw, ())
+        coordinates[name] = Coordinate(values, attributes, () if name == axis else (axis,))
     if raw is not None and not coordinates and (names := raw.sample_names()) is not None:
         coordinates[axis] = Coordinate(np.array([*names]))
+    renamed = stored_names((axis, *coordinates), {COMPONENT})
+    log_renamed(renamed, "the scores")
+    coordinates, axis = renamed_coordinates(coordinates, renamed), renamed.get(axis, axis)
     units = units_of(model, model.preparation)
     array = DataArray(scores, dims=(axis, COMPONENT), name="scores", attrs={} if units is None else {"units": units})
     return with_coordinates(array, {**coordinates, **component_numbers(scores.shape[1])})

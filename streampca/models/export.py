@@ -17,6 +17,7 @@ from ..storage.free_space import check_free_space
 from ..storage.locks import output_lock
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
 from ..storage.pixel_sizes import channel_names, holds_channels
+from ..storage.stored_names import renamed_axes, stored_names
 from ..storage.tiff_pages import ENDINGS as TIFF
 from ..storage.tiff_pages import PageLayout, is_another_tiff, is_large, is_named_ome, scaled
 from ..storage.writers import OutputArray
@@ -107,7 +108,9 @@ def _check_path(path: str, overwrite: bool) -> str:
 
 def _write_npy(pictures: _Pictures, path: str, overwrite: bool) -> None:
     dtype = np.result_type(pictures.model.components.dtype, *([pictures.model.mean.dtype] if pictures.mean else []))
-    table = OutputArray("components", pictures.shape, ("component", *pictures.model.sample_dims), dtype)
+    dims = pictures.model.sample_dims
+    dims = renamed_axes(dims, stored_names(dims, {"component"}))
+    table = OutputArray("components", pictures.shape, ("component", *dims), dtype)
     with open_writer(path, table, overwrite=overwrite) as sink:
         for number, image in enumerate(pictures.images()):
             sink.write(number, image[None])

@@ -81,10 +81,12 @@ class InvertibleModel(Model):
         """
         if is_data_array(scores):
             named_scores = NamedSamples.scores(scores)
+            units = units_of(self, replace(self.preparation, scale=None, standardize=False))
+            result = MapResult(self.sample_dims, "images", self.coordinates, units)
+            named_scores.check(result)
             named_scores = named_scores.numbered(self.n_scores) if is_checked(coordinates) else named_scores
             images = self.inverse_transform(named_scores.values, whiten=whiten)
-            units = units_of(self, replace(self.preparation, scale=None, standardize=False))
-            return named_scores.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
+            return named_scores.named(images, result)
         scores = array_of_scores(scores, self.n_scores)
         # Without dates or groups of the samples, which scores do not have: anomalies stay anomalies.
         function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
@@ -210,9 +212,10 @@ class ReconstructingModel(InvertibleModel, CountedModel):
     def _ordered_scores(self, scores: Collection) -> Collection:
         """Return scores in the order of the model's components, matched by their numbers if they have them."""
         axes = scores.axes or ()
-        if not scores.compares_coordinates or axes != (COMPONENT,):
+        # Beside an axis of samples with this name, that of components is read with underscores after it.
+        if not scores.compares_coordinates or [axis.rstrip("_") for axis in axes] != [COMPONENT]:
             return scores
-        numbers = Grid(axes, component_numbers(self.n_components))
+        numbers = Grid(axes, {axes[0]: component_numbers(self.n_components)[COMPONENT]})
         orders = orders_between(Grid(axes, scores.coordinates), numbers, scores.source, self.name, RequestError)
         return Reordered(scores, orders) if orders else scores
 

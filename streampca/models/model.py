@@ -353,6 +353,7 @@ class Model(ABC):
         if is_data_array(samples):
             subject = "the DataArray"
             named = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
+            named.check(result)
             if checked:
                 named = named.ordered(self._orders_of(named.grid, named.sample_shape, subject))
             keys = keys_of(preparation, named.facts(subject))

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..storage.components import NAME as COMPONENTS
 from ..storage.pixel_sizes import LENGTHS, AxisScaling, channel_names, holds_channels, is_colour, pixel_sizes
+from ..storage.stored_names import renamed_axes, stored_names
 
 if TYPE_CHECKING:
     from .components import ComponentsModel
@@ -38,8 +39,9 @@ def ome_attribute(model: ComponentsModel) -> dict[str, Any] | None:
     has_channels = is_colour(dims[0])
     sizes = pixel_sizes(dims, model.coordinates)
     axes: list[dict[str, str]] = [{"name": "component", "type": "time" if has_channels else "channel"}]
+    stored = renamed_axes(dims, stored_names(dims, {"component"}))
     for number, name in enumerate(dims):
-        axis = {"name": name, "type": "channel" if number == 0 and has_channels else "space"}
+        axis = {"name": stored[number], "type": "channel" if number == 0 and has_channels else "space"}
         unit = sizes[name].unit if name in sizes else None
         axes.append(axis | ({"unit": unit} if unit in LENGTHS else {}))
     scalings = [sizes.get(name, AxisScaling()) for name in dims]

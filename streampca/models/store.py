@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -46,6 +46,14 @@ from ..storage.integrity import (
 from ..storage.locks import output_lock
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.stored_arrays import NamedArray, write_array
+from ..storage.stored_names import (
+    log_renamed,
+    original_names,
+    originals_of,
+    renamed_axes,
+    renamed_coordinates,
+    stored_names,
+)
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
 from .map_arrays import MAP, MAP_AXES, read_map, write_rows
 from .ome_metadata import ome_attribute
@@ -74,7 +82,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "eigenvalues": ("eigenvalue",),
 }
 BEFORE_MAP = "pixel_"  # prefix of mask and scale before a map, and of the axes of pixels
-GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first name that no axis of a sample has
+GROUP = "group"  # axis of means of groups
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for other programs, and not read
 REQUIRED = ("mean", "explained_variance", *BOUNDS, "n_samples", "total_variance")
 
@@ -249,8 +257,11 @@ class ModelWriter:
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 write_array(group, name, NamedArray(dims, values))
         # The attribute that says `complete` is written last: until then a reader refuses the model.
+        dims, coordinates, names = stored_axes(model.sample_dims, model.coordinates, type(model))
         attribute = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
-        others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
+        attribute |= originals_of(names, ())
+        log_renamed(names, self._path)
+        others = " ".join(name for name in coordinates if name not in dims)
         ome = ome_attribute(model.basis)
         self._root.attrs.put(
             {ATTRIBUTE: attribute} | ({BESIDE: others} if others else {}) | ({OME: ome} if ome else {})
@@ -324,9 +335,13 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
         return type(empty).from_state(state, copy=False)
 
 
-def model_arrays(model: Model) -> dict[str, NamedArray]:
-    """Return the arrays of a model's root Dataset: those of its components, and those that its kind declares."""
-    dims, basis = model.sample_dims, model.basis
+def model_arrays(model: Model, further: Iterable[str] = ()) -> dict[str, NamedArray]:
+    """Return the arrays of a model's root Dataset: those of its components, and those that its kind declares.
+
+    No axis or coordinate has a name of `further` arrays.
+    """
+    dims, coordinates, _ = stored_axes(model.sample_dims, model.coordinates, type(model), further)
+    basis = model.basis
     arrays = {
         "component": NamedArray(("component",), np.arange(1, len(basis.components) + 1)),
         "components": NamedArray(("component", *dims), basis.components),
@@ -337,10 +352,10 @@ def model_arrays(model: Model) -> dict[str, NamedArray]:
     for name, axes in {**AXES, **stored_arrays(type(model))}.items():
         if values[name] is not None:
             arrays[name] = NamedArray(over_pixels(axes, dims), np.asarray(values[name]))
-    arrays |= _learned_arrays(model) | _map_arrays(model)
+    arrays |= _learned_arrays(model, dims) | _map_arrays(model)
     for name, array in arrays.items():
-        arrays[name] = replace(array, attributes=grid_mapping(array.dims, model.coordinates))
-    for name, coordinate in model.coordinates.items():
+        arrays[name] = replace(array, attributes=grid_mapping(array.dims, coordinates))
+    for name, coordinate in coordinates.items():
         arrays[name] = NamedArray(coordinate.along(name), coordinate.values, coordinate.attributes)
     return arrays
 
@@ -355,16 +370,21 @@ def over_pixels(axes: tuple[str, ...], dims: tuple[str, ...]) -> tuple[str, ...]
     return tuple(name for axis in axes for name in (dims if axis == SAMPLE[0] else (axis,)))
 
 
-def kept_coordinates(
-    coordinates: Mapping[str, Coordinate], dims: tuple[str, ...], kind: type[Model]
-) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes `dims` that a kind of model can store under their names."""
-    reserved = names_of_arrays(kind) | set(GROUPS)
+def stored_axes(
+    dims: Sequence[str], coordinates: Mapping[str, Coordinate], kind: type[Model], further: Iterable[str] = ()
+) -> tuple[tuple[str, ...], dict[str, Coordinate], dict[str, str]]:
+    """Return the names of a sample's axes and the coordinates as a kind of model stores them, and what is renamed."""
+    names = stored_names((*dims, *coordinates), names_of_arrays(kind) | {*further})
+    return renamed_axes(dims, names), renamed_coordinates(coordinates, names), names
+
+
+def kept_coordinates(coordinates: Mapping[str, Coordinate], dims: tuple[str, ...]) -> dict[str, Coordinate]:
+    """Return the coordinates along the axes `dims` that models can store."""
 
     def is_storable(name: str) -> bool:
         """Return whether a name can be a folder of the store, and part of a list separated by spaces."""
         separators = any(letter.isspace() or letter in "/\\" for letter in name)
-        return bool(name) and name not in reserved and not name.startswith((".", "_")) and not separators
+        return bool(name) and not name.startswith((".", "_")) and not separators
 
     return {
         name: coordinate
@@ -376,29 +396,32 @@ def kept_coordinates(
 def names_of_arrays(kind: type[Model]) -> set[str]:
     """Return the names of the arrays of a kind of model, and of their axes other than a sample's."""
     arrays = {**AXES, **stored_arrays(kind)}
-    names = {COMPONENTS, "group_mean", "group_weight", "trend", "deviation", STATE, *DERIVED, *arrays}
+    names = {COMPONENTS, "group_mean", "group_weight", GROUP, "trend", "deviation", STATE, *DERIVED, *arrays}
     return names.union(*arrays.values()) - {*SAMPLE}
 
 
-def _learned_arrays(model: Model) -> dict[str, NamedArray]:
-    """Return the arrays that the preparation has learned, over pixels: NaN outside the mask."""
+def _learned_arrays(model: Model, dims: tuple[str, ...]) -> dict[str, NamedArray]:
+    """Return the arrays that the preparation has learned, over pixels: NaN outside the mask.
+
+    The axes of a sample are called `dims`.
+    """
     learned = model.preparation.learned
     if learned is None:
         return {}
-    dims, shape, mask = _pixels(model)
-    group = next(name for name in GROUPS if name not in dims)
-    arrays = {"group_mean": NamedArray((group, *dims), OverPixels(learned.means, shape, mask))}
-    arrays["group_weight"] = NamedArray((group,), learned.weights)
+    if model.preparation.maps:
+        dims, shape, mask = _before_map(model)
+    else:
+        shape, mask = model.sample_shape, model.mask
+    arrays = {"group_mean": NamedArray((GROUP, *dims), OverPixels(learned.means, shape, mask))}
+    arrays["group_weight"] = NamedArray((GROUP,), learned.weights)
     for name, values in (("trend", learned.trend), ("deviation", learned.deviation)):
         if values is not None:
             arrays[name] = NamedArray(dims, unflatten(values[None], shape, mask)[0])
-    return arrays if learned.groups is None else arrays | {group: NamedArray((group,), learned.groups)}
+    return arrays if learned.groups is None else arrays | {GROUP: NamedArray((GROUP,), learned.groups)}
 
 
-def _pixels(model: Model) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
-    """Return names and lengths of the axes of pixels, and their mask; those before the feature map, if there is one."""
-    if not model.preparation.maps:
-        return model.sample_dims, model.sample_shape, model.mask
+def _before_map(model: Model) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
+    """Return names and lengths of the axes of pixels before the feature map, and their mask."""
     before = model.frame.before_map
     dims = tuple(f"{BEFORE_MAP}{axis}" for axis in range(len(before.sample_shape)))
     return dims, before.sample_shape, before.mask
@@ -410,7 +433,7 @@ def _map_arrays(model: Model) -> dict[str, NamedArray]:
     if mapped is None:
         return {}
     arrays = {f"{MAP}{name}": NamedArray(MAP_AXES[name], values) for name, values in mapped.arrays().items()}
-    dims, shape, mask = _pixels(model)
+    dims, shape, mask = _before_map(model)
     if mask is not None:
         arrays[f"{BEFORE_MAP}mask"] = NamedArray(dims, mask)
     scale = model.preparation.unmapped.full_scale(shape)
@@ -443,7 +466,7 @@ def _read_learned(
     hand_back()  # memory freed by decoding, else the peak would grow with the next arrays
     weights, groups = opened.read("group_weight"), None
     if means is not None and prepared["anomaly"]:
-        groups = opened.read(str((opened.array("group_mean").metadata.dimension_names or ("",))[0]))
+        groups = opened.read(GROUP)
     needed = {
         "group_mean": (means, True),
         "group_weight": (weights, True),
@@ -501,16 +524,15 @@ def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] |
         learned = _read_learned(opened, prepared, pixels, sample)
         preparation = Preparation.from_json(prepared, pixels, scale, learned, feature_map, mapped)
     fields = {name: arrays.get(name) for name in AXES if name not in (*DERIVED, "mask", "scale")}
+    along = {
+        name: Coordinate(_as_strings(arrays[name]), dict(opened.array(name).attrs)) for name in dims if name in arrays
+    }
+    originals = original_names(opened.about)
     return {
         **{name: array.item() if array is not None and not array.ndim else array for name, array in fields.items()},
         "components": _components(opened, memory, mask),
-        "coordinates": {
-            name: Coordinate(_as_strings(arrays[name]), dict(opened.array(name).attrs))
-            for name in dims
-            if name in arrays
-        }
-        | _coordinates_beside(opened, dims),
-        "sample_dims": dims,
+        "coordinates": renamed_coordinates(along | _coordinates_beside(opened, dims), originals),
+        "sample_dims": renamed_axes(dims, originals),
         **raw,
         "mask": mask,
         "preparation": preparation,

@@ -178,7 +178,7 @@ def _table(source: Collection, plan: CopyPlan) -> OutputArray:
     return OutputArray(
         "images",
         source.shape,
-        (counting_dim(source, dims), *dims),
+        (counting_dim(source), *dims),
         source.dtype,
         names=source.sample_names(),
         attributes={"source": source.source, **_key_of(source), **_plain(source.attributes)},

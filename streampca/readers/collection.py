@@ -9,7 +9,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import zip_longest
@@ -440,10 +440,10 @@ def place_of(collection: Collection) -> str | None:
     return place if key is None else f"{place}, {key}"
 
 
-def sample_dims(collection: Collection, taken: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the names of a sample's axes: the source's if none is in use already, else by number and lengths."""
+def sample_dims(collection: Collection) -> tuple[str, ...]:
+    """Return the names of a sample's axes: the source's, else by their number and lengths."""
     shape, names = collection.sample_shape, collection.axes
-    if names and len(set(names)) == len(names) and not {"component", "eigenvalue", "sample", *taken} & set(names):
+    if names and len(set(names)) == len(names):
         return names
     if len(shape) == 2:
         return ("y", "x")
@@ -452,10 +452,9 @@ def sample_dims(collection: Collection, taken: Iterable[str] = ()) -> tuple[str,
     return tuple(f"axis_{number}" for number in range(len(shape)))
 
 
-def counting_dim(collection: Collection, dims: Sequence[str]) -> str:
-    """Return a name for the axis of samples in an output with further axes `dims`: the source's, else "sample"."""
-    name = collection.sample_axis
-    return "sample" if name is None or name in (*dims, "component", "eigenvalue", "scores", "images") else name
+def counting_dim(collection: Collection) -> str:
+    """Return a name for the axis of samples in an output: the source's, else "sample"."""
+    return collection.sample_axis or "sample"
 
 
 def fingerprint_of(collection: Collection, states: Sequence[State]) -> str:

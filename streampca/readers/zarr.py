@@ -20,6 +20,8 @@ from ..errors import RequestError, SourceError, without_secrets
 from ..storage.bounded_zarr import bounded, codec_name, limited_store
 from ..storage.coordinate import Coordinate, Described
 from ..storage.integrity import read_model, reason_of
+from ..storage.stored_names import original_names, renamed_axes, renamed_coordinates
+from ..storage.writers import ATTRIBUTE, SAMPLE_AXIS
 from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
 from . import remote
@@ -72,7 +74,8 @@ def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
         check_written(handle.nchunks_initialized, handle.nchunks, handle.metadata.fill_value, label)
     if isinstance(node, zarr.Group) and is_model(node) and not remote.is_url(source):
         read_model(source).array(choice.name)  # refuses what is damaged, or not there
-    array = ZarrArray(source, choice, label, handle)
+    is_ours = isinstance(node, zarr.Group) and "/" not in choice.name
+    array = ZarrArray(source, choice, label, handle, original_names(node.attrs.get(ATTRIBUTE)) if is_ours else {})
     values = cf.unpacked(array, _packing(handle), label)
     return ArrayCollection(values, source=label, **axes)
 
@@ -82,13 +85,21 @@ class ZarrArray(StoredArray):
 
     _states: list[State] | None
 
-    def __init__(self, path: str, choice: ArrayPath, label: str, handle: Any) -> None:
+    def __init__(
+        self, path: str, choice: ArrayPath, label: str, handle: Any, originals: Mapping[str, str] | None = None
+    ) -> None:
+        self._originals = originals or {}
         self._path, self._choice, self._label = path, choice, label
         self._handle: Any = handle
         self._metadata, self._states = _described(handle), None
-        self.attributes = dict(handle.attrs)
+        self._stored_attributes = dict(handle.attrs)
+        self.attributes = {**self._stored_attributes}
+        if SAMPLE_AXIS in self.attributes:
+            counting = self.attributes[SAMPLE_AXIS]
+            self.attributes[SAMPLE_AXIS] = self._originals.get(counting, counting)
         self.shape = tuple(int(length) for length in handle.shape)
-        self.dims = choice.picture.axes if choice.picture else dims_of(handle)
+        self._stored_dims = choice.picture.axes if choice.picture else dims_of(handle)
+        self.dims = None if self._stored_dims is None else renamed_axes(self._stored_dims, self._originals)
         self.dtype = _dtype(handle)
         self.chunk_shape = tuple(int(length) for length in handle.chunks)
         if choice.picture and len(choice.picture.axes) != len(self.shape):
@@ -124,14 +135,17 @@ class ZarrArray(StoredArray):
         """Positions of pixels by OME-Zarr metadata, else the arrays beside this one that are named as its axes."""
         if self._choice.picture:
             return self._choice.picture.coordinates(self._choice.level, self.shape)
-        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables(), self._single)
+        dims, attributes = self._stored_dims or (), self._stored_attributes
+        coordinates = cf.coordinates_of(dims, self.shape, attributes, self._variables(), self._single)
+        return renamed_coordinates(coordinates, self._originals)
 
     @property
     def described(self) -> Mapping[str, Described]:
         """Kinds of axes by OME-Zarr metadata, else the attributes of the arrays that are its coordinates."""
         if self._choice.picture:
             return self._choice.picture.described
-        return cf.described_by(self.dims or (), self.shape, self.attributes, self._variables())
+        dims, attributes = self._stored_dims or (), self._stored_attributes
+        return renamed_coordinates(cf.described_by(dims, self.shape, attributes, self._variables()), self._originals)
 
     def _variables(self) -> Callable[[str], Iterator[cf.Variable]]:
         """Return a function yielding the arrays of a name beside this one; for an axis's name, in parent groups too."""
@@ -140,7 +154,7 @@ class ZarrArray(StoredArray):
         root, folders = _open_node(self._path), [self._choice.name.rpartition("/")[0]]
         while folders[-1]:
             folders.append(folders[-1].rpartition("/")[0])
-        axes = self.dims
+        axes = self._stored_dims or ()
         return lambda name: variables_called(name, root, folders if name in axes else folders[:1])
 
     def _single(self, name: str) -> Any:
@@ -154,14 +168,15 @@ class ZarrArray(StoredArray):
         """See `Collection`: attributes of the group, and arrays of one value beside this one."""
         if not self._choice.name:
             return {}
-        return cf.series_of(dict(_open_node(self._path).attrs), self.attributes, self._single)
+        return cf.series_of(dict(_open_node(self._path).attrs), self._stored_attributes, self._single)
 
     def names(self, axis: str) -> Sequence[str] | None:
         """Return the array of texts beside this one that has the axis's name, or "sample" as in our own outputs."""
-        if not self._choice.name or not self.dims or axis not in self.dims:
+        if not self._choice.name or not self.dims or not self._stored_dims or axis not in self.dims:
             return None
+        axis = self._stored_dims[self.dims.index(axis)]
         folder = self._choice.name.rpartition("/")[0]
-        root, length = _open_node(self._path), self.shape[self.dims.index(axis)]
+        root, length = _open_node(self._path), self.shape[self._stored_dims.index(axis)]
         paths = (f"{folder}/{name}" if folder else name for name in dict.fromkeys((axis, "sample")))
         candidates = (text_array(root, path, length, axis) for path in paths)
         return next((texts for texts in candidates if texts is not None), None)

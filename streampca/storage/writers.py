@@ -28,6 +28,7 @@ from ..units import MIB
 from .coordinate import PACKING, Coordinate
 from .disk import UnsyncedFiles, sync_files
 from .georeference import GRID_MAPPING, reference_name
+from .stored_names import log_renamed, originals_of, renamed_axes, renamed_coordinates, stored_names
 from .table_cells import as_cell
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import page_layout, values_of, write_empty
@@ -60,7 +61,10 @@ class OutputArray:
     name : str
         ``"scores"``, ``"images"`` or ``"components"``.
     shape, dims, dtype
-        Shape, names of axes and dtype of the array, samples first.
+        Shape, names of axes and dtype of the array, samples first. An axis that is called like an array of ours gets
+        another name, see `stored_names`, and so do coordinates.
+    ours : tuple of str
+        Names among `dims` of axes that are not the source's, such as "component".
     names : sequence of str or None
         Names of the samples.
     chunk_rows : int
@@ -77,12 +81,15 @@ class OutputArray:
         Whether the first axis counts samples, including when the output is read again.
     path : str
         Path of the complete output, whose ending distinguishes OME-TIFF; empty where it does not matter.
+    renamed : mapping of str to str
+        Stored names of the axes and coordinates that have been given others.
     """
 
     name: str
     shape: tuple[int, ...]
     dims: tuple[str, ...]
     dtype: np.dtype[Any]
+    ours: tuple[str, ...] = ()
     names: Sequence[str] | None = None
     chunk_rows: int = 1
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -91,18 +98,34 @@ class OutputArray:
     cut: Cut | None = None
     counts: bool = True
     path: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
-        within = [
-            name
-            for name, coordinate in self.coordinates.items()
-            if set(coordinate.along(name)) <= set(self.dims) and (name in self.dims or name not in names)
-        ]
-        others = [name for name in self.sample_coordinates if name not in {*names, *within}]
-        # Coordinates along axes that the array lacks, and clashing names, would make an invalid dataset.
-        object.__setattr__(self, "coordinates", {name: self.coordinates[name] for name in within})
-        object.__setattr__(self, "sample_coordinates", {name: self.sample_coordinates[name] for name in others})
+        first, *others = self.dims
+        is_named, ours = self.names is not None, {self.name, *self.ours}
+        # Coordinates along axes that the array lacks would make an invalid dataset.
+        within = {name: item for name, item in self.coordinates.items() if set(item.along(name)) <= {*self.dims}}
+        kept = {*within} - {*self.ours}
+        along = {name: item for name, item in self.sample_coordinates.items() if name not in kept}
+        if is_named and first == SAMPLE:
+            along.pop(SAMPLE, None)  # the names themselves
+        names, every = {SAMPLE} if is_named else set(), {*self.dims, *within, *along}
+        theirs = (*(others if self.counts else self.dims), *within)
+        inner = stored_names([name for name in theirs if name not in self.ours], ours | names, every)
+        others = list(renamed_axes(others, inner))
+        outer = inner
+        if self.counts:
+            outer = stored_names((first, *along), ours | {*others} | names - {first}, every | {*inner.values()})
+        # An axis of samples that has no name in the source gives way to one that has this name.
+        recorded = {name: new for name, new in outer.items() if name not in {*others} - {*self.ours}}
+        new = {
+            "dims": (outer.get(first, first), *others),
+            "coordinates": renamed_coordinates(within, inner),
+            "sample_coordinates": renamed_coordinates(along, outer),
+            "renamed": {**self.renamed, **inner, **recorded},
+        }
+        for name, value in new.items():
+            object.__setattr__(self, name, value)
 
     def most_bytes(self, suffix: str) -> int:
         """Return the uncompressed bytes of the values in the format of an ending."""
@@ -267,8 +290,10 @@ class _ParquetWriter(_FileWriter):
 
         self._unfinished, self._table, self._pending, self._start = None, table, list[Array](), 0
         self._scores = [f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1])]
-        others = {name: along for name, along in table.sample_coordinates.items() if name not in self._scores}
-        self._along = {name: np.asarray(along.values) for name, along in others.items()}
+        names = stored_names(table.sample_coordinates, {*self._scores})
+        log_renamed({**table.renamed, **names}, table.path or path)
+        along = renamed_coordinates(table.sample_coordinates, names)
+        self._along = {name: np.asarray(coordinate.values) for name, coordinate in along.items()}
         fields = [] if SAMPLE in self._along else [(SAMPLE, pyarrow.string() if table.names else pyarrow.int64())]
         fields += [(name, pyarrow.from_numpy_dtype(values.dtype)) for name, values in self._along.items()]
         fields += [(name, pyarrow.from_numpy_dtype(table.dtype)) for name in self._scores]
@@ -327,6 +352,7 @@ class ZarrWriter:
             remove_debris(path)
             self._open()
         else:
+            log_renamed(table.renamed, table.path or path)
             self._group = zarr.create_group(path, zarr_format=3)
             self._array: Any = self._create()
             if self._unsynced is not None:
@@ -408,7 +434,8 @@ class ZarrWriter:
             self._write_along(table.dims[:1], SAMPLE, table.names, {})
         _check_array(self._path, table)
         # Last, so that an incomplete output is visibly so.
-        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
+        originals = originals_of(table.renamed, table.dims)
+        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True, **originals}})
         consolidate(self._path)
         if self._unsynced is not None:
             self._unsynced.add(files_but(self._path, self._table.name))

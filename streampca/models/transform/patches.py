@@ -44,15 +44,16 @@ def table_of(patches: Patches, table: OutputArray) -> OutputArray:
     base, windows, dims = patches.base, patches.windows, sample_dims(patches.base)
     if base.n_samples == 1:
         rows: dict[str, Any] = {"shape": windows.image, "dims": dims, "names": None, "chunk_rows": windows.band_lines}
-        return replace(table, **rows, counts=False, coordinates=base.coordinates, sample_coordinates={})
+        return replace(table, **rows, counts=False, coordinates=base.coordinates, sample_coordinates={}, renamed={})
     box = (1, min(windows.band_lines, windows.image[0]), *windows.image[1:])
     return replace(
         table,
         shape=base.shape,
-        dims=(counting_dim(base, dims), *dims),
+        dims=(counting_dim(base), *dims),
         names=base.sample_names(),
         coordinates=base.coordinates,
         sample_coordinates=base.sample_coordinates(),
+        renamed={},
         cut=Cut(box, box),
     )
 

@@ -80,8 +80,9 @@ def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Map
     table = OutputArray(
         "images" if work.makes_images else "scores",
         (collection.n_samples, *(work.frame.sample_shape if work.makes_images else (k,))),
-        (counting_dim(collection, dims), *dims),
+        (counting_dim(collection), *dims),
         work.dtype,
+        ours=() if work.makes_images else dims,
         names=collection.sample_names(),
         attributes=attributes,
         coordinates=coordinates,
