@@ -17,8 +17,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from .accumulators import Accumulator
+from .arrays import Array
 from .readers import Collection
-from .readers.collection import MOST_STATES, Array
+from .readers.collection import MOST_STATES
 
 if not __debug__:
     raise ImportError(

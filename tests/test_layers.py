@@ -40,6 +40,7 @@ machine
 signals
 units
 errors
+arrays
 """
 # `PCAModel.merge` solves anew: a method of what a layer below made, which people look for there.
 UPWARDS = {("models/pca", "streampca.fitting.merge")}

@@ -8,15 +8,12 @@ Python threads of one BLAS thread each use numpy's, which releases the lock of t
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas
 
+from ..arrays import Array
 from ..execution.threads import one_blas_thread
-
-Array = npt.NDArray[Any]
 
 
 def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from .finite import is_finite
-
-Array = npt.NDArray[Any]
 
 
 def block_product(piece: Array, vectors: Array, out: Array) -> bool:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.memory import SQUARES
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
 # Largest mean, in standard deviations, that is centred once: its float32 grid is 4e-6 of a deviation, and squares lose

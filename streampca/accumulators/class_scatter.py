@@ -10,12 +10,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from .blas import times
 from .centering import split
 from .scatter import Scatter
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 FEW_ROWS = 64  # rows summed by class in the precision of products, before the sums are added in float64
 

@@ -7,17 +7,14 @@ means, and their contribution follows from the moments accumulated here.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from .cross_scatter import CrossScatter
 from .kernel_sums import Estimates
 from .plain_state import add_sums, as_arrays, restore_sums, sums_of
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("squares", "product", "along", "other_along")
 CROSS = "cross_"

@@ -6,19 +6,16 @@ rows.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.memory import GROUP_PIECE, PAIRED_ROWS
 from .finite import has_safe_squares, not_finite
 from .plain_state import as_arrays, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("n_samples", "weight", "mean", "other_mean", "products")
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from .blas import times
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
 EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here

@@ -18,21 +18,19 @@ Golub and LeVeque, 1983) makes the sum exact, so centring loses nothing and B^T 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
+from ..arrays import Array, Float64
 from ..execution.threads import one_blas_thread
 from .blas import times, update_among
 from .finite import not_finite
 from .plain_state import restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("n_samples", "weight", "rows", "shrunk", "slack", "mean")
 EPS = float(np.finfo(np.float64).eps)

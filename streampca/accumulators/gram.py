@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas
 
+from ..arrays import Array, Float64
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
@@ -26,9 +26,6 @@ from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
 from .protocol import Accumulator
 from .tile_product import FeatureTile, Multiplied, TileProducts
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 # Rounding of m 1^T + 1 m^T and of its subtraction, relative to its norm.
 MEAN_ROUNDING = 4 * float(np.finfo(np.float64).eps)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
 from .block_product import block_product
@@ -24,9 +24,6 @@ from .gram_probes import GramProbes, remove_mean_part, sample_directions
 from .probes import CHECK_EVERY, Directions
 from .protocol import Accumulator
 from .tile_product import FeatureTile
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 # Share of the squares about the centre below which the variance is rounding left by centring.
 NO_VARIANCE = {"single": 1e-6, "double": 64 * float(np.finfo(np.float64).eps)}

@@ -7,17 +7,13 @@ right. Directions of features are multiplied once more when components are compu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.memory import PROBES, PROBES_OF_PASS
 from .plain_state import as_arrays, as_values
 from .probes import probe_directions
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 def remove_mean_part(columns: Float64, roots: Float64) -> Float64:

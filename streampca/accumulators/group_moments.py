@@ -12,14 +12,12 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.memory import GROUP_PIECE
 from .finite import has_safe_squares, not_finite
 from .plain_state import as_arrays, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("n_samples", "weights", "means", "fine", "mean_times", "squares", "products")
 

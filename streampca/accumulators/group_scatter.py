@@ -12,12 +12,11 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from .plain_state import as_arrays
 from .protocol import Accumulator
 from .scatter import Scatter
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Places = npt.NDArray[np.integer[Any]]
 
 

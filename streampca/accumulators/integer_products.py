@@ -25,17 +25,15 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from ..arrays import Array, Float64
 from ..planning.memory import INTEGER_RUN, INTEGER_TILE, LEAST_INTEGER_ROWS, integer_rows
 
-Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
-Float64 = npt.NDArray[np.float64]
 
 UINT8, INT8, INT32, INT64 = 2, 3, 6, 7  # element types of onnx.proto
 SIGNED = {"amx": True, "vnni": True, "arm": True}  # kernel class: whether the right factor is signed

@@ -9,19 +9,16 @@ and all samples, which are read once more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..preprocessing.feature_map import FeatureMap, KernelMap
 from .finite import not_finite
 from .plain_state import add_sums, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("weight", "products", "squares", "left", "kept")
 

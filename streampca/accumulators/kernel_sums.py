@@ -8,16 +8,13 @@ Song, Smola, Gretton, Bedo and Borgwardt (2012), Feature selection via dependenc
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.blocks import Span
 from .plain_state import add_sums, restore_sums, sums_of
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("product", "rows", "diagonals")
 

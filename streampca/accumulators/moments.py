@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from .centering import centre_samples
 from .finite import NotFiniteError
 from .probes import Probes
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 FIRST_ROWS = 256  # rows of working memory that are allocated at least, as later pieces can be longer
 

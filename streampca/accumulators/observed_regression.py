@@ -11,11 +11,12 @@ float32 holds it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..execution.threads import one_blas_thread
 from ..planning.blocks import Span, blocks_of
 from ..planning.memory import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
@@ -24,9 +25,6 @@ from .finite import is_finite, not_finite
 from .plain_state import add_sums, restore_sums, sums_of
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 HELD_OUT = 1 / 64  # share of the observed values that are predicted but not learned from
 SHIFTS = 4093  # number of offsets at which a row's pattern of held-out values can begin, a prime

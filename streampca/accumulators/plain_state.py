@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from ..arrays import Array
 
 
 def as_arrays(values: Mapping[str, Any], prefix: str = "", *, copy: bool = False) -> dict[str, Array]:

@@ -8,17 +8,13 @@ multiplied as further columns of the block, in the same product.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.memory import CHECK_ROWS, PROBES, check_rows
 from .blas import times
 from .plain_state import add_sums, restore_sums, sums_of
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 SUMS = ("products", "rounding", "checked", "pieces")
 CHECK_EVERY = 16  # rounding is measured in one of so many pieces: about 1 % of the flops

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
-import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Array, Float64
 
 
 class Accumulator(Protocol):

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Array, Float64
 
 
 class RowBuffer:

@@ -10,12 +10,12 @@ whole numbers, and its contribution is moved to the centre of the others in floa
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas
 
+from ..arrays import Array, Float64
 from ..planning.memory import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import split, sum_of_squares, weighted_sum
@@ -25,9 +25,6 @@ from .integer_products import IntegerProducts, as_whole, integer_products
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # relative rounding of n d d^T: four roundings of half a unit
 FAR = 4.0  # squared distance from the centre, in variances of the block, above which the centre is moved

@@ -6,12 +6,12 @@ one read. In single precision the products of a piece are float32 and are added 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas
 
+from ..arrays import Array, Float64
 from ..planning.memory import PROBES_OF_PASS
 from .block_product import block_product
 from .centering import split, sum_of_squares, weighted_sum
@@ -19,9 +19,6 @@ from .finite import not_finite
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 class ScatterBlock(Moments, Accumulator):

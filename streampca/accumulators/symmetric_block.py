@@ -16,15 +16,13 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import DataError
 from ..planning.memory import PROBES_OF_PASS
 from .finite import MOST_DOUBLE
 from .gram_probes import remove_mean_part, sample_directions
 from .plain_state import add_sums, as_arrays, as_values
 from .protocol import Accumulator
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 # Tolerance, relative to the largest entry of A, by bytes of a floating-point number, for diagonal entries that should
 # be 0 and for differences of entries that should be equal. Distances computed as |x|^2 - 2 x.y + |y|^2 have such errors

@@ -6,17 +6,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.memory import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
 from .exact_products import EXACT_BELOW, Int64, SumCheck
 from .integer_products import IntegerProducts, as_whole
 from .probes import Directions
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 class FeatureTile(NamedTuple):

@@ -16,15 +16,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigh, lapack
 
+from ..arrays import Float64
 from ..execution.threads import blas_threads_for
 from .n_components import Wanted, count_components
 from .signs import fix_signs
 from .solution import Solution
-
-Float64 = npt.NDArray[np.float64]
 
 FEW = 4  # inverse iteration computes at most one in so many eigenvectors: for more, `dsyevr` is faster
 SAFE = 2.0**300  # entries between this and its inverse need no scaling: products cannot overflow

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from scipy.special import gammaincinv
 
 from ..accumulators.blas import times
-
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Float64
 
 FAILURE = 1e-6  # probability that any bound of one kind is wrong: on residuals, on variances, on omitted variance
 

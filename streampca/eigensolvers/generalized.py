@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigh, lapack, solve_triangular, svd
 
+from ..arrays import Float64
 from .signs import fix_signs
-
-Float64 = npt.NDArray[np.float64]
 
 
 class Dependent(NamedTuple):

@@ -26,14 +26,13 @@ from scipy.linalg import eigh, qr
 
 from .. import machine
 from ..accumulators.plain_state import as_arrays, as_values
+from ..arrays import Float64
 from ..execution.threads import map_in_threads, one_blas_thread
 from ..planning.blocks import spans_of
 from ..planning.memory import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
 from .signs import fix_signs
 from .solution import Solution
-
-Float64 = npt.NDArray[np.float64]
 
 ROUNDING = 1e-14  # residuals below this share of the largest eigenvalue are rounding; smaller directions are dropped
 SETTLED = 1e-2  # largest relative residual of a pair that is returned when the iteration ends early

@@ -16,12 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
+from ..arrays import Float64
 from ..planning.request import ELBOW_SHOWN
-
-Float64 = npt.NDArray[np.float64]
 
 NOISE_STEPS = 20  # steps of a fixed-point iteration, each of which shrinks the error by about count (1 + p/n) / p
 NEGLIGIBLE = 1e-15  # share of the first variance below which variances are rounding, which Minka's evidence cannot use

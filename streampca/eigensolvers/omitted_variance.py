@@ -28,9 +28,8 @@ from scipy.linalg import eigh
 from scipy.special import gammaincinv
 
 from ..accumulators.blas import times
+from ..arrays import Float64
 from .error_bounds import FAILURE, product_bounds
-
-Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**22  # numbers of the vectors that are converted to float64 at a time
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Float64
 from .error_bounds import lengths
-
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,9 @@ Columns are multiplied by a row of signs, never negated one by one: numpy 2.4 wi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Array, Float64
 
 
 def fix_signs(vectors: Float64) -> Float64:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Float64
 
 
 @dataclass(frozen=True)

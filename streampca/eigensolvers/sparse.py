@@ -17,18 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
+from ..arrays import Float64
 from ..errors import BudgetError
 from ..planning.embedding import PART_ROWS
 from ..signals import safe_point
 from ..units import format_bytes
 from .signs import fix_signs
-
-Float64 = npt.NDArray[np.float64]
 
 DENSE = 600  # rows up to which LAPACK is as fast
 RESTARTS = 40  # restarts of ARPACK with products alone; the graph of 15000 MNIST images needs 11 for 12 pairs

@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..fitting.arguments import Arguments
 from ..fitting.open_fit import Opened
@@ -17,9 +17,6 @@ from ..kinds.classical_mds import ClassicalMDSDescription
 from ..models.classical_mds import ClassicalMDSModel, PairsModel
 from ..readers import Collection, open_collection
 from .model_estimator import ModelEstimator, is_table, rows_of_all
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)

@@ -7,10 +7,10 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..fitting.open_fit import Opened
 from ..kinds.kernel_pca import PRECOMPUTED, KernelPCADescription
@@ -20,9 +20,6 @@ from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
 from ..readers.source import as_source
 from .model_estimator import ModelEstimator, of_model
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..fitting.embed import embed_affinities, plan_of_affinities
 from ..fitting.embedding_kinds import Embedded
@@ -31,9 +32,6 @@ from ..models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringMo
 from ..preprocessing.run_options import refuse_unused
 from .model_estimator import ModelEstimator, is_single, rows_of_all
 from .scikit_learn import ClusterMixin
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 NEAREST, PRECOMPUTED = "nearest_neighbors", "precomputed"
 # parameters that do nothing without a graph of neighbours

@@ -7,10 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..fitting.arguments import DEFAULT, Arguments, arguments_of
 from ..fitting.fit import carry_out, fit, output_of
@@ -26,8 +26,6 @@ from ..readers.detect import is_dataset, is_lazy_frame, is_sparse
 from ..readers.source import as_known_frame, as_source, is_frame, refuse_mapping
 from .docstrings import with_parameters
 from .scikit_learn import TransformerBase
-
-Array = npt.NDArray[Any]
 
 
 def of_model(name: str, meaning: str) -> Any:

@@ -9,12 +9,12 @@ from numbers import Integral
 from typing import Any, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..accumulators import FrequentDirections, Scatter
+from ..arrays import Array
 from ..errors import ModelError, RequestError
 from ..events import logged
 from ..fitting.arguments import Arguments
@@ -32,8 +32,6 @@ from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers.source import batch_of, is_batches
 from .model_estimator import WhiteningEstimator, of_model
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..kinds.supervised import (
     FisherDiscriminantDescription,
@@ -26,8 +27,6 @@ from ..readers.detect import is_data_array
 from ..readers.source import as_source
 from .model_estimator import WhiteningEstimator, of_model
 from .scikit_learn import RegressorMixin
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)

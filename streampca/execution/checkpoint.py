@@ -16,8 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
-
+from ..arrays import Array
 from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, ModelError, OutputError, Stopped, first_line
 from ..events import Checkpoint, Listener, Warned
 from ..kinds.run import Run
@@ -30,8 +29,6 @@ from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference
 from .task import SavedPartial, Stateful
 from .threads import blas_in_use
-
-Array = npt.NDArray[Any]
 
 RECORD = "run"  # name of the file that identifies the work of the folder
 FILE = re.compile(r"[a-z]+(-[a-z]+)*(-\d+)?\.[ab]")  # names of checkpoint files, in a folder that can hold others

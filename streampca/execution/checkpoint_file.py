@@ -16,16 +16,14 @@ from contextlib import suppress
 from typing import IO, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib import format as npy
 
+from ..arrays import Array
 from ..errors import OutputError
 from ..storage.disk import open_regular, sync_folder
 from ..storage.free_space import writing
 from ..storage.outputs import discard
 from ..units import MIB
-
-Array = npt.NDArray[Any]
 
 FORMAT = 1
 INDEX = "streampca-checkpoint.json"  # the first member, which distinguishes our files from other archives

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
+from ..arrays import Float64
 from ..eigensolvers import FAILURE
 from ..kinds.run import Part
 from ..models.components import ComponentsModel
@@ -29,8 +30,6 @@ from ..readers.target import Target
 from ..readers.weights import weights_digest
 from .methods import Decomposition
 from .seen import noted
-
-Float64 = npt.NDArray[np.float64]
 
 # Fields that a model copies from its decomposition.
 SHARED = (

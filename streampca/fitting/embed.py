@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from .. import __version__
+from ..arrays import Array
 from ..errors import DataError
 from ..events import Listener, Planned, Solving, Warned
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
@@ -52,8 +53,6 @@ from .identity import described
 from .methods import Decomposition
 from .neighbors import EDGE_BYTES, graph_of
 from .open_fit import Opened, prepare
-
-Array = npt.NDArray[Any]
 
 STRAGGLERS = 0.1  # share of landmarks outside the largest component of their graph up to which they are left out
 BLOCK = 2 * MIB  # bytes of differences from the mean that are squared at a time

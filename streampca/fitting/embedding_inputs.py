@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.stored_graph import load_graph
@@ -15,8 +15,6 @@ from ..planning.request import Request
 from ..preprocessing import Prepared
 from ..readers import open_column
 from ..readers.collection import data_difference, digest
-
-Array = npt.NDArray[Any]
 
 
 def with_inputs(request: Request, graph: NeighborGraph | None) -> Request:

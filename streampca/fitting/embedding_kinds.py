@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from ..arrays import Array, Float64
 from ..eigensolvers.sparse import FactorsTooLargeError
 from ..errors import DataError
 from ..events import BlockDone, Listener, PassStarted, Solving, Warned, reported
@@ -27,8 +28,6 @@ from ..planning.embedding import MOST_LANDMARKS, SHOWN, SOURCES, CoordinatesPlan
 from ..planning.request import Request
 from ..units import format_bytes
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 REFERENCE, LANDMARK, CLUSTERS = 25, 26, 27  # streams of random numbers, which no other part of a fit uses
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..accumulators import CrossMoments, KernelSums
 from ..accumulators.kernel_sums import Estimates
+from ..arrays import Float64
 from ..errors import DataError, RequestError
 from ..events import Listener, PassStarted, Solving, check_listener, or_logged, reported
 from ..execution.checkpoint import StageCheckpoint
@@ -40,8 +41,6 @@ from .hsic_tasks import KernelTiles, MappedPairs
 from .kernel_sides import KernelSide, SideMap, drawn, kernel_of, target_side
 from .open_fit import open_samples
 from .permutation_test import Permuted, permuted_features, permuted_kernels
-
-Float64 = npt.NDArray[np.float64]
 
 CENTRE_ROWS = 256  # random samples whose mean features are the provisional centre of the sums
 SIDES, MAPS = (0, 1), (2, 3)  # streams of random numbers, one for each purpose, and of some one for each side

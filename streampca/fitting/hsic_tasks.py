@@ -7,17 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..accumulators import CrossMoments, KernelSums
+from ..arrays import Array, Float64
 from ..events import BlockDone
 from ..planning.blocks import Span, blocks_of
 from ..planning.hsic import tile_count
 from .kernel_sides import KernelSide, SideMap
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Strips = tuple[Array, Array]  # the same samples of both collections
 Tiles = tuple[Span, Span, tuple[Float64, Float64]]  # both kernels between two runs of samples
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from ..accumulators import FrequentDirections, RowBuffer, Scatter
 from ..accumulators.finite import has_safe_squares
+from ..arrays import Array, Float64
 from ..errors import DataError, ModelError, RequestError
 from ..events import Listener, Warned
 from ..execution import Executor, LocalExecutor
@@ -53,9 +53,6 @@ from .methods.frequent_directions import sketch_samples
 from .null_components import with_n_components
 from .open_fit import prepare
 from .preparation_rounding import measured_errors
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 Statistic = Scatter | FrequentDirections
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..accumulators.finite import has_safe_squares, not_finite
+from ..arrays import Array, Float64
 from ..errors import DataError, RequestError
 from ..events import Listener
 from ..planning.hsic import DELTA, HsicRequest, Side
@@ -23,8 +24,6 @@ from ..readers.target import as_labels, target_type_of
 from ..readers.views.chosen import Chosen, compact
 from .methods.data_checks import bad_sample
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 SideMap = ClassMap | IdentityMap | KernelMap | FourierMap
 
 CHECKED = 100  # rows on which a user's own kernel is checked, and whose mean kernel is the level

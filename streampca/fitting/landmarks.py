@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassStarted, reported, silent
 from ..machine import hand_back
@@ -26,11 +27,10 @@ from ..preprocessing.feature_map import FeatureMap, FourierMap, KernelMap
 from ..preprocessing.kernel_features import KernelFeatures
 from ..preprocessing.kernels import MEDIAN_OF, Kernel
 from ..preprocessing.sizes_for_planning import problem_of
-from ..readers.collection import Array, unchanged
+from ..readers.collection import unchanged
 from ..readers.views.chosen import Chosen
 from ..signals import safe_point
 
-Float64 = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
 CANDIDATES = 5  # samples read for each landmark that k-means++ or leverage scores choose among them

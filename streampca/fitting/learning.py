@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..accumulators import GroupMoments
+from ..arrays import Array, Float64
 from ..errors import DataError
 from ..events import Listener, PassStarted, Warned, reported, silent
 from ..execution import LocalExecutor
@@ -27,11 +28,9 @@ from ..preprocessing.learned import Learned
 from ..preprocessing.sample_keys import SampleFacts, dated, groups_of
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection
-from ..readers.collection import Array, unchanged
+from ..readers.collection import unchanged
 from .methods.data_checks import place_of_feature
 from .methods.tasks import SamplesTask
-
-Float64 = npt.NDArray[np.float64]
 
 LISTED = 5  # constant features named by a warning
 EPS = float(np.finfo(np.float64).eps)

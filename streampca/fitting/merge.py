@@ -17,9 +17,9 @@ from itertools import combinations
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from ..accumulators import FrequentDirections, Scatter
+from ..arrays import Array
 from ..errors import ModelError, OutputError, RequestError
 from ..events import BlockDone, Listener, PassStarted, Planned, Warned, reported
 from ..execution import LocalExecutor
@@ -52,7 +52,6 @@ from .methods import Decomposition, check_variance, decompose, decompose_sketch,
 from .plan import warn_of_disk
 from .seen import SEEN, seen_by
 
-Array = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 
 COLLECTED_BYTES = 2**24  # from this size on an unused statistic is freed by `gc.collect`, which takes 0.1 to 0.3 s

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..accumulators.finite import has_safe_squares, not_finite
+from ..arrays import Array, Float64
 from ..errors import DataError
 from ..events import (
     BlockDone,
@@ -66,9 +67,7 @@ from .methods.data_checks import bad_sample
 from .open_fit import open_samples
 from .plan import DeclaredOptions, declared
 
-Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
-Float64 = npt.NDArray[np.float64]
 
 SMALLEST = 1e-130  # smallest range of the widest feature: below it squared distances can underflow
 EDGE_BYTES = 12  # bytes of a stored neighbour: its index and distance

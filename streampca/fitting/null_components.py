@@ -7,16 +7,13 @@ orthonormal basis of the directions without variance completes them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..eigensolvers import fix_signs
 from ..models.pca import PCAModel
 from ..preprocessing import unflatten
-
-Array = npt.NDArray[Any]
 
 SEED = 7  # equal models are completed by equal directions
 

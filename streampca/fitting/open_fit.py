@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Float64
 from ..errors import BudgetError, DataError, RequestError
 from ..events import FileSkipped, Listener, silent
 from ..kinds.run import Part
@@ -33,8 +33,6 @@ from ..readers.views.compose import samples_of_image
 from ..readers.weights import weights_of
 from .landmarks import mapped_for
 from .learning import learned_for
-
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,15 +6,13 @@ then has each rank among those of B random pairings with the same probability, f
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Float64
 from ..signals import safe_point
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 TIE = 1e-10  # values that differ by less, relative to the largest, count as equal: rounding separates them
 

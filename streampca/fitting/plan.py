@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import RequestError, SourceError
 from ..events import Listener
 from ..execution.executor import cluster_of
@@ -21,7 +22,7 @@ from ..planning.embedding import EmbeddingPlan
 from ..preprocessing import Preparation
 from ..preprocessing.run_options import FitOptions
 from ..readers import Collection, open_collection
-from ..readers.collection import Array, check_dtype
+from ..readers.collection import check_dtype
 from ..readers.target import check_target
 from ..readers.views.view import View
 from ..storage.coordinate import Coordinate

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..machine import hand_back
 from ..models.components import ComponentsModel
 from ..models.pca import PCAModel
@@ -23,9 +23,6 @@ from ..planning.memory import MEASURED_WIDTH, measured_rows
 from ..preprocessing import Prepared
 from ..preprocessing.learned import Learned
 from ..storage.components import StoredRows
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 SAFETY = 3  # factor of the bounds, as a few samples stand for all

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Float64
 from ..errors import RequestError
 from ..events import Planned, Warned, check_listener, or_logged
 from ..execution.checkpoint import CheckpointFolder
@@ -42,7 +42,6 @@ from .incremental import BatchExecution, IncrementalFit
 from .methods import sketch_of_model
 from .seen import Seen, places_to_add, provenance_of_sources, seen_by
 
-Float64 = npt.NDArray[np.float64]
 PathLike = str | os.PathLike[str]
 
 

@@ -13,21 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 
+from ..arrays import Array, Float64
 from ..errors import BudgetError, DataError, RequestError
 from ..planning.embedding import MATRICES, MOST_PAIRS
 from ..units import format_bytes
 from .maximum_variance import SOFTNESS, leading_coordinates, refuse_disconnected
 from .semidefinite import DistanceConstraints, maximize_trace
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 # Largest squared distance of neighbours, relative to the larger squared distance to a neighbour in time. With 1,

@@ -7,14 +7,12 @@ images there are, and an exact search has only so many ties to break.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..signals import safe_point
 
-Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 
 PIECE = 2**18  # values that are compared at a time

@@ -9,18 +9,15 @@ De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark po
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import dijkstra
 
+from ..arrays import Array
 from ..planning.embedding import SOURCES
 from ..signals import safe_point
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 def landmarks_of(graph: sp.csr_array, count: int, choice: str, seed: int) -> npt.NDArray[np.intp]:

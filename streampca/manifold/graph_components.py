@@ -6,16 +6,15 @@ Two samples are joined if either is a neighbour of the other.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from ..arrays import Array
 from .neighbor_graph import NeighborGraph
 
-Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.intp]
 
 MOST_PAIRS = 4  # pairs held per component before they are thinned out

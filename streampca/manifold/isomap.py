@@ -9,18 +9,15 @@ De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark po
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from ..arrays import Array, Float64
 from ..eigensolvers import solve_dense
 from ..planning.embedding import EXPLAINED, SCALED_BLOCK
 from ..signals import safe_point
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 # Axes along which all samples are placed before the leading ones are chosen: with 10, the stress of 20000 MNIST images
 # is 3.1 % above classical scaling, with 50 it is 0.9 % above.

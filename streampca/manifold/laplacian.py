@@ -17,14 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from ..arrays import Array, Float64
 from ..eigensolvers.sparse import SparsePairs, largest_pairs, smallest_pairs
 from ..errors import DataError, RequestError
 from .graph_components import labels_by_size
 from .neighbor_graph import NeighborGraph
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
-
 
 SHOWN = 12  # eigenvalues that are computed at least, to show the gap
 SYMMETRIC = 1e-5  # asymmetry, relative to the largest affinity, up to which it is rounding of float32

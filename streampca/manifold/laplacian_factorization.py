@@ -22,11 +22,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 from scipy.sparse.linalg import ArpackError, eigsh, splu
 
+from ..arrays import Float64
 from ..eigensolvers import fix_signs, solve_dense
 from ..eigensolvers.sparse import pairs_above
 from ..signals import safe_point
 
-Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 N_VECTORS = 40

@@ -9,19 +9,15 @@ Saul and Roweis (2003), Think globally, fit locally: unsupervised learning of lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import eigh, svd
 
+from ..arrays import Array, Float64
 from ..eigensolvers import fix_signs
 from ..eigensolvers.sparse import smallest_pairs
 from ..signals import safe_point
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 BLOCK = 2**21  # numbers of a block of differences between rows and their neighbours
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from ..arrays import Float64
 from ..eigensolvers import solve_dense
 from ..errors import DataError, RequestError
 from ..planning.embedding import EXACT_EDGES
@@ -24,7 +25,6 @@ from .neighbor_graph import NeighborGraph
 from .semidefinite import DistanceConstraints, maximize_trace, squared_distances
 from .short_circuits import DETOUR, graph_of, suspected_short_circuits
 
-Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

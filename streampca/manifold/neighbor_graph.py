@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

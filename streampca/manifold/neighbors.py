@@ -27,13 +27,12 @@ from scipy.spatial import cKDTree
 from threadpoolctl import threadpool_limits
 
 from .. import machine
+from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..execution.threads import map_in_threads
 from ..planning.neighbors import EF_CONSTRUCTION, LINKS, MARGIN, PIECE, candidates_at_once
 from ..signals import safe_point
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 EPS = float(np.finfo(np.float64).eps)

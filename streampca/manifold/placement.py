@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import ModelError
 from ..planning.neighbors import way_of
 from ..signals import safe_point
@@ -24,9 +24,6 @@ from .isomap import Scaling
 from .laplacian import edge_weights
 from .locally_linear import barycentric_weights
 from .neighbors import NeighborSearch
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 BLOCK = 2**21  # numbers of a block of distances, or of copies of samples
 COPIES, LEAST_ROWS = 3, 64  # of a block of samples in float64, and of rows: references are read once for each block

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
+from ..arrays import Array, Float64
 from ..eigensolvers.dense import solve_dense
 from ..planning.blocks import Span, block_rows, blocks_of
 from ..planning.embedding import COMPARED_BLOCK, MOST_COMPARED
 from ..signals import safe_point
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NEIGHBORS = 12  # neighbours of the two numbers that summarise an embedding; fewer if there are few samples

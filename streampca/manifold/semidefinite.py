@@ -18,9 +18,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import cho_solve, lapack
 
+from ..arrays import Float64
 from ..signals import safe_point
 
-Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

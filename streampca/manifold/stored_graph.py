@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..storage.disk import expanded
 from ..storage.integrity import FORMAT, GRAPH, OpenModel, read_model
 from ..storage.locks import output_lock
 from ..storage.outputs import check_existing, group_attribute
 from ..storage.stored_arrays import NamedArray, write_group
-from .neighbor_graph import Array, NeighborGraph
+from .neighbor_graph import NeighborGraph
 
 KIND = "neighbors"
 

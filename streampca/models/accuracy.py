@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Float64
 from ..eigensolvers import Cluster, clusters, unseparated
 from ..errors import RequestError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .components import ComponentsModel
     from .model import Model
 
-Float64 = npt.NDArray[np.float64]
 
 LISTED = 4  # groups of components named in a sentence
 _DEGREES = 0.001  # smallest angle that is shown

@@ -12,8 +12,8 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..kinds.values import seed_of
 from ..planning.blocks import Span, blocks_of
@@ -35,8 +35,6 @@ from .subspace import PIECE, Subspace
 if TYPE_CHECKING:
     from xarray import Dataset
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 VARIANCE_TOLERANCE = 0.01  # relative to the first variance: scores in float32 differ by less, whitened ones by more
 

@@ -14,17 +14,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import ModelError
 from .components import ComponentsModel
 from .images import ImageModel
 from .likelihood import DensityModel
 from .model import over
 from .subspace import Subspace
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 STRESS_BYTES = 16 * 2**20  # size of a block of rows of distances
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import ModelError, RequestError
 from ..kinds.opening import OpeningOptions
 from ..storage.components import StoredComponents
@@ -18,9 +19,6 @@ from .accuracy import null_directions, trust_of
 from .model import Model, plain
 from .store import PER_COMPONENT
 from .subspace import Subspace
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 NONE_CONTAINED = "fit with pca_components (--pca-components), or fit a model of kind 'pca'"  # instead of an embedding
 

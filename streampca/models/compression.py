@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import ModelError, RequestError
 from ..planning.blocks import Span
 from ..preprocessing import Preparation, Prepared
@@ -28,8 +29,6 @@ from ..units import format_bytes
 from .subspace import Subspace, squared_lengths, working_dtype
 from .transform import applied, measure, rows_beside
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 SHOWN = 12  # rows of the table

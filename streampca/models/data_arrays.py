@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 COMPONENT = "component"
 
-Array = npt.NDArray[Any]
 Named = TypeVar("Named", "DataArray", "Dataset")
 
 

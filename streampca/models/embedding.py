@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import machine
+from ..arrays import Array, Float64
 from ..manifold.action_respecting import ActionMap, play_forward
 from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
@@ -20,9 +21,6 @@ from ..units import counted
 from .model import over
 from .score_map import ScoreMapModel
 from .subspace import Subspace, working_dtype
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 LISTED = 5  # largest number of short circuits in a sentence
 PLACING_BYTES = 48 * 2**20  # memory of a thread that places samples: distances to the references, and paths

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..readers import check_apart, fitted_on
 from ..signals import safe_point, stopping_on_signals
 from ..storage.disk import expanded
@@ -27,8 +27,6 @@ from .images import ImageModel, InvertibleModel
 from .load import load_model
 from .model import Model, require
 from .ome_metadata import component_labels
-
-Array = npt.NDArray[Any]
 
 READ = 64 * MIB  # bytes of components read at a time
 ENDINGS = (*TIFF, ".npy")

@@ -14,8 +14,8 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import ModelError, RequestError
 from ..kinds.opening import OpeningOptions
 from ..planning.registry import OF_KERNEL
@@ -33,9 +33,6 @@ from .model import over
 from .pca import PCAModel
 from .subspace import Subspace
 from .transform import map_array
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 RIDGE = 1e-3  # relative to the mean diagonal of the kernel of scores
 REFERENCES = 2000  # most samples that pre-images are learned from: their kernel matrix is solved in memory

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh
 
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Float64
+
 Array = npt.NDArray[np.generic]
 
 LEAST_SEEN = 1e-4  # share of a direction's squared length that must be observed; at this share noise grows 100 times

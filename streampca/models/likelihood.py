@@ -16,6 +16,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import ModelError
 from ..kinds.opening import OpeningOptions
 from ..planning.blocks import Span, blocks_of
@@ -30,9 +31,6 @@ from .components import ComponentsModel
 from .least_squares import NormalEquations, groups
 from .subspace import PIECE, Subspace
 from .transform import applied, is_dask_array, measure, rows_beside
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 PANEL_BYTES = 4 * MIB  # size of the panel of a p x p matrix that is computed at a time
 

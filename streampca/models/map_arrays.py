@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
+from ..arrays import Array
 from ..errors import ModelError
 from ..machine import hand_back
 from ..preprocessing.feature_map import FeatureMap, FourierMap, KernelMap
@@ -20,8 +20,6 @@ from ..preprocessing.prepared import MAPPED
 from ..storage.components import StoredComponents
 from ..storage.integrity import CHECKED, OpenModel
 from ..storage.writers import EVERY_CHUNK
-
-Array = npt.NDArray[Any]
 
 MAP = "map_"  # prefix of the names of a feature map's arrays
 # axes of these arrays

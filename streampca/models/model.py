@@ -69,7 +69,6 @@ if TYPE_CHECKING:
 
     from .components import ComponentsModel
 
-Array = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel", bound="Model")
 
 # Axes along which arrays are too long to list in a summary.

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..notebook import facts, images, numbers, view
 from ..storage.components import StoredComponents
 from ..units import format_shape
@@ -19,7 +19,6 @@ from .sample_images import limits_of, mean_pictures, view_of
 if TYPE_CHECKING:
     from .model import Model
 
-Array = npt.NDArray[Any]
 
 SIDE = 96  # most pixels of the side of a picture
 COUNT = 6  # components shown as pictures

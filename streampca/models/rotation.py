@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..eigensolvers.signs import extremes
 from ..errors import ModelError, RequestError
 from ..planning.blocks import Span, blocks_of
@@ -35,9 +36,6 @@ from .pca import PCAModel
 from .score_map import ScoreMapModel
 from .store import SAMPLE
 from .subspace import PIECE, Subspace
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 TOLERANCE = 1e-10  # varimax stops when no entry of the rotation matrix changes by more in an iteration
 

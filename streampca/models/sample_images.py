@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..preprocessing import unflatten
 from ..readers.collection import COLOURS
 from ..readers.coordinates import LATITUDES, LONGITUDES
@@ -22,9 +22,6 @@ from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.pixel_sizes import is_colour
 from ..units import MIB
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 MOST = 300  # pixels of the longer side of a panel; one of 1.4 inches at 150 dots has 210
 LONGEST = 2000  # values of a line

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import zarr
 
 from ..accumulators import Accumulator, FrequentDirections, Scatter
+from ..arrays import Array
 from ..errors import RequestError
 from ..machine import hand_back
 from ..planning.component_chunks import PIECE, TILE
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from .model import Model
     from .pca import PCAModel
 
-Array = npt.NDArray[Any]
 
 _ENDING = re.compile(r"\.[^\W\d]\w*$")  # ending of a file format; the .95 of model-0.95 is not one
 HELD_SHARE = 4  # components are read into memory up to 1 / 4 of the budget, as work on them makes copies

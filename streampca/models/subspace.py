@@ -16,13 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
+from ..arrays import Array, Float64
 from ..planning.blocks import Span, blocks_of
 from ..signals import safe_point
 from ..storage.components import StoredRows
 from .least_squares import NormalEquations, groups
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
 # Samples are centred and multiplied by tiles of this size, in a buffer that is used again: 3.4 ms in place of 4.5 for

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
 
+from ..arrays import Array, Float64
 from ..kinds.opening import OpeningOptions
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
@@ -21,9 +22,6 @@ from .kernel_pca import repr_in_features
 from .model import over
 from .store import SAMPLE
 from .subspace import Subspace
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 LISTED = 4  # largest number of values listed in a sentence
 

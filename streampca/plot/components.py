@@ -7,22 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..models.accuracy import bound_text
 from ..models.components import ComponentsModel
 from ..models.kernel_pca import KernelPCAModel
 from ..models.model import Model, require
-from ..models.sample_images import (
-    FEW,
-    Array,
-    Float64,
-    SampleView,
-    factors_of,
-    limits_of,
-    mean_pictures,
-    short_text,
-    view_of,
-)
+from ..models.sample_images import FEW, SampleView, factors_of, limits_of, mean_pictures, short_text, view_of
 from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import ModelError
 from ..models.images import ImageModel
 from ..models.model import Model, require
-from ..models.sample_images import Array
 from ..units import counted, format_bytes
 from .drawing import BLUE, RED, legend_below, new_figure
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..models.sample_images import Array, layout_of, limits_of
+from ..arrays import Array
+from ..models.sample_images import layout_of, limits_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..models.kernel_pca import KernelPCAModel
-from ..models.sample_images import Array, SampleView, view_of
+from ..models.sample_images import SampleView, view_of
 from .components import explain, scale_of
 from .drawing import SMALL, AxesGrid, draw, new_figure
 from .reconstruction import prepared_rows

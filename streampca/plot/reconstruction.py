@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..models.kernel_pca import KernelPCAModel
-from ..models.sample_images import FEW, Array, Float64, SampleView, factors_of, mean_pictures, short_text, view_of
+from ..models.sample_images import FEW, SampleView, factors_of, mean_pictures, short_text, view_of
 from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
 from ..preprocessing import Frame, given_shape

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..models.components import ComponentsModel
-from ..models.sample_images import Array, short_text
+from ..models.sample_images import short_text
 from ..readers import open_collection
 from ..readers.image_files.names import natural
 from ..units import counted, format_shape

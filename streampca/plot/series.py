@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..models.rotation import RotatedPCAModel
-from ..models.sample_images import FEW, Array, SampleView, layout_of, view_of
+from ..models.sample_images import FEW, SampleView, layout_of, view_of
 from ..units import format_shape
 from .components import check_components
 from .drawing import BLUE, GREY, LITERAL, SMALL, AxesGrid, draw, new_figure

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..eigensolvers.n_components import Rule, above_noise, median_edge, noise_edge
-from ..models.sample_images import Array
 from ..planning.request import ELBOW_SHOWN
 from ..units import counted
 from .components import check_components

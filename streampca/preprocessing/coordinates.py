@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import ModelError, RequestError
-from ..readers.collection import Array, Collection
+from ..readers.collection import Collection
 from ..readers.coordinates import (
     OVERRIDE,
     CommonGrid,

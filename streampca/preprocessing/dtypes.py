@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import DataError
-from ..readers.collection import Array
 
 MOST_DIGITS = 2**53 - 1  # every whole number up to here is a float64
 

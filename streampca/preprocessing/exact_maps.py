@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kernels import Array, Float64
+from ..arrays import Array, Float64
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..planning.blocks import Span, blocks_of
-from ..readers.collection import Array
 from .frame import Frame
 from .grey import greyed
 from .normalize import against

@@ -22,15 +22,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import DataError, ModelError, RequestError
 from ..planning.blocks import blocks_of
 from ..planning.component_chunks import POOLS, READ_COPIES
 from ..planning.landmarks import TILE_FEATURES, TILE_ROWS
 from .kernels import VALUE_FLOPS, Kernel
 from .landmark_rows import LandmarkRows
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
 LEAST_EIGENVALUE = 1e-12  # relative to the largest; smaller ones are rounding errors, as in scikit-learn

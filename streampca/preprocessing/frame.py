@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.blocks import Span, blocks_of
-from ..readers.collection import Array
 from ..units import KIB, MIB
 from .dtypes import SampleError, check_digits, float_of
 from .learned import SampleKeys
-from .normalize import Float64, denormalized, normalized, normalizing_bytes
+from .normalize import denormalized, normalized, normalizing_bytes
 from .preparation import Preparation
 from .sample_keys import lacking
 

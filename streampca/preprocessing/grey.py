@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..readers.collection import Array
+from ..arrays import Array
 
 LUMA = (0.299, 0.587, 0.114)  # weights of ITU-R BT.601, which Pillow and most cameras use
 

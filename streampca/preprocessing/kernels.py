@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import RequestError, nearest
 from ..units import whole_number
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 AUTO = "auto"
 # Parameters of each kernel.

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..planning.blocks import Span, blocks_of
 from ..planning.landmarks import box_of_rows
 from ..readers.collection import Collection, State, unchanged
 
 if TYPE_CHECKING:
     from ..storage.components import StoredComponents  # imports Zarr
-
-Array = npt.NDArray[Any]
 
 
 class LandmarkRows(ABC):

@@ -18,9 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..readers.collection import Array
-
-Float64 = npt.NDArray[np.float64]
+from ..arrays import Array, Float64
 
 
 class SampleKeys(NamedTuple):

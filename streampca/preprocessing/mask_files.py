@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import BudgetError, SourceError, first_line
 from ..machine import memory_limit
 from ..readers import remote
-from ..readers.collection import Array
 from ..readers.fits import read_first_image
 from ..readers.image_files.decode import Kind, format_kind, read_picture
 from ..readers.image_files.find import MANY

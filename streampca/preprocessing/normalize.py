@@ -9,13 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..planning.blocks import Span, blocks_of
-from ..readers.collection import Array
 from .dtypes import SampleError
-
-Float64 = npt.NDArray[np.float64]
 
 NORMALIZATIONS = ("mean", "norm", "ratio")
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import RequestError, nearest
 from ..kinds.description import Description
-from ..readers.collection import COLOURS, Array
+from ..readers.collection import COLOURS
 from ..readers.coordinates import Grid, named_coordinates
 from ..readers.detect import is_data_array
 from ..units import format_shape, whole_number

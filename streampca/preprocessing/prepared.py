@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from .. import machine
+from ..arrays import Array
 from ..errors import ModelError, RequestError, SourceError
 from ..planning.memory import MEASURED_AT_ONCE, MEASURED_PIECE, measuring_bytes
-from ..readers.collection import Array, Collection, Skipped, State, digest, with_ends, with_nan
+from ..readers.collection import Collection, Skipped, State, digest, with_ends, with_nan
 from ..readers.storage_record import Chunks
 from ..readers.views.items import sample_of
 from ..readers.views.view import View

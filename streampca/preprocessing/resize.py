@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import Array
 from ..planning.blocks import Span, blocks_of
-from ..readers.collection import Array
 
 if TYPE_CHECKING:
     from scipy import sparse

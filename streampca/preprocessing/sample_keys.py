@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import ModelError, RequestError
-from ..readers.collection import Array, Collection
+from ..readers.collection import Collection
 from ..readers.dates import Dates, dates_of
 from ..storage.coordinate import Coordinate
 from .learned import SampleKeys

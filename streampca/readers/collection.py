@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import ChangedError, DataError, SourceError, UnusedOptionError, without_secrets
 from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
 from ..units import counted, format_bytes, format_shape
 from .opening_record import ArrayAxes, GuessedAxes
 from .storage_record import Chunks, Storage
-
-Array = npt.NDArray[Any]
 
 COLOURS = (3, 4)  # lengths of a last axis without a name that count as colours
 COPIED_KEY = "key"  # attribute of a copy that names the array, or variables, of its source

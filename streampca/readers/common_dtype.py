@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import SourceError
 
-Array = npt.NDArray[Any]
 Dtype = np.dtype[Any]
 
 _PIECE = 64 * 1024  # values converted at a time

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import RequestError, StreampcaError
 from ..storage.coordinate import Coordinate, Described
 from ..storage.georeference import is_reference, reference_difference
-from .collection import Array
 
-Float64 = npt.NDArray[np.float64]
 Order = npt.NDArray[np.intp]
 
 # Longer coordinates are left out: they would take more memory than the results computed from them.

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import machine
+from ..arrays import Array
 from ..errors import ChangedError, RequestError, SourceError
 from ..execution.compute import client_of, compute, held
 from ..units import MIB
-from .collection import Array, Collection, State, check_dtype, digest, refuse_key
+from .collection import Collection, State, check_dtype, digest, refuse_key
 from .detect import is_sparse
 from .stored.array import ArrayCollection, ObjectArray, StoredArray
 from .stored.layout import Box, SampleAxes, largest_piece, pieces_of

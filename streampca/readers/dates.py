@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..storage.coordinate import Coordinate
-from .collection import Array
 from .coordinates import GREGORIAN, JULIAN_DAY, REAL, day_number, plain, time_of
 
 DAY = 86400

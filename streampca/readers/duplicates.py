@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import DuplicatesError, without_secrets
 from ..units import counted
-from .collection import Array, Collection, digest, file_and_key
+from .collection import Collection, digest, file_and_key
 from .coordinates import tells_series
 from .dates import DAY, Dates, dates_in, dates_of
 from .image_files.listing import Listing

@@ -15,11 +15,12 @@ from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import SourceError
 from ..storage.disk import open_regular
 from ..units import MIB, format_shape
 from . import remote
-from .collection import Array, Collection
+from .collection import Collection
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.cf import Packing, Unpacked

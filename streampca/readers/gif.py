@@ -10,8 +10,9 @@ from typing import IO, Any, Unpack
 import numpy as np
 from PIL import GifImagePlugin
 
+from ..arrays import Array
 from ..errors import SourceError
-from .collection import Array, Collection, State, refuse_key
+from .collection import Collection, State, refuse_key
 from .image_files.opened_image import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.files import FileStates, Reopening, opened

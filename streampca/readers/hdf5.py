@@ -18,10 +18,11 @@ import h5py
 import numpy as np
 
 from .. import machine
+from ..arrays import Array
 from ..errors import SourceError, StreampcaError, first_line
 from ..storage.coordinate import Coordinate, Described
 from ..units import MIB
-from .collection import Array, Collection, State, check_dtype, check_shape
+from .collection import Collection, State, check_dtype, check_shape
 from .hdf5_chunks import ChunkSizes, chunk_decoder, whole_chunks
 from .hdf5_content import (
     attributes_of,

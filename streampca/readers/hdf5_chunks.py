@@ -22,9 +22,9 @@ import h5py
 import imagecodecs
 import numpy as np
 
+from ..arrays import Array
 from ..errors import SourceError
 from ..units import MIB, format_bytes
-from .collection import Array
 from .hdf5_content import holds_plain_numbers
 from .stored.layout import Box
 

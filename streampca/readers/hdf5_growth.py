@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import Array
 from ..storage.disk import open_regular
 from ..units import MIB
-from .collection import Array, State, digest, group_size
+from .collection import State, digest, group_size
 from .stored.value_digests import named_rows, spread_rows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"

@@ -9,9 +9,10 @@ from typing import Unpack
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import SourceError
 from . import remote
-from .collection import Array, Collection, refuse_key
+from .collection import Collection, refuse_key
 from .stored.array import ArrayCollection
 from .stored.files import is_gzip, opened, size_of, unzipped
 from .stored.flat import FlatArray, FlatHeader

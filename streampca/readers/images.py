@@ -13,11 +13,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from .. import machine
+from ..arrays import Array
 from ..errors import RequestError, SourceError, UnusedOptionError
 from ..storage.coordinate import Coordinate
 from ..storage.georeference import BAND, Georeference
 from ..units import MIB, format_shape
-from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
+from .collection import Collection, State, check_dtype, file_state, refuse_key
 from .common_dtype import ImageDtype
 from .coordinates import is_checked
 from .duplicates import repeats_to_leave_out

@@ -14,11 +14,12 @@ from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import SourceError
 from ..storage.coordinate import Coordinate, Described
 from ..storage.disk import open_regular
 from . import remote
-from .collection import Array, Collection, check_dtype, check_shape
+from .collection import Collection, check_dtype, check_shape
 from .coordinates import SERIES_ATTRIBUTES
 from .stored import cf
 from .stored.array import ArrayCollection

@@ -12,16 +12,14 @@ from importlib import import_module
 from typing import Any, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import RequestError, SourceError, first_line
 from ..units import counted, format_shape
 from .collection import Collection, unmasked
 from .common_dtype import common_dtype, convert, dtype_remedy
 from .dask import joined_frames
 from .detect import is_array, is_dataset, is_lazy_frame, is_sparse
-
-Array = npt.NDArray[Any]
 
 
 def as_source(source: Any, shape: tuple[int, ...] | None = None, *, dtype: str | None = None) -> Any:

@@ -11,7 +11,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .collection import MOST_STATES, Array, Collection, State, digest, group_size, refuse_key
+from ..arrays import Array
+from .collection import MOST_STATES, Collection, State, digest, group_size, refuse_key
 from .stored.array import ArrayCollection, StoredArray
 from .stored.layout import Box, SampleAxes
 

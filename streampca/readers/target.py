@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array, Float64
 from ..errors import DataError, RequestError
 from ..events import Assumed, Listener, silent
 from ..kinds.description import Description
 from ..planning.request import Request
 from . import open_column
 from .collection import Collection, digest
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Float64
 from ..errors import DataError, RequestError
 from . import open_column
 from .collection import Collection, digest
-
-Float64 = npt.NDArray[np.float64]
 
 
 def weights_of(column: Any, collection: Collection, half_life: float | None = None) -> Float64 | None:

@@ -15,12 +15,10 @@ from operator import index as as_index
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Array
 from ..errors import RequestError
 from ..units import MIB, format_shape, parse_bytes
-
-Array = npt.NDArray[Any]
 
 BAND = 4 * MIB  # bytes of lines that are finished together, about
 COPIES = 4  # copies of the patches in memory: the patches themselves, and intermediate arrays

@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 
 from .. import machine
+from ..arrays import Array
 from ..errors import RequestError, SourceError, without_secrets
 from ..storage.bounded_zarr import bounded, codec_name, limited_store
 from ..storage.coordinate import Coordinate, Described
@@ -25,7 +26,7 @@ from ..storage.writers import ATTRIBUTE, SAMPLE_AXIS
 from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
 from . import remote
-from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
+from .collection import MOST_STATES, Collection, State, check_dtype, digest, group_size, span_of
 from .silence_decoders import quiet
 from .stored import cf
 from .stored.array import MOST_COUNTED, ArrayCollection, StoredArray, check_written, dims_of

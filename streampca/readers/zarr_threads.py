@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 from zarr.buffer.cpu import NDBuffer
 
-from .collection import Array
+from ..arrays import Array
 from .stored.layout import Box
 
 

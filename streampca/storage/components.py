@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from ..arrays import Array
 from ..errors import ModelError, OutputError
 from ..machine import cores
 from ..planning import component_chunks
@@ -56,7 +57,6 @@ from .zarr_concurrency import chunks_at_once
 if TYPE_CHECKING:
     from zarr.storage import LocalStore
 
-Array = npt.NDArray[Any]
 
 NAME = "components"  # name of the array in a model
 TOKEN = 8  # leading digits of an identity that are part of the name of the unfinished model

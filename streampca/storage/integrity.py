@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
+from ..arrays import Array
 from ..errors import BudgetError, ModelError, SourceError, Stopped
 from ..machine import memory_limit
 from ..planning.boxes import Box, tiles_of
@@ -37,7 +37,6 @@ from .disk import check_regular, open_regular
 from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
-Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
 FORMAT = 1  # of models and graphs

@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Array
 from ..planning.blocks import Span
 from ..planning.boxes import Box, flat_range, tiles_of
 
-Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 

@@ -16,11 +16,11 @@ from itertools import product
 from typing import IO, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec
 from zarr.core.sync import sync
 
+from ..arrays import Array
 from ..errors import OutputError, without_secrets
 from ..planning.boxes import Box, flat_range
 from ..planning.component_chunks import Cut
@@ -33,8 +33,6 @@ from .table_cells import as_cell
 from .tiff_pages import ENDINGS as TIFF
 from .tiff_pages import page_layout, values_of, write_empty
 from .zarr_concurrency import chunks_at_once
-
-Array = npt.NDArray[Any]
 
 WRITES_END = 30.0  # seconds to wait for writes in progress
 ATTRIBUTE = "streampca"  # root attribute of every Zarr group that streampca writes

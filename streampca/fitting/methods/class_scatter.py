@@ -21,12 +21,13 @@ import numpy as np
 from scipy.linalg import blas, qr
 
 from ...accumulators import ClassScatter
+from ...arrays import Float64
 from ...eigensolvers import count_components, solve_generalized
 from ...eigensolvers.generalized import Dependent
 from ...errors import DataError
 from ...events import PassStarted, Solving
 from .data_checks import check_variance, place_of_feature
-from .job import Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import wanted_of
 from .tasks import SamplesTask
 

@@ -22,12 +22,13 @@ import numpy as np
 from scipy.linalg import svd
 
 from ...accumulators import CrossScatter, ScatterBlock
+from ...arrays import Float64
 from ...eigensolvers import count_components, fix_signs
 from ...errors import DataError
 from ...events import PassStarted, Solving
 from ...machine import hand_back
 from .data_checks import check_variance
-from .job import Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import wanted_of
 from .tasks import SamplesTask
 

@@ -20,6 +20,7 @@ from ...accumulators.blas import times
 from ...accumulators.centering import subtract_mean
 from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
+from ...arrays import Array, Float64
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
 from ...execution.threads import map_in_threads
@@ -28,7 +29,6 @@ from ...planning.blocks import Span, blocks_of
 from ...planning.memory import CHECK_FEATURES, PROBES
 from ...storage.components import ComponentWriter, UnfinishedComponents
 from .gram_pairs import APART, ORTHONORMAL, RANK, Factors, Pairs
-from .job import Array, Float64
 from .tasks import FeatureRanges
 
 PART_BYTES = 4 * 2**20  # bytes of kept components processed at a time

@@ -22,6 +22,7 @@ from scipy.linalg import eigh, qr
 
 from ...accumulators import ObservedRegression
 from ...accumulators.plain_state import as_arrays, as_values
+from ...arrays import Array, Float64
 from ...eigensolvers import Solution, count_components
 from ...eigensolvers.signs import fix_signs
 from ...errors import DataError
@@ -35,7 +36,7 @@ from ...planning.memory import SOLVED_FEATURES
 from ...signals import safe_point
 from ...units import counted, counted_passes
 from .data_checks import check_orthonormal, check_variance
-from .job import Array, Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import chosen_of, wanted_of
 from .randomized_start import sample_runs
 from .tasks import SamplesTask

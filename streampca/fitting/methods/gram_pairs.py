@@ -11,10 +11,11 @@ import numpy as np
 from ...accumulators import Gram
 from ...accumulators.centering import weighted_sum
 from ...accumulators.plain_state import as_arrays, as_values
+from ...arrays import Array, Float64
 from ...eigensolvers import Solution
 from ...machine import hand_back
 from .data_checks import check_variance, warn_of_wrong_sums
-from .job import Array, Float64, Job, stored_dtype
+from .job import Job, stored_dtype
 from .leading_pairs import leading_pairs, residual_bounds
 
 RANK = 1e-12  # share of the largest variance below which pairs are rounding, without a direction

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...accumulators import Accumulator
+from ...arrays import Array, Float64
 from ...events import Listener, PassStarted, Warned, reported, silent
 from ...execution import Executor
 from ...execution.checkpoint import StageCheckpoint
@@ -20,9 +20,6 @@ from ...readers import Collection
 from ...readers.collection import State, unchanged
 from ...readers.target import Target
 from ...storage.components import ComponentWriter, UnfinishedComponents
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 
 DOUBLE_BELOW = 1e-3  # share of the first variance below which components are stored as float64, for any precision
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...accumulators.gram import CentredGram, centre_products
+from ...arrays import Float64
 from ...eigensolvers import Solution
 from ...eigensolvers.error_bounds import angle_bounds
 from ...errors import DataError, RequestError
@@ -32,7 +33,7 @@ from ...preprocessing.kernels import OF_DIFFERENCES, Kernel
 from ...preprocessing.landmark_rows import RowsOfCollection
 from .dual import Reads
 from .gram_pairs import RANK
-from .job import Decomposition, Float64, Job
+from .job import Decomposition, Job
 from .leading_pairs import leading_pairs, next_value, residuals_of
 from .scratch_copy import scratch_copy
 

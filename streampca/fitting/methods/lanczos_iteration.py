@@ -11,6 +11,7 @@ import numpy as np
 
 from ...accumulators import GramBlock, ScatterBlock, SymmetricBlock
 from ...accumulators.plain_state import as_arrays, as_values
+from ...arrays import Array, Float64
 from ...eigensolvers import (
     KrylovBasis,
     Lanczos,
@@ -27,7 +28,7 @@ from ...planning import Plan
 from ...signals import safe_point
 from .data_checks import check_variance
 from .gram_pairs import RANKS
-from .job import Array, Float64, Job, stored_dtype
+from .job import Job, stored_dtype
 from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # default limit; spectra that need more are practically flat

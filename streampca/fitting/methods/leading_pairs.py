@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Float64
 from ...eigensolvers import Rule, Solution, Wanted, elbow, noise_edge, solve_dense, start_lanczos
 from ...eigensolvers.error_bounds import lengths
 from ...events import Listener, Solving, Warned
@@ -15,8 +16,6 @@ from ...planning import Plan
 from ...planning.memory import dense_flops
 from ...planning.rates import solve_work
 from ...signals import safe_point
-
-Float64 = npt.NDArray[np.float64]
 
 # Rounding of S v in float64, relative to sqrt(p) times the first eigenvalue: at most a quarter of it was observed, with
 # flat, steep, positive and rank-one spectra of 20 to 1000 features.

@@ -20,6 +20,7 @@ from scipy.linalg import eigvalsh
 
 from ...accumulators import ScatterBlock
 from ...accumulators.probes import probe_directions
+from ...arrays import Float64
 from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
 from ...events import Listener, PassStarted, Solving
 from ...execution.threads import one_blas_thread
@@ -27,7 +28,7 @@ from ...machine import hand_back
 from ...planning import Plan
 from ...planning.memory import PROBES_OF_PASS
 from .data_checks import check_products, warn_of_wrong_products
-from .job import Decomposition, Float64, Job
+from .job import Decomposition, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_samples import fit_along_samples
 from .randomized_start import started

@@ -25,6 +25,7 @@ import numpy as np
 
 from ...accumulators import GramBlock, sample_directions
 from ...accumulators.gram_probes import remove_mean_part
+from ...arrays import Float64
 from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
 from ...events import Listener
 from ...execution.threads import one_blas_thread
@@ -34,7 +35,7 @@ from ...planning.memory import in_double, thread_count
 from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
-from .job import Decomposition, Float64, Job
+from .job import Decomposition, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .tasks import FeaturesTask
 

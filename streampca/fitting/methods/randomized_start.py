@@ -12,12 +12,13 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ...accumulators import not_finite
+from ...arrays import Array, Float64
 from ...execution.threads import one_blas_thread
 from ...planning import SAMPLE_RUNS, sample_rows
 from ...planning.blocks import Span
 from ...readers import Collection
 from .data_checks import bad_sample
-from .job import Array, Float64, Job
+from .job import Job
 
 RANDOM = 10  # number of random columns, at most half of a narrow block
 NEGLIGIBLE = 1e-10  # share of the sample's first variance below which directions are dropped

@@ -15,6 +15,7 @@ from typing import IO
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import SourceError
 from ...events import PassStarted
 from ...execution import LocalExecutor
@@ -23,7 +24,7 @@ from ...execution.fold import one_span
 from ...execution.task import SampleBlocks
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
-from ...readers.collection import Array, Collection, Filled
+from ...readers.collection import Collection, Filled
 from ...readers.storage_record import Chunks, Storage
 from ...storage.disk import bytes_on_disk, open_own
 from ...storage.free_space import check_free_space, writing

@@ -26,13 +26,14 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from ...accumulators import GroupMoments, GroupScatter
+from ...arrays import Float64
 from ...errors import BudgetError, DataError
 from ...events import PassStarted, Solving, silent
 from ...machine import hand_back
 from ...planning import Plan
 from ...planning.screening import STEP, solver_of
 from .data_checks import check_variance
-from .job import Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs
 from .tasks import SamplesTask
 

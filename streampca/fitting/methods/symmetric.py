@@ -25,6 +25,7 @@ import numpy as np
 from ...accumulators import EntryError, SymmetricBlock, SymmetricRows, sample_directions
 from ...accumulators.gram_probes import remove_mean_part
 from ...accumulators.symmetric_block import MatrixMeasures, entries_of, tolerance_of
+from ...arrays import Float64
 from ...eigensolvers import (
     Certificate,
     Solution,
@@ -42,7 +43,7 @@ from ...planning.blocks import Span, blocks_of
 from ...planning.rates import solve_work
 from ...units import counted
 from .data_checks import check_variance
-from .job import Decomposition, Float64, Job
+from .job import Decomposition, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .leading_pairs import chosen_of, wanted_of
 from .tasks import SamplesTask

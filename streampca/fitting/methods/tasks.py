@@ -10,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from ...accumulators import Accumulator, NotFiniteError, not_finite
+from ...arrays import Array, Float64
 from ...events import BlockDone
 from ...execution.checkpoint import StageCheckpoint
 from ...execution.task import SampleBlocks
@@ -17,7 +18,7 @@ from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
 from .data_checks import bad_sample
-from .job import Array, Float64, Job
+from .job import Job
 from .scratch_copy import ScratchCopy
 
 A = TypeVar("A", bound=Accumulator)

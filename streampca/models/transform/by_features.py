@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Array, Float64
 from ...events import BlockDone
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of, spans_of
@@ -31,8 +31,6 @@ from .by_samples import Written
 from .finite import refuse_bad
 from .projection import Projection
 
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
 NOTHING = Span(0, 0)
 
 

@@ -7,8 +7,8 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Array
 from ...execution.task import SampleBlocks
 from ...planning.blocks import Span
 from ...readers import Collection
@@ -19,7 +19,6 @@ from .patches import write_lines
 from .projection import Projection
 from .row_maps import images_of, reconstructions_of
 
-Array = npt.NDArray[Any]
 SHARED = ("totals", "size")  # entries that every state of `Written` has
 
 

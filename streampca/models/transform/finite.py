@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Array
 from ...errors import DataError
 from ...preprocessing import Frame, SampleError
 from ...preprocessing.learned import SampleKeys
 
-Array = npt.NDArray[Any]
 RowMap = Callable[[Array], Array]
 Named = Callable[[int], str]  # the name of a sample by its number, such as `Collection.named`
 

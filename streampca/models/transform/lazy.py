@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Array
 from ...preprocessing import Frame
 from ...readers import Collection
 from ...readers.collection import unmasked
@@ -20,7 +21,6 @@ from .finite import Named, OfNumbered, RowMap, applied
 if TYPE_CHECKING:  # imported on use: dask.array, with xarray, takes half of the time of importing this package
     import dask.array as da
 
-Array = npt.NDArray[Any]
 
 NOW_BLOCK_BYTES = 8 * 2**20  # bytes read at a time for results in memory
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Array
 from ...errors import BudgetError
 from ...events import BlockDone, Listener, PassStarted, reported, silent
 from ...execution import LocalExecutor
@@ -29,7 +29,6 @@ from ..least_squares import least_squares_bytes
 from ..subspace import Subspace, working_dtype
 from .projection import Projection
 
-Array = npt.NDArray[Any]
 Measure = Callable[[Span, list[Array]], None]
 
 

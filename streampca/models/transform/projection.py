@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...planning.request import Problem
 from ...planning.transform_pieces import Parts, Piecewise, plan_pieces
@@ -18,8 +17,6 @@ from ...readers import Collection
 from ...readers.windows import Windows
 from ...storage.components import StoredRows
 from ..subspace import Subspace, working_dtype
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

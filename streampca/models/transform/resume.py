@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ... import __version__
 from ...execution.checkpoint import CheckpointFolder
@@ -20,8 +19,6 @@ from ...storage.components import StoredRows
 from ...storage.writers import OutputArray
 from ..subspace import Subspace
 from .projection import Projection
-
-Array = npt.NDArray[Any]
 
 
 def identity_of(work: Projection, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Array
 from ...preprocessing import Frame
 from ..subspace import Subspace, squared_lengths, working_dtype
-
-Array = npt.NDArray[Any]
 
 
 def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool = False, start: int = 0) -> Array:

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...arrays import Array
 from ...models.components import ComponentsModel
 from ...planning.blocks import Span, blocks_of
 from ...preprocessing import Preparation, unflatten
 from ...preprocessing.learned import Learned
-from ...readers.collection import Array, Collection, State
+from ...readers.collection import Collection, State
 from ...readers.storage_record import Chunks, Storage
 from ...readers.views.blocks import piece_bytes, piece_rows
 from ...readers.views.view import View

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image, features
 
 from ... import plot
+from ...arrays import Array
 from ...errors import RequestError
 from ...machine import hand_back
 from ...manifold.graph_facts import components_sentence
@@ -26,7 +27,6 @@ from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringModel, SpectralEmbeddingModel
 from ...models.model import Model
 from ...readers import Collection
-from ...readers.collection import Array
 from ...units import counted
 from ..overview_figure import encode
 from ..quantile_grid import QUANTILES

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array, Float64
 from ...models.components import ComponentsModel
-from ...models.sample_images import FEW, Array, Float64, mean_pictures, view_of
+from ...models.sample_images import FEW, mean_pictures, view_of
 from ..components import scale_of
 from ..reconstruction import weighted_pictures
 from ..score_plots import component_label, is_scale, label_groups, shown_label

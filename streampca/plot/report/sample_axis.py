@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...readers.collection import Array, Collection
+from ...arrays import Array
+from ...readers.collection import Collection
 from ...readers.coordinates import plain
 from ...readers.dates import dates_of
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import plot
+from ...arrays import Array, Float64
 from ...events import Listener, PassStarted, reported, silent
 from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
@@ -27,7 +28,7 @@ from ...models.subspace import Subspace
 from ...models.transform import applied
 from ...planning.blocks import Span, blocks_of
 from ...preprocessing import Frame, Prepared
-from ...readers.collection import Array, Collection, unchanged
+from ...readers.collection import Collection, unchanged
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
 from ..series import BINS
@@ -35,8 +36,6 @@ from .departures import as_departures
 from .memory import SCORES, Share, share_of
 from .sample_axis import SampleAxis, sample_axis_of
 from .thumbnails import Sheet, Thumbnails, moves
-
-Float64 = npt.NDArray[np.float64]
 
 AXES = (1, 2)  # components whose scores are drawn
 GOLDEN = 0.5 * (5**0.5 - 1)  # golden ratio, whose multiples modulo 1 are nowhere close together

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...arrays import Array
 from ...models.components import ComponentsModel
 from ...models.images import ImageModel
 from ...models.model import Model
-from ...models.sample_images import FEW, Array, SampleView, factors_of, layout_of, mean_pictures, view_of
+from ...models.sample_images import FEW, SampleView, factors_of, layout_of, mean_pictures, view_of
 from ...planning.blocks import Span
 from ...preprocessing import Frame
 from ..components import scale_of

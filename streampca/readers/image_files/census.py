@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassStarted, reported
 from ...signals import safe_point
 from ...storage.georeference import Georeference
 from ...units import MIB, format_bytes
-from ..collection import Array, Skipped
+from ..collection import Skipped
 from ..common_dtype import common_dtype, dtype_remedy, number_kind
 from ..silence_decoders import quiet
 from ..tags import TagRules

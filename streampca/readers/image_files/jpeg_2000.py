@@ -12,8 +12,8 @@ from typing import IO
 import imagecodecs
 import numpy as np
 
+from ...arrays import Array
 from ...errors import SourceError
-from ..collection import Array
 from .opened_image import OpenedImage, check_size, check_stored
 
 # First bytes of files: boxes, or the codestream alone.

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import OutputError, RequestError
 from ...storage.disk import open_regular
 from .. import remote
-from ..collection import Array, State, group_size, span_of
+from ..collection import State, group_size, span_of
 from ..tags import TagRules
 from .names import FileNames
 

@@ -10,8 +10,8 @@ from typing import overload
 
 import numpy as np
 
+from ...arrays import Array
 from .. import remote
-from ..collection import Array
 
 _DIGITS = re.compile(rb"([0-9]+)")
 

@@ -14,10 +14,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import SourceError
 from ...storage.georeference import Georeference
 from ...units import MIB, format_bytes, format_shape
-from ..collection import Array
 from ..silence_decoders import quiet
 from ..stored.files import size_of
 

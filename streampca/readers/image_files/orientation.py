@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import PngImagePlugin
 
-from ..collection import Array
+from ...arrays import Array
 from .opened_image import OpenedImage
 
 TAG = 274

@@ -12,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
+from ...arrays import Array
 from ...errors import SourceError
-from ..collection import Array
 from ..stored.files import opened
 from .names import ending
 from .opened_image import OpenedImage, check_size

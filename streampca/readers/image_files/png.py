@@ -14,7 +14,7 @@ from typing import IO
 import imagecodecs
 import numpy as np
 
-from ..collection import Array
+from ...arrays import Array
 from .opened_image import OpenedImage, check_size, check_stored
 from .orientation import png_orientation
 from .pillow import open_bitmap

@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from ..collection import Array
+from ...arrays import Array
 from .opened_image import OpenedImage
 
 # Pillow took 7.7 s and 77 MiB for 2000 x 2000 pixels of 12 bits (0.01 s, 23 MiB here) and cuts 16-bit colour to 8 bits.

@@ -17,20 +17,11 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import RequestError, SourceError, StreampcaError, first_line
 from ...storage.coordinate import Coordinate, Described
 from ...storage.georeference import SIDES, SPATIAL_REF, moved
-from ..collection import (
-    Array,
-    Collection,
-    State,
-    check_dtype,
-    check_shape,
-    digest,
-    unmasked,
-    with_ends,
-    with_nan,
-)  # fmt: skip
+from ..collection import Collection, State, check_dtype, check_shape, digest, unmasked, with_ends, with_nan
 from ..coordinates import (
     LEVEL,
     MOST_VALUES,

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import RequestError, SourceError
 from ...storage.coordinate import PACKING, Coordinate, Described
 from ...storage.georeference import is_reference
 from ...units import MIB
-from ..collection import Array, State, digest, with_nan
+from ..collection import State, digest, with_nan
 from ..coordinates import MOST_TEXTS, MOST_VALUES, SERIES_ATTRIBUTES, tells_series
 from .array import StoredArray
 from .layout import Box, largest_piece, lengths, pieces_of

@@ -17,10 +17,11 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import SourceError
 from ...storage.disk import check_regular, open_regular
 from .. import remote
-from ..collection import Array, State, digest, file_state, group_size, span_of
+from ..collection import State, digest, file_state, group_size, span_of
 
 # Most bytes of one system call: Linux transfers at most 2^31 - 4096.
 _MOST_AT_ONCE = 2**30

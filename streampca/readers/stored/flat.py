@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import machine
+from ...arrays import Array
 from ...errors import SourceError
 from ...units import format_shape
-from ..collection import Array
 from ..threads import for_each
 from .array import StoredArray, page_shape
 from .files import ByteSource, PlainFile, StreamFile, is_gzip, positioned, size_of, unzipped

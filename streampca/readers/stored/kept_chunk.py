@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...arrays import Array
 from ...execution.decoded_chunks import kept_here
-from ..collection import Array
 from .layout import Box
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Array
 from ...errors import EmptySelectionError, MissingEntryError, RequestError, nearest
 from ...storage.coordinate import Coordinate
-from ..collection import Array
 from ..coordinates import rounding_of
 from ..dates import DAY, SECOND_DIGITS, Dates, dates_in, period_of
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import SourceError, StreampcaError, first_line
 from ...units import MIB
-from ..collection import Array, State, digest, file_state
+from ..collection import State, digest, file_state
 
 # Rows that are digested. If 1 % of the rows changed, anywhere, all digested rows miss them with probability
 # 0.99^2048 = 1e-9. One row is drawn from each of as many equal runs: a changed run of 0.1 % is always found.

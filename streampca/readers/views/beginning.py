@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Array
 from ...errors import RequestError
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Collection, State
+from ..collection import Collection, State
 from .view import View
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ...arrays import Array
 from ...planning.blocks import Span, block_rows, blocks_of
 from ...units import MIB
-from ..collection import Array, Collection
+from ..collection import Collection
 
 # Bytes of a piece. A chunk of up to the second size is read whole: in parts it would be decoded once for each part.
 _PIECE = 8 * MIB

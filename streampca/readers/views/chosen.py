@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Array
 from ...errors import RequestError
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Collection, State, digest, with_ends
+from ..collection import Collection, State, digest, with_ends
 from ..image_files.names import FileNames
 from ..storage_record import Chunks, Storage
 from ..stored.array import ArrayCollection

@@ -15,11 +15,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import RequestError, SourceError, first_line, nearest
 from ...storage.disk import expanded, open_regular
 from ...storage.table_cells import of_cell
 from ...units import format_bytes
-from ..collection import Array, Collection, unmasked
+from ..collection import Collection, unmasked
 from ..idx import is_idx, read_idx
 from ..npy import read_header
 from ..stored.files import check_kind

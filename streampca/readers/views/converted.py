@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...planning.blocks import Span, blocks_of
-from ..collection import Array, Collection, Filled, State, digest
+from ..collection import Collection, Filled, State, digest
 from ..common_dtype import WORKSPACE, convert
 from .blocks import piece_bytes, piece_rows
 from .view import View

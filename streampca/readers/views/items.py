@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ... import machine
+from ...arrays import Array
 from ...errors import BudgetError, IndexingError, RequestError
 from ...kinds.opening import Opening
 from ...planning.blocks import Span, blocks_of
 from ...planning.request import Machine
 from ...units import counted, format_bytes, format_shape
-from ..collection import Array, Collection
+from ..collection import Collection
 from .blocks import fill, piece_bytes, piece_rows
 from .chosen import Places
 from .compose import choose_in_order

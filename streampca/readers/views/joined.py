@@ -19,22 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import machine
+from ...arrays import Array
 from ...errors import DuplicatesError, EmptySelectionError, SourceError, StreampcaError, without_secrets
 from ...execution.threads import ordered_in_threads
 from ...kinds.opening import Opening
 from ...storage.coordinate import Coordinate
 from ...units import MIB, counted, format_shape
-from ..collection import (
-    Array,
-    Collection,
-    Filled,
-    Skipped,
-    State,
-    digest,
-    encoded_states,
-    group_size,
-    span_of,
-)
+from ..collection import Collection, Filled, Skipped, State, digest, encoded_states, group_size, span_of
 from ..common_dtype import WORKSPACE, common_dtype, dtype_remedy
 from ..coordinates import MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in, is_zarr

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import RequestError
 from ...planning.blocks import Span, block_rows, blocks_of
 from ...storage.coordinate import Coordinate
 from ...storage.pixel_sizes import holds_channels
 from ...units import MIB, format_shape
-from ..collection import Array, Collection, State, digest
+from ..collection import Collection, State, digest
 from ..coordinates import MOST_VALUES
 from ..storage_record import Chunks, Storage
 from ..stored.layout import boxes_of, lengths

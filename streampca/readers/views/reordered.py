@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Array
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Collection, Filled, State, digest
+from ..collection import Collection, Filled, State, digest
 from ..coordinates import in_orders
 from ..stored.layout import covering_box
 from .blocks import piece_bytes, piece_rows

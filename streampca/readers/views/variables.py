@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import SourceError
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ...units import format_shape
-from ..collection import Array, Collection, Filled, State, digest, file_and_key, sample_dims
+from ..collection import Collection, Filled, State, digest, file_and_key, sample_dims
 from ..coordinates import CommonGrid, Grid
 from ..storage_record import Chunks, Storage
 from ..stored import cf
