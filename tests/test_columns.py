@@ -104,7 +104,7 @@ def test_folders_are_labels(tmp_path):
         ("a,b\n1,2\n", "c.csv", RequestError, r"c\.csv:COLUMN"),
         ("a,b\n1,2\n3\n", "c.csv:b", SourceError, "line 3 ends before column 'b'"),
         ("a,b\n1,2\n", "c.csv:b", RequestError, r"has 1 values and numpy array has 6 samples"),
-        ("a\n" + "x\udcff", "c.csv:a", SourceError, "cannot be read as a table"),
+        ("a\n" + "x\udcff", "c.csv:a", SourceError, "is not UTF-8; save it as UTF-8"),
     ],
 )
 def test_columns_that_cannot_be_read(tmp_path, write, source, error, said):

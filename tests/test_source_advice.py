@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import gzip
+import re
 import shlex
 
 import h5py
@@ -256,3 +257,45 @@ def test_folders_of_systems_are_left_out_and_said_once(tmp_path, caplog, folder,
             assert [folder in line for line in caplog.messages if "keep for themselves" in line] == [True], name
     save(tmp_path / "scans" / folder / f"5.{ending}", 5)
     assert open_collection(f"{tmp_path}/scans/{folder}/*").n_samples == (4 if ending == "npy" else 2)
+
+
+# --- tables and lists ---
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source", "message", "mended"),
+    [
+        ("a.csv", "file;label\na.npy;1\n", "{}:file", "separates its columns by semicolons", "file,label\na.npy,1\n"),
+        ("a.csv", "file\tlabel\na.npy\t1\n", "{}:file", "separates its columns by tabs", "file,label\na.npy,1\n"),
+        ("a.tsv", "file,label\na.npy,1\n", "{}:file", "separates its columns by commas", "file\tlabel\na.npy\t1\n"),
+        ("a.csv", "file,file\na.npy,b.npy\n", "{}:file", "2 columns 'file'; give each a name", "file,b\na.npy,b.npy\n"),
+        ("a.csv", "file,label\na.npy,1\n".encode("utf-16"), "{}:file", "is UTF-16; save it as UTF-8", "file\na.npy\n"),
+        ("a.txt", "a.npy\n".encode("utf-16"), "@{}", "is UTF-16; save it as UTF-8", "a.npy\n"),
+        ("a.txt", "a.npy\n".encode("utf-16-be"), "@{}", "as UTF-16 has; save it as UTF-8", "a.npy\n"),
+        ("a.txt", "é.npy\n".encode("latin-1"), "@{}", "is not UTF-8; save it as UTF-8", "a.npy\n"),
+        ("a.txt", '"a.npy"\n', "@{}", "in quotation marks, such as \"a.npy\"; write them without", "a.npy\n"),
+        ("a.csv", "file,label\na.npy,1\n", "@{}", "take its column of paths by {}:COLUMN", "a.npy\n"),
+    ],
+)  # fmt: skip
+def test_tables_and_lists_that_are_not_as_their_names_say(tmp_path, name, text, source, message, mended):
+    np.save(tmp_path / "a.npy", np.zeros((3, 2)))
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises((SourceError, RequestError)) as caught:
+        open_collection(source.format(path))
+    said(caught, path, message.format(path))
+    path.write_text(mended)
+    assert open_collection(source.format(path)).n_samples == 3
+
+
+@pytest.mark.parametrize("source", ["{}", "{}:p1"])
+@pytest.mark.parametrize("text", ["p1,p2\n1,2.5\n3,4\n", "p1;p2\n1;2.5\n3;4\n", "1,2.5\n3,4\n"])
+def test_a_table_of_pixels_is_told_how_it_becomes_an_array(tmp_path, monkeypatch, source, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pixels.csv").write_text(text)
+    if ":" in source and not text.startswith("p1,"):  # another fault is named first
+        return
+    message = refused(source.format("pixels.csv"))
+    call = re.search(r"numpy\.save\('(.*?)', numpy\.loadtxt\('(.*?)', delimiter='(.)'(, skiprows=1)?\)\)", message)
+    np.save(call[1], np.loadtxt(call[2], delimiter=call[3], skiprows=int(bool(call[4]))))
+    np.testing.assert_array_equal(everything(call[1]), [[1, 2.5], [3, 4]])

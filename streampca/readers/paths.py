@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RequestError, SourceError, first_line, nearest
+from ..errors import RequestError, SourceError, nearest
 from ..storage.disk import expanded, open_regular
 from . import remote
 from .collection import Collection, file_and_key
@@ -21,7 +21,7 @@ from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
 from .stored.files import check_kind
 from .system_folders import matching
-from .views.columns import cells, short_lines, table_column
+from .views.columns import TABLES, array_of_table, cells, short_lines, table_column, undecoded
 
 
 def resolve_source(source: Any, *, allow_remote: bool = False) -> Any:
@@ -173,7 +173,10 @@ def _spelled_out(source: Any) -> Any:
     table = table_column(source)
     if table is None:
         return source
-    return [_from(os.path.dirname(table[0]), cell) for cell in cells(*table) if cell]
+    paths = [_from(os.path.dirname(table[0]), cell) for cell in cells(*table) if cell]
+    if paths and not _may_exist(paths[0]) and (saving := array_of_table(table[0])) is not None:
+        raise SourceError(f"{source} holds numbers, not paths; make an array of a table of pixels by {saving}.")
+    return paths
 
 
 def _listed(path: str) -> list[str]:
@@ -181,10 +184,23 @@ def _listed(path: str) -> list[str]:
     try:
         with open_regular(path, "r", encoding="utf-8-sig") as file:  # some editors begin UTF-8 with a byte order mark
             lines = [line.strip() for line in short_lines(file, path)]
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        raise SourceError(f"{path} cannot be read as a list of paths ({why}); give a text file of them.") from error
-    return [_from(os.path.dirname(path), line) for line in lines if line]
+    except UnicodeDecodeError as error:
+        raise undecoded(path, error) from error
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read as a list of paths ({error.strerror}); give a text file of them."
+        ) from error
+    paths = [_from(os.path.dirname(path), line) for line in lines if line]
+    if paths and path.lower().endswith(TABLES) and not _may_exist(paths[0]):
+        raise RequestError(f"{path} is a table; take its column of paths by {path}:COLUMN, without the @.")
+    for line in lines:
+        if line[:1] in ("'", '"') and line[-1] == line[0] and not _may_exist(_from(os.path.dirname(path), line)):
+            raise SourceError(f"{path} has paths in quotation marks, such as {line}; write them without.")
+    return paths
+
+
+def _may_exist(path: str) -> bool:
+    return remote.is_url(path) or glob.has_magic(path) or os.path.exists(path)
 
 
 def _from(folder: str, path: str) -> str:

@@ -15,6 +15,7 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 from ...arrays import Array
 from ...errors import SourceError
 from ..stored.files import opened
+from ..views.columns import array_of_table
 from .names import ending
 from .opened_image import OpenedImage, check_size
 from .orientation import orientation_of
@@ -86,6 +87,8 @@ def _guess(start: bytes, path: str) -> str:
     if other is not None:
         return f"cannot be read as an image: it is {other.name}; {other.remedy}"
     if path.lower().endswith(_TABLES):
+        if not path.lower().endswith(".parquet") and (saving := array_of_table(path)) is not None:
+            return f"is a table of numbers: make an array of it by {saving}"
         return "is a table: scores are read from .zarr or .npy, and images from paths in table.csv:column"
     return (
         "is not of a known format: it begins like none of npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, "

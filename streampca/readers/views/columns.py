@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 import operator
@@ -28,7 +29,8 @@ from ..stored.flat import FlatHeader
 from .chosen import Chosen
 from .patches import Patches
 
-_TABLES = (".csv", ".tsv")
+TABLES = (".csv", ".tsv")
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 LONGEST_LINE = 2**20  # characters of a line of a list or table
 _WIDEST = 2**16  # bytes of one sample's value: text, or several numbers
 _LISTED = 10  # values that an error names
@@ -123,7 +125,7 @@ def matching(condition: str, collection: Collection) -> Array:
 def table_column(source: str) -> tuple[str, str] | None:
     """Return the path of a table and the name of a column if `source` is ``table.csv:column``, else None."""
     path, _, column = source.rpartition(":")
-    return (path, column) if path.lower().endswith(_TABLES) and not os.path.exists(source) else None
+    return (path, column) if path.lower().endswith(TABLES) and not os.path.exists(source) else None
 
 
 def short_lines(file: Iterable[str], path: str) -> Iterator[str]:
@@ -132,7 +134,38 @@ def short_lines(file: Iterable[str], path: str) -> Iterator[str]:
     while line := read(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
             raise SourceError(f"{path} has a line of more than {LONGEST_LINE} characters; give a text file of lines.")
+        if "\0" in line:  # UTF-16 without a byte order mark
+            raise SourceError(f"{path} holds characters of several bytes, as UTF-16 has; save it as UTF-8.")
         yield line
+
+
+def undecoded(path: str, error: UnicodeDecodeError) -> SourceError:
+    """Return the error for a text file that is not UTF-8."""
+    is_wide = error.start == 0 and error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return SourceError(f"{path} is {'UTF-16' if is_wide else 'not UTF-8'}; save it as UTF-8.")
+
+
+def array_of_table(path: str) -> str | None:
+    """Return what makes an array of a table of numbers, for errors; None for any other table."""
+    try:
+        with open_regular(path, "r", encoding="utf-8-sig") as file:
+            lines = [file.readline(LONGEST_LINE) for _ in range(2)]
+    except (OSError, UnicodeDecodeError):
+        return None
+    for separator in _SEPARATORS:
+        is_numeric = [all(map(_is_number, line.split(separator))) for line in lines if line.strip()]
+        if separator in lines[0] and is_numeric[-1]:
+            names = "" if is_numeric[0] else ", skiprows=1"
+            return f"numpy.save('table.npy', numpy.loadtxt({path!r}, delimiter={separator!r}{names}))"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        _number(text.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def cells(path: str, column: str) -> Iterator[str]:
@@ -141,6 +174,7 @@ def cells(path: str, column: str) -> Iterator[str]:
         with open_regular(path, "r", encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(short_lines(file, path), delimiter="\t" if path.lower().endswith(".tsv") else ",")
             names = [name.strip() for name in next(rows, [])]
+            _check_header_line(path, names, column)
             if column not in names:
                 raise RequestError(
                     f"{path} has no column {column!r}; its columns are {', '.join(names) or 'none'}."
@@ -155,8 +189,23 @@ def cells(path: str, column: str) -> Iterator[str]:
                 yield of_cell(row[at].strip())
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; check the path of the table.") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise undecoded(path, error) from error
+    except (OSError, csv.Error) as error:
         raise SourceError(f"{path} cannot be read as a table ({first_line(error)}); give a CSV file.") from error
+
+
+def _check_header_line(path: str, names: list[str], column: str) -> None:
+    """Refuse a table whose columns are separated in another way, or have one name twice."""
+    own = "\t" if path.lower().endswith(".tsv") else ","
+    other = next((sign for sign in _SEPARATORS if sign != own and sign in names[0]), own) if len(names) == 1 else own
+    if other != own and column not in names:
+        raise RequestError(
+            f"{path} separates its columns by {_SEPARATORS[other]}, and its name stands for {_SEPARATORS[own]}; save "
+            f"it with {_SEPARATORS[own]}."
+        )
+    if names.count(column) > 1:
+        raise RequestError(f"{path} has {names.count(column)} columns {column!r}; give each a name of its own.")
 
 
 def _read(source: str, most: int) -> Array:
@@ -176,7 +225,7 @@ def _read(source: str, most: int) -> Array:
         raise SourceError(
             f"{source} does not exist; check the path, and give a .npy, .npz:array, IDX or .csv:column, or 'folder'."
         )
-    if source.lower().endswith(_TABLES):
+    if source.lower().endswith(TABLES):
         raise RequestError(f"{source} is a table; say which of its columns with {source}:COLUMN.")
     raise SourceError(f"column {source} is of an unknown format; give a .npy, .npz:array, IDX or .csv:column.")
 
