@@ -26,8 +26,9 @@ class PCADescription(SpectrumOptions):
         in every sample; ``provenance["dropped"]`` says what was left out. "em" leaves out nothing but pixels missing in
         every sample; components are those of the most likely model of the values that exist (EM, several passes,
         started from means in place of missing values). No bound on their error is known; ``provenance["missing"]``
-        says how well values are predicted that were held out, one in 64. It needs a number of components, a fraction
-        or "elbow". All but "error" need a pass over the collection before planning.
+        says how well values are predicted that were held out, one in 64; which ones depends on the order of samples,
+        and so does the result, by more than `tol`. It needs a number of components, a fraction or "elbow". All but
+        "error" need a pass over the collection before planning.
     """
 
     kind: ClassVar[str] = "pca"
