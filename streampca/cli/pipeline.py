@@ -17,7 +17,7 @@ import streampca
 
 from ..errors import RESUMABLE, ConfigError, ModelError, RequestError, Stopped, StreampcaError
 from ..events import Event, FileSkipped, Listener, Planned, silent
-from ..execution.checkpoint import FOLDER, clear_finished
+from ..execution.checkpoint import clear_finished, folder_beside
 from ..execution.executor import cluster_of, executing
 from ..fitting.foresee_outputs import AppliedOutputs, foresee_applying, foresee_fit
 from ..kinds.run import Run
@@ -117,7 +117,7 @@ def with_guessed_axes(run: RunFile) -> RunFile:
 
 def checkpoint_beside(run: RunFile, output: str | None) -> str | None:
     """Return the folder of an output's checkpoints, beside the output."""
-    return output.rstrip("/") + FOLDER if output and run.run.checkpoint else None
+    return folder_beside(output) if output and run.run.checkpoint else None
 
 
 # -- runs

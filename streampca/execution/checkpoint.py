@@ -21,7 +21,7 @@ from ..errors import RESUMABLE, ChangedError, ClusterLostError, DataError, Model
 from ..events import Checkpoint, Listener, Warned
 from ..kinds.run import Run
 from ..signals import stop_asked
-from ..storage.disk import check_place, expanded, is_own
+from ..storage.disk import check_place, expanded, is_own, named_beside
 from ..storage.locks import checkpoint_lock
 from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, format_seconds
@@ -363,9 +363,14 @@ def _scratch_within(folders: Iterable[str], record: Mapping[str, Any]) -> str | 
     return os.path.join(folder, name) if is_own else None
 
 
+def folder_beside(output: str) -> str:
+    """Return the folder of checkpoints beside an output."""
+    return named_beside(output.rstrip("/")) + FOLDER
+
+
 def clear_finished(output: str) -> None:
     """Remove the checkpoint beside a complete output that is newer: its run died before it removed it."""
-    folder, path = output.rstrip("/") + FOLDER, output.rstrip("/")
+    folder, path = folder_beside(output), output.rstrip("/")
     with suppress(FileNotFoundError, NotADirectoryError):
         completed = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= completed for name in os.listdir(folder)):

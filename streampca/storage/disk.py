@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -11,6 +12,8 @@ from typing import IO, Any
 
 from ..errors import OutputError, SourceError
 
+LONGEST_NAME = 255  # bytes, of Linux's and macOS's file systems
+LONGEST_ENDING = 32  # bytes that are added to an output's name for what lies beside it
 MOST_UNSYNCED = 1000  # files remembered before they are synced
 BLOCK = 512  # bytes of a block, in which the system counts the size of a file on disk
 # Programs that keep large files elsewhere and leave a text in their place: its first bytes, their name, their remedy.
@@ -25,6 +28,19 @@ _NO_LINK, _NO_WAIT, _BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "
 def expanded(path: str | os.PathLike[str]) -> str:
     """Return a path as text, its leading ``~`` or ``~user`` replaced by the home folder."""
     return os.path.expanduser(os.fspath(path))
+
+
+def named_beside(path: str) -> str:
+    """Return the path to which endings of files beside an output are added: its own, or one with a shorter name.
+
+    A name too long for endings is cut, and a digest of the whole name tells it from others.
+    """
+    folder, name = os.path.split(path)
+    if len(stored := os.fsencode(name)) <= LONGEST_NAME - LONGEST_ENDING:
+        return path
+    digest = "-" + hashlib.sha256(stored).hexdigest()[:16]
+    start = stored[: LONGEST_NAME - LONGEST_ENDING - len(digest)].decode("utf-8", "ignore")  # no half of a character
+    return os.path.join(folder, start + digest)
 
 
 def check_place(path: str) -> None:

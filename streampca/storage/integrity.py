@@ -33,7 +33,7 @@ from ..planning.boxes import Box, tiles_of
 from ..signals import safe_point
 from ..units import MIB, budget_size, format_bytes
 from .bounded_zarr import MOST_METADATA, TEXT_CODECS, bounded, limited_store
-from .disk import check_regular, open_regular
+from .disk import check_regular, named_beside, open_regular
 from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
@@ -308,7 +308,7 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
         If it is missing, incomplete, damaged, of another kind, or of a newer format.
     """
     # A replacement renames the old model aside, then the new one to its path.
-    if os.path.exists(aside := path.rstrip("/") + REPLACED) and not os.path.exists(path):
+    if os.path.exists(aside := named_beside(path.rstrip("/")) + REPLACED) and not os.path.exists(path):
         raise ModelError(
             f"{path} does not exist: a run that was to replace it was killed. Run the same command again, or rename "
             f"{aside}, the {sort.noun} that was there."
@@ -360,7 +360,7 @@ def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
         except ModelError as error:
             problem = error
             # Between the two renamings, retry; any other damage of an unchanged model is real.
-            being_replaced = before is None and os.path.exists(path.rstrip("/") + REPLACED)
+            being_replaced = before is None and os.path.exists(named_beside(path.rstrip("/")) + REPLACED)
             if not being_replaced and _root_bytes(path) == before:
                 raise
         else:

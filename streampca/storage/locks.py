@@ -28,7 +28,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from ..errors import OutputError, readable
-from .disk import check_place, open_own
+from .disk import check_place, named_beside, open_own
 from .free_space import problem_of
 
 try:
@@ -99,7 +99,7 @@ def output_lock(path: str | None) -> Iterator[Lock]:
         yield Lock("", "", None)
         return
     bare = os.path.abspath(path)
-    place = os.path.join(os.path.realpath(os.path.dirname(bare)), os.path.basename(bare) + BESIDE)
+    place = os.path.join(os.path.realpath(os.path.dirname(bare)), os.path.basename(named_beside(bare)) + BESIDE)
     # `flock` would refuse a second open file of the same process.
     held = next((lock for lock in _HELD.get() if lock.path == place), None)
     if held is not None:

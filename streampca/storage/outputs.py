@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import ChangedError, DataError, OutputError, RequestError
 from ..events import Listener, silent
-from .disk import bytes_on_disk, check_place, is_own, open_regular, sync_folder
+from .disk import bytes_on_disk, check_place, is_own, named_beside, open_regular, sync_folder
 from .free_space import check_free_space, writing
 from .locks import output_lock
 from .tiff_pages import ENDINGS as TIFF
@@ -121,7 +121,7 @@ def partial_bytes(path: str) -> int:
 
 def _partials(path: str) -> list[str]:
     """Return the partial names of an output that are in its folder."""
-    folder, name = os.path.split(path)
+    folder, name = os.path.split(named_beside(path))
     ours = re.compile(re.escape(name) + r"(\.[0-9a-f]{8})?" + re.escape(PARTIAL))
     with suppress(FileNotFoundError):
         return [found for found in os.listdir(folder or ".") if ours.fullmatch(found)]
@@ -131,23 +131,23 @@ def _partials(path: str) -> list[str]:
 def _partial(path: str, unfinished: UnfinishedOutput | None) -> str:
     """Return the partial name to write or resume; remove what other runs left of the output, or recover it."""
     recover(path)
-    resumed = None
+    resumed, beside = None, named_beside(path)
     if unfinished is not None and unfinished.size is not None:
-        resumed = f"{path}.{unfinished.token}{PARTIAL}"
+        resumed = f"{beside}.{unfinished.token}{PARTIAL}"
         is_whole = is_own(resumed) and (os.path.isdir(resumed) or os.path.getsize(resumed) >= unfinished.size)
         resumed = resumed if is_whole else None
     for found in _partials(path):
         if (other := os.path.join(os.path.dirname(path), found)) != resumed:
             discard(other)
     if unfinished is None or resumed is not None:
-        return resumed or path + PARTIAL
+        return resumed or beside + PARTIAL
     unfinished.token, unfinished.size = uuid.uuid4().hex[:8], None
-    return f"{path}.{unfinished.token}{PARTIAL}"
+    return f"{beside}.{unfinished.token}{PARTIAL}"
 
 
 def _take_place(partial: str, path: str) -> None:
     """Rename a finished output; a folder that it replaces is moved aside first, from where `recover` takes it back."""
-    aside, debris = path + REPLACED, path + PARTIAL
+    aside, debris = named_beside(path) + REPLACED, named_beside(path) + PARTIAL
     moved = os.path.isdir(path) or (os.path.isdir(partial) and os.path.lexists(path))
     if moved:
         discard(aside)  # an older output, whose successor is the one at the path
@@ -173,7 +173,7 @@ def recover(path: str) -> None:
     OutputError
         If anything else has the name that such an output has: who knows it may have put a link there.
     """
-    aside = path + REPLACED
+    aside = named_beside(path) + REPLACED
     if os.path.lexists(aside) and not os.path.lexists(path):
         with output_lock(path):
             if os.path.lexists(aside) and not os.path.lexists(path):

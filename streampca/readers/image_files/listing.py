@@ -21,7 +21,7 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import OutputError, RequestError
-from ...storage.disk import open_regular
+from ...storage.disk import named_beside, open_regular
 from .. import remote
 from ..collection import State, group_size, span_of
 from ..tags import TagRules
@@ -249,7 +249,7 @@ def write_table(path: str, listing: Listing, **more: Array) -> None:
         "folder_text": folder_text, "folder_ends": folder_ends, "folder_times": folders.times, **more,
     }  # fmt: skip
     # Not staged like other outputs, as several runs can write one table at the same time.
-    partial = f"{path}.{uuid.uuid4().hex[:8]}.streampca-partial"
+    partial = f"{named_beside(path)}.{uuid.uuid4().hex[:8]}.streampca-partial"
     try:
         os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
         with open(partial, "xb") as file:
