@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits, make_moons
 
 import streampca
 from streampca import plot
-from streampca.errors import ModelError, RequestError
+from streampca.errors import DataError, ModelError, RequestError
 from streampca.manifold.isomap import Scaling
 from streampca.manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement
 from streampca.models.embedding import PlacedSubspace
@@ -243,6 +243,28 @@ def test_figures_of_variances_and_compression_are_of_principal_components(fitted
             draw(fitted[kind])
     with pytest.raises(ModelError, match=r"the figure is of its compression; give model\.compression\(\)"):
         plot.compression(fitted[kind].pca)
+
+
+@pytest.mark.parametrize("kind", [*sorted(FITS.keys() - {"classical-mds-of-pairs"}), "rotated-pca"])
+def test_samples_with_missing_values_are_refused_with_rules_that_their_kind_has(kind, tmp_path):
+    description, samples, target = FITS.get(kind, FITS["pca"])
+    model = streampca.fit(samples.astype(np.float64), description, target=target)
+    model, x = model.rotate(3) if kind == "rotated-pca" else model, samples[:9].astype(np.float64)
+    x[3].flat[1] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    for apply in (
+        lambda **rule: model.transform(x, **rule),
+        lambda **rule: model.transform(tmp_path / "x.npy", **rule).compute(),
+        lambda **rule: model.write_scores(tmp_path / "x.npy", tmp_path / "s.npy", overwrite=True, **rule),
+    ):
+        with pytest.raises(DataError, match=r"holds NaN or infinity, .* --missing drop-samples") as error:
+            apply()
+        apply(missing="drop-samples")
+        if "--missing em" in str(error.value):
+            apply(missing="em")
+        else:
+            with pytest.raises(RequestError, match="cannot fill single values in"):
+                apply(missing="em")
 
 
 def test_coordinates_have_no_variances_to_be_whitened(fitted):

@@ -51,7 +51,8 @@ class CountedModel(Model):
 
     def _first(self, n_components: int | None, missing: str | None = None) -> Subspace:
         """Return the map of the first components, with a rule for missing values."""
-        count, subspace = self.count_of(n_components), replace(self.subspace, missing=self.rule_for(missing))
+        count, rule = self.count_of(n_components), self.rule_for(missing)
+        subspace = replace(self.subspace, missing=rule, fills_in=self._can_fill_in)
         return subspace if n_components is None else subspace.first(count)
 
 

@@ -175,6 +175,11 @@ class Model(ABC):
         return not self.preparation.maps
 
     @property
+    def _can_fill_in(self) -> bool:
+        """True if "em" is a rule for missing values of samples; not where all values of each normalize it."""
+        return self.fills_in and self.preparation.normalize is None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on the accuracy of the numbers that only this kind of model has."""
         return ()
@@ -294,7 +299,7 @@ class Model(ABC):
             raise RequestError(
                 f"{self.name} is of kind {self.kind!r}, whose coordinates are not whitened; leave whiten out."
             )
-        return replace(self.subspace, missing=self.rule_for(missing))
+        return replace(self.subspace, missing=self.rule_for(missing), fills_in=self._can_fill_in)
 
     def rule_for(self, missing: str | None) -> str:
         """Return the treatment of samples with missing values: `missing`, or by default that of the fit.
@@ -312,7 +317,7 @@ class Model(ABC):
             raise RequestError(
                 f"missing {missing!r} is not one of {', '.join(MISSING)}.{nearest(str(missing), list(MISSING))}"
             )
-        if missing == "em" and (self.preparation.normalize is not None or not self.fills_in):
+        if missing == "em" and not self._can_fill_in:
             uses = "compares samples as a whole" if not self.fills_in else "normalizes each sample by all its values"
             raise RequestError(
                 f"{self.name} {uses}, so missing 'em' cannot fill single values in; use 'drop-samples', which gives "
@@ -376,13 +381,22 @@ class Model(ABC):
             function = function.with_keys(keys) if isinstance(function, OfNumbered) else function
             naming = partial(numbered, source=subject)
             return map_array(
-                samples, function, shape=result.shape, dtype=dtype, named=naming, frame=frame, missing=missing
+                samples,
+                function,
+                shape=result.shape,
+                dtype=dtype,
+                named=naming,
+                frame=frame,
+                missing=missing,
+                fills_in=self._can_fill_in,
             )
         collection = self.prepared(samples, preparation, coordinates=CHECK if checked else IGNORE)
         dtype = result.dtype or working_dtype(collection.dtype, self.basis.components.dtype)
         function = function.with_keys(collection.frame.keys) if isinstance(function, OfNumbered) else function
         map_rows = map_now if in_memory else map_collection
-        return map_rows(collection, function, shape=result.shape, dtype=dtype, missing=missing)
+        return map_rows(
+            collection, function, shape=result.shape, dtype=dtype, missing=missing, fills_in=self._can_fill_in
+        )
 
     def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
         """Return, for each axis, the order that puts raw samples of a shape on the model's grid; see `raw_orders`."""

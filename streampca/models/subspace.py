@@ -7,7 +7,7 @@ part of the mean and of the components.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, cast
@@ -75,6 +75,8 @@ class Subspace:
         Treatment of rows with missing values (NaN or infinite). "error": no search for them, and callers refuse NaN in
         the scores. "drop-samples": their scores are NaN. "em": their scores are those of least squares over the
         observed features, and NaN only where no feature is observed.
+    fills_in : bool
+        True if `missing` could be "em" for these samples, which errors then offer as a remedy.
     triangle : ndarray of shape (k, k) or None
         Upper triangular factor R of components^T = Q R, with orthonormal columns Q; None where components are
         orthonormal. Rows are reconstructed by projection on the span of the components.
@@ -84,6 +86,7 @@ class Subspace:
     components: Array | StoredRows
     variance: Float64
     missing: str = "error"
+    fills_in: bool = field(default=False, kw_only=True)
     triangle: Float64 | None = None
 
     @property

@@ -264,7 +264,8 @@ class ByFeatures:
         if work.subspace.missing == "error":
             for index in bad:
                 sample = run.start + int(index)
-                refuse_bad(work.collection.named, work.collection.read(slice(sample, sample + 1)), sample)
+                rows = work.collection.read(slice(sample, sample + 1))
+                refuse_bad(work.collection.named, rows, sample, fills_in=work.subspace.fills_in)
         else:
             total[bad] = np.nan
         if "squares" in arrays:

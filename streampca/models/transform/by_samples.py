@@ -99,7 +99,8 @@ class BySamples(SampleBlocks):
         elif work.makes_images:
             row_map = partial(reconstructions_of, work.subspace, residual=work.residual, errors=errors)
             function = OfNumbered(row_map, work.frame)
-        result = applied(function, fetched, work.collection.named, block.start, missing=work.subspace.missing)
+        rule: Any = {"missing": work.subspace.missing, "fills_in": work.subspace.fills_in and not work.from_scores}
+        result = applied(function, fetched, work.collection.named, block.start, **rule)
         if accumulator.mosaic is None or work.windows is None:
             self.writer.write(block.start, result)
         else:

@@ -41,10 +41,12 @@ def applied(
     *,
     frame: Frame | None = None,
     missing: str = "error",
+    fills_in: bool = False,
 ) -> Array:
     """Map rows of features, those of samples from index `start` on; a `frame` prepares raw rows first.
 
-    Samples that are not finite are refused if `missing` is "error"; otherwise `function` treats them.
+    Samples that are not finite are refused if `missing` is "error", with a remedy for models for which "em" is possible
+    if `fills_in`; otherwise `function` treats them.
 
     Raises
     ------
@@ -61,11 +63,11 @@ def applied(
         checked = result if result.size else rows
         finite = missing != "error" or rows.dtype.kind != "f" or np.isfinite(np.sum(checked, dtype=np.float64))
     if not finite:
-        refuse_bad(named, rows, start)
+        refuse_bad(named, rows, start, fills_in=fills_in)
     return result
 
 
-def refuse_bad(named: Named, rows: Array, start: int) -> None:
+def refuse_bad(named: Named, rows: Array, start: int, *, fills_in: bool = False) -> None:
     """Refuse rows, those of samples from index `start` on, if any is not finite.
 
     Raises
@@ -75,8 +77,8 @@ def refuse_bad(named: Named, rows: Array, start: int) -> None:
     """
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
+        observed = ', or use what is there, with --missing em (missing="em")' if fills_in else ""
         raise DataError(
             f"{named(start + int(bad[0]))} holds NaN or infinity, which has no scores; leave the sample out, with "
-            '--missing drop-samples (missing="drop-samples"), which gives it scores of NaN, or use what is there, with '
-            '--missing em (missing="em").'
+            f'--missing drop-samples (missing="drop-samples"), which gives it scores of NaN{observed}.'
         )

@@ -38,13 +38,16 @@ def map_collection(
     shape: tuple[int, ...],
     dtype: npt.DTypeLike,
     missing: str = "error",
+    fills_in: bool = False,
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples; see `applied`."""
-    return lazy_rows(collection, partial(_apply_to_block, function, collection.named, missing), shape, dtype)
+    return lazy_rows(collection, partial(_apply_to_block, function, collection.named, missing, fills_in), shape, dtype)
 
 
-def _apply_to_block(function: RowMap | OfNumbered, named: Named, missing: str, rows: Array, start: int) -> Array:
-    return applied(function, rows, named, start, missing=missing)
+def _apply_to_block(
+    function: RowMap | OfNumbered, named: Named, missing: str, fills_in: bool, rows: Array, start: int
+) -> Array:
+    return applied(function, rows, named, start, missing=missing, fills_in=fills_in)
 
 
 def map_now(
@@ -54,13 +57,16 @@ def map_now(
     shape: tuple[int, ...],
     dtype: npt.DTypeLike,
     missing: str = "error",
+    fills_in: bool = False,
 ) -> Array:
     """Apply a map of rows to a collection by small blocks: an array in memory."""
     result = np.empty((collection.n_samples, *shape), dtype)
     rows = max(1, NOW_BLOCK_BYTES // max(1, collection.n_features * collection.dtype.itemsize))
     for start in range(0, collection.n_samples, rows):
         block = slice(start, min(start + rows, collection.n_samples))
-        result[block] = applied(function, collection.read(block), collection.named, start, missing=missing)
+        result[block] = applied(
+            function, collection.read(block), collection.named, start, missing=missing, fills_in=fills_in
+        )
     return result
 
 
@@ -82,6 +88,7 @@ def map_array(
     named: Named,
     frame: Frame | None = None,
     missing: str = "error",
+    fills_in: bool = False,
 ) -> Any:
     """Apply a map of rows, (m, p) to (m, *shape), to samples: at once for a numpy array, lazily for a dask array.
 
@@ -97,17 +104,17 @@ def map_array(
         Returns the name of a sample by its number, for errors.
     frame : Frame, optional
         Preparation of raw rows.
-    missing : str
+    missing, fills_in
         See `applied`.
     """
     if isinstance(samples, np.ndarray):
         rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
-        return applied(function, rows, named, frame=frame, missing=missing)
+        return applied(function, rows, named, frame=frame, missing=missing, fills_in=fills_in)
     # A map needs whole samples: chunks along the other axes are joined.
     samples, dtype = with_dense_chunks(samples).rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
     rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(
-        partial(_apply_to_chunk, function=function, named=named, frame=frame, missing=missing),
+        partial(_apply_to_chunk, function=function, named=named, frame=frame, missing=missing, fills_in=fills_in),
         dtype=dtype,
         chunks=(rows.chunks[0], *((length,) for length in shape)),
         drop_axis=1 if not shape else None,
@@ -123,8 +130,9 @@ def _apply_to_chunk(
     named: Named,
     frame: Frame | None,
     missing: str,
+    fills_in: bool,
     block_info: Any = None,
 ) -> Array:
     """Apply a map to a chunk of rows; dask passes the position of the chunk by the name `block_info`."""
     start = block_info[0]["array-location"][0][0]
-    return applied(function, unmasked(dense(rows)), named, start, frame=frame, missing=missing)
+    return applied(function, unmasked(dense(rows)), named, start, frame=frame, missing=missing, fills_in=fills_in)
