@@ -117,7 +117,7 @@ def flip(file, rng):
 def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
     """One flipped bit or one missing file, anywhere in what a command reads; 10 models a seed."""
     rng = np.random.default_rng(seed)
-    held = streampca.models.store.are_held
+    held = streampca.models.store.fits_in_memory
     files = files_of("m.zarr")
     root = Path("m.zarr/zarr.json")
     for number in range(10):
@@ -130,7 +130,7 @@ def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
             file.write_bytes(whole)
             continue
         monkeypatch.setattr(
-            streampca.models.store, "are_held", held if name != "pieces" else lambda nbytes, memory: False
+            streampca.models.store, "fits_in_memory", held if name != "pieces" else lambda nbytes, memory: False
         )
         line = refused(*COMMANDS[name])
         assert "m.zarr" in line, (file, name, line)

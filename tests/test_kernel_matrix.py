@@ -106,7 +106,7 @@ def test_samples_of_no_weight_do_not_count_in_gamma():
     weighted = fitted(far, sample_weight=np.repeat([1.0, 0.0], [300, 200]))
     assert weighted.kernel.gamma == pytest.approx(fitted().kernel.gamma)
     with pytest.raises(RequestError, match="fitted with weights"):
-        weighted.inverse_transform(np.zeros((1, 8)), how="fixed-point")
+        weighted.inverse_transform(np.zeros((1, 8)), method="fixed-point")
 
 
 def test_a_model_of_another_kernel_is_not_used_again(tmp_path):
@@ -159,8 +159,8 @@ def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_pat
     assert apart(np.load(tmp_path / "scores.npy"), model.embedding) < 1e-6
     assert np.isfinite(streamed.reconstruct(OTHERS[:3].astype(np.float32))).all()
     with pytest.raises(ModelError, match="load it with more memory"):
-        streamed.inverse_transform(np.zeros((1, 8)), how="fixed-point")
-    assert np.isfinite(held.inverse_transform(np.zeros((1, 8)), how="fixed-point")).all()
+        streamed.inverse_transform(np.zeros((1, 8)), method="fixed-point")
+    assert np.isfinite(held.inverse_transform(np.zeros((1, 8)), method="fixed-point")).all()
     streamed.save(str(tmp_path / "again.zarr"))
     again = streampca.load_model(str(tmp_path / "again.zarr"))
     np.testing.assert_array_equal(again.mapping.landmarks, as_rows(FITTED))

@@ -223,7 +223,7 @@ def test_pre_images_come_nearer_to_samples_than_their_mean(given):
     np.testing.assert_allclose(model.inverse_transform(model.transform(OTHERS)), made)
     assert np.square(np.asarray(model.reconstruct(OTHERS, 5)) - OTHERS).mean() > np.square(made - OTHERS).mean()
     if "random_features" not in given:
-        fixed = np.asarray(model.reconstruct(OTHERS, how="fixed-point"))
+        fixed = np.asarray(model.reconstruct(OTHERS, method="fixed-point"))
         assert np.square(fixed - OTHERS).mean() < 0.5 * spread
 
 
@@ -231,7 +231,7 @@ def test_fixed_points_are_nearest_in_feature_space():
     """No small step from one of them increases its kernel with the projection, a sum of kernels with landmarks."""
     model = fitted(n_components=10)
     projected = model.subspace.reconstruct(model.transform(OTHERS[:20]))
-    points = np.asarray(model.reconstruct(OTHERS[:20], how="fixed-point"))
+    points = np.asarray(model.reconstruct(OTHERS[:20], method="fixed-point"))
     shares = projected @ model.mapping.weights
     shares += (1 - shares.sum(axis=1, keepdims=True)) / shares.shape[1]
 
@@ -278,6 +278,6 @@ def test_what_such_a_model_cannot_do_is_refused(approximate, tmp_path):
     with pytest.raises(AttributeError, match="inverse_transform give lazy arrays of its pre-images"):
         approximate.residual(OTHERS)
     with pytest.raises(RequestError, match="fixed points are of kernel 'rbf'"):
-        fitted(kernel="linear", landmarks=20).reconstruct(OTHERS, how="fixed-point")
+        fitted(kernel="linear", landmarks=20).reconstruct(OTHERS, method="fixed-point")
     with pytest.raises(ModelError, match="only models of kind 'pca' can be updated"):
         streampca.update(approximate, OTHERS)

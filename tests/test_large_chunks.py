@@ -17,7 +17,7 @@ from numcodecs import Delta, Zstd
 from zarr.codecs import GzipCodec, TransposeCodec
 
 from streampca.errors import SourceError
-from streampca.execution.decoded_chunks import keeping, kept_here
+from streampca.execution.decoded_chunks import keeping, thread_cache
 from streampca.planning.blocks import Span, blocks_of
 from streampca.readers import hdf5, hdf5_chunks, open_collection
 from streampca.readers import zarr as zarr_reader
@@ -117,7 +117,7 @@ def test_blocks_smaller_than_a_chunk_decode_it_once(tmp_path, chunks_decoded, ki
         chunks_decoded.clear()
         with keeping():
             blocks = [found.read(slice(*block)) for block in blocks_of(Span(0, 60), rows)]
-            assert not kept_here()  # the last entry was read
+            assert not thread_cache()  # the last entry was read
         np.testing.assert_array_equal(np.concatenate(blocks), values().reshape(60, -1))
         assert chunks_decoded == [(start, 0, 0) for start in several]
 
@@ -141,11 +141,11 @@ def test_nothing_is_kept_outside_folds(tmp_path, chunks_decoded, kind):
     assert chunks_decoded == [(0, 0, 0)] * 2
     with keeping():
         found.read(slice(0, 2))
-        assert len(kept_here()) == 1
+        assert len(thread_cache()) == 1
         found.read(slice(30, 32))  # another chunk takes the place of the first
-        [(chunk, _)] = kept_here().values()
+        [(chunk, _)] = thread_cache().values()
         assert chunk[0] == slice(30, 60)
-    assert kept_here() is None
+    assert thread_cache() is None
 
 
 @pytest.mark.usefixtures("alone")
@@ -161,7 +161,7 @@ def test_of_several_files_one_chunk_is_kept(tmp_path, kind):
             np.testing.assert_array_equal(
                 found.read(slice(0, 180), features), np.tile(values().reshape(60, -1), (3, 1))[:, features]
             )
-            assert len(kept_here()) == 1
+            assert len(thread_cache()) == 1
 
 
 @pytest.mark.usefixtures("alone")

@@ -29,7 +29,7 @@ from streampca.manifold.graph_facts import sentences
 from streampca.manifold.neighbor_graph import NeighborGraph
 from streampca.manifold.neighbors import NeighborSearch
 from streampca.manifold.stored_graph import save_graph
-from streampca.planning.neighbors import NeighborsRequest, plan_neighbors, way_of
+from streampca.planning.neighbors import NeighborsRequest, algorithm_of, plan_neighbors
 from streampca.signals import stopping_on_signals
 from streampca.units import GIB, MIB
 
@@ -87,7 +87,7 @@ def test_equal_to_a_comparison_of_all_pairs(x, monkeypatch):
 def test_nearest_of_other_rows(x):
     rows = np.concatenate([x[::10], x[:9] + x[1:10]])
     for references, k, asked in ((x, 4, rows), (x[:3], 3, x)):
-        search = NeighborSearch(references, way_of(x.shape[1]))
+        search = NeighborSearch(references, algorithm_of(x.shape[1]))
         assert same(search.query(asked, k), by_comparison(references, k, asked))
 
 
@@ -221,9 +221,9 @@ def test_plans_are_exact_while_that_is_quick():
     ways = {(60_000, 50): "products", (1_000_000, 50): "hnsw", (1_000_000, 3): "tree"}
     for (n, p), way in ways.items():
         plan = plan_neighbors(in_one_file(n, (p,), "f4"), NeighborsRequest())
-        assert plan.way == way
+        assert plan.algorithm == way
         assert plan.why
-    assert plan_neighbors(problem(1_000_000, (50,), "f4"), NeighborsRequest(method="exact")).way == "products"
+    assert plan_neighbors(problem(1_000_000, (50,), "f4"), NeighborsRequest(method="exact")).algorithm == "products"
     tight = plan_neighbors(problem(1_000_000, (50,), "f4"), NeighborsRequest(memory=800 * MIB))
     assert tight.method == "exact"
     assert "hnsw does not fit" in tight.why

@@ -81,7 +81,7 @@ made = {
     "clean": clean,
     "noisy": noisy,
     f"PCA, {best}": linear.reconstruct(noisy, best),
-    "kernel PCA, 40": np.asarray(kernel.reconstruct(noisy, how="fixed-point")),
+    "kernel PCA, 40": np.asarray(kernel.reconstruct(noisy, method="fixed-point")),
 }
 figure, axes = plt.subplots(len(made), 10, figsize=(7, 3), layout="constrained")
 for (name, pictures), line in zip(made.items(), axes, strict=True):

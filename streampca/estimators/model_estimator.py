@@ -91,11 +91,11 @@ class ModelEstimator(TransformerBase, Description):
     def _carry_out(self, opened: Opened) -> Any:
         """Carry out an opened fit, and store the model here and at the output of the run."""
         run = run_of({"run": self.run})
-        place = output_of(run, opened.collection.raw)
-        fitted = carry_out(opened, run, place)
+        output = output_of(run, opened.collection.raw)
+        fitted = carry_out(opened, run, output)
         model = self._finished(fitted, opened)
-        if place is not None and model is not fitted:  # `carry_out` has written the model before it was finished
-            model.save(place.path, overwrite=True)
+        if output is not None and model is not fitted:  # `carry_out` has written the model before it was finished
+            model.save(output.path, overwrite=True)
         self._model: Model | None = model
         return model
 

@@ -38,6 +38,6 @@ def keep_in_thread() -> None:
     _cache.chunks = WeakKeyDictionary()
 
 
-def kept_here() -> Chunks | None:
+def thread_cache() -> Chunks | None:
     """Return this thread's cache of decoded chunks, or None where caching is off."""
     return _cache.chunks

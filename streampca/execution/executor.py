@@ -127,7 +127,7 @@ def _conflict(options: ClusterOptions, *, has_memory: bool) -> str:
     return ""
 
 
-def as_of(executor: Executor) -> AbstractContextManager[None]:
+def planning_for(executor: Executor) -> AbstractContextManager[None]:
     """Let plans made inside use the number of cores of the executor's workers."""
     return nullcontext() if executor.cores is None else limit_cores(executor.cores)
 

@@ -36,7 +36,7 @@ from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, block_rows, blocks_of
 from ..planning.embedding import ACTING, JUDGED, CoordinatesPlan, EmbeddingPlan, plan_affinities
-from ..planning.neighbors import way_of
+from ..planning.neighbors import algorithm_of
 from ..planning.request import RUN_FIELDS, Request
 from ..preprocessing import Prepared, unflatten
 from ..preprocessing.sizes_for_planning import problem_of_scores
@@ -130,7 +130,7 @@ class EmbeddingRun:
         """Receiver of events."""
         return self.session.listener
 
-    def carried_out(self) -> EmbeddingModel:
+    def carry_out(self) -> EmbeddingModel:
         """Run the stages, and write the model."""
         output, checkpointing = self.session.output, self.session.checkpointing
         self.listener(Planned(self.plan))
@@ -301,7 +301,7 @@ class EmbeddingRun:
         if not os.path.isdir(path):
             fit_collection(
                 Opened(self.collection, components_request(self.request, self.plan.n_components)),
-                place=ModelOutput(path),
+                output=ModelOutput(path),
                 executor=self.session.executor,
                 checkpoint=None if checkpointing is None else replace(checkpointing, folder=f"{path}-checkpoint"),
                 listener=self.listener,
@@ -323,7 +323,7 @@ class EmbeddingRun:
 
     def _landmark_graph(self, scores: Array) -> tuple[npt.NDArray[np.intp], NeighborGraph]:
         """Return the landmarks that their graph connects, and it; refuse to leave out more than a few."""
-        search, k = NeighborSearch(scores, way_of(scores.shape[1])), self.request.options.n_neighbors
+        search, k = NeighborSearch(scores, algorithm_of(scores.shape[1])), self.request.options.n_neighbors
         kept, graph = largest_component(NeighborGraph(*search.query(scores, k, own=np.arange(len(scores)))))
         if (lost := len(scores) - len(kept)) > STRAGGLERS * len(scores):
             raise DataError(

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import BudgetError
 from ..kinds.options import MissingRule
 from ..kinds.pca import PCADescription
-from ..models.store import are_held
+from ..models.store import fits_in_memory
 from ..models.subspace import working_dtype
 from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning.blocks import block_rows
@@ -103,7 +103,7 @@ def _plan_with_components(collection: Prepared, request: Request, count: int, *,
     if count:
         fit = plan_collection(collection, components_request(request, count))
         # Components are stored as float64 if the smallest variance is tiny, which is possible for any of them.
-        stored = fit.stored or not are_held(8 * count * prod(collection.sample_shape), fit.memory)
+        stored = fit.stored or not fits_in_memory(8 * count * prod(collection.sample_shape), fit.memory)
         coming = ComponentsToCome(count, np.dtype(np.float64), stored)
         scores = check_foreseen(collection, collection.frame, coming, makes_images=False, memory=request.memory)
         compared = replace(problem_of_scores(collection.n_samples, count, 8), decode_bytes=reading_bytes())
@@ -132,7 +132,7 @@ def plan_last(
     """Plan the coordinates of `n_samples` samples, from the graph of neighbours by `count` principal components."""
     n, p, components = collection.n_samples, collection.n_features, 8 * count * prod(collection.sample_shape)
     # Without an output, components on disk would be removed at the end of the fit.
-    held = not request.output or are_held(components, this_machine().budget(request.memory)[0])
+    held = not request.output or fits_in_memory(components, this_machine().budget(request.memory)[0])
     n_scores = count + spans_samples(count, n, p) if count else p
     itemsize = 8 if count else working_dtype(collection.dtype, np.float32).itemsize
     compared = problem_of_scores(n_samples, n_scores, itemsize)

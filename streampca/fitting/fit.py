@@ -16,7 +16,7 @@ from ..errors import OutputError
 from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished
-from ..execution.executor import as_of
+from ..execution.executor import planning_for
 from ..execution.session import Session, run_session, session
 from ..execution.threads import one_blas_thread
 from ..kinds.description import Description
@@ -130,9 +130,9 @@ def fit(
     check_listener(listener)
     check_target(target, arguments.model)
     # The output is checked before the source is opened, which reads every header of a folder of images.
-    place = output_of(run, source, opening.get("labels"), sample_weight, target)
+    output = output_of(run, source, opening.get("labels"), sample_weight, target)
     if is_batches(source):
-        return fit_batches(source, arguments, None if place is None else place.path, sample_weight)
+        return fit_batches(source, arguments, None if output is None else output.path, sample_weight)
     opened = open_fit(
         open_collection(source, listener=listener, **opening),
         arguments.request(),
@@ -142,7 +142,7 @@ def fit(
         shared=run.is_shared,
         listener=listener,
     )
-    return carry_out(opened, run, place)
+    return carry_out(opened, run, output)
 
 
 def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
@@ -154,20 +154,20 @@ def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
     return ModelOutput(path, run.overwrite, run.reuse and not run.overwrite and os.path.lexists(path))
 
 
-def carry_out(opened: Opened, run: Run, place: ModelOutput | None) -> Model:
+def carry_out(opened: Opened, run: Run, output: ModelOutput | None) -> Model:
     """Carry out an opened fit on the executor of a run, with its checkpoints.
 
     A model that an earlier run of the same request left at the output is returned, if it may be reused.
     """
     part = part_of(run.part)
-    if place is not None and place.may_be_reused:
-        if (earlier := load_earlier(place.path, opened, part)) is not None:
-            warning = f"{place.path} was fitted by an earlier run with the same options; it is used again."
+    if output is not None and output.may_be_reused:
+        if (earlier := load_earlier(output.path, opened, part)) is not None:
+            warning = f"{output.path} was fitted by an earlier run with the same options; it is used again."
             or_logged(run.listener)(Warned(warning))
             return earlier
-        check_model_output(place.path, overwrite=False)
+        check_model_output(output.path, overwrite=False)
     name = "embed" if opened.request.model.uses_graph else "fit"
-    with run_session(name, run, None if place is None else place.path) as current:
+    with run_session(name, run, None if output is None else output.path) as current:
         return fit_in(current, opened, part=part)
 
 
@@ -203,14 +203,14 @@ class ModelOutput:
 def fit_collection(
     opened: Opened,
     *,
-    place: ModelOutput | None = None,
+    output: ModelOutput | None = None,
     part: Part | None = None,
     executor: Executor | None = None,
     checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> Model:
     """Carry out an opened fit on an executor that exists, as a stage of other work."""
-    path, overwrite = (None, False) if place is None else (place.path, place.overwrite)
+    path, overwrite = (None, False) if output is None else (output.path, output.overwrite)
     execution: dict[str, Any] = {"executor": executor, "checkpointing": checkpoint, "listener": listener}
     with session("fit", output=path, overwrite=overwrite, **execution) as current:
         return fit_in(current, opened, part=part)
@@ -221,7 +221,7 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
     if opened.request.model.uses_graph:
         from .embed import EmbeddingRun  # loads the manifolds, which other kinds do without
 
-        return EmbeddingRun(opened, current).carried_out()
+        return EmbeddingRun(opened, current).carry_out()
     collection, weights, target, states = opened.collection, opened.weights, opened.target, opened.collection.states()
     plan, checkpoint, scratch = _planned(current, opened, part, states)
     meter, stage = PeakMeter(), None if checkpoint is None else checkpoint.stage
@@ -259,7 +259,7 @@ def _planned(
         of_weights, of_target = weights_digest(opened.weights), None if opened.target is None else opened.target.digest
         identity = identity_of(collection, request, of_weights, part, states, of_target)
         checkpoint = current.checkpoint(identity, scratch_folder=request.scratch)
-    with as_of(executor):
+    with planning_for(executor):
         plan = replace(opened, request=with_executor_limits(request, executor, checkpoint)).plan(part=part)
     executor.check(partial(collection.read, slice(0, 1)), plan.memory_estimate.total, current.listener)
     scratch = scratch_name(request, current.output)
@@ -292,7 +292,7 @@ def _written(
         decomposition = METHODS[job.plan.method](replace(job, sink=sink)).of_kind(kind)
         model = model_of(collection, decomposition, about(decomposition), writer.stored())
         # The writer's folder has its name only when it is finished: components are read from where they are written.
-        model = with_rounding(model, collection, job.weights, writer.begun(collection.mask))
+        model = with_rounding(model, collection, job.weights, writer.unfinished_rows(collection.mask))
         writer.finish(model)
     return model
 
@@ -307,7 +307,7 @@ def with_executor_limits(request: Request, executor: Executor, checkpoint: Check
     )
 
 
-def scratch_name(request: Request, place: str | None) -> str | None:
+def scratch_name(request: Request, output: str | None) -> str | None:
     """Return the beginning of the name of a scratch copy: beside the output, or in the folder `scratch`.
 
     Raises
@@ -316,7 +316,7 @@ def scratch_name(request: Request, place: str | None) -> str | None:
         If `scratch` is not a folder.
     """
     if request.scratch is None:
-        return None if place is None else place.rstrip("/") + SCRATCH
+        return None if output is None else output.rstrip("/") + SCRATCH
     if not os.path.isdir(request.scratch):
         raise OutputError(
             f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."

@@ -18,7 +18,7 @@ from ..kinds.kernel_pca import PRECOMPUTED
 from ..kinds.run import Run
 from ..models.images import ReconstructingModel
 from ..models.model import Model, require
-from ..models.store import are_held
+from ..models.store import fits_in_memory
 from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning import Plan
 from ..planning.embedding import EmbeddingPlan
@@ -168,7 +168,7 @@ def _check_applying(opened: Opened, plan: Plan, outputs: AppliedOutputs) -> None
         raise RequestError(f"output.images: models of {what} write no images; leave it out.")
     k, dtype = plan.fewest_components, np.dtype(f"f{plan.component_itemsize}")
     nbytes = dtype.itemsize * k * prod(collection.sample_shape)
-    stored = plan.stored or (outputs.is_stored and not are_held(nbytes, plan.memory))
+    stored = plan.stored or (outputs.is_stored and not fits_in_memory(nbytes, plan.memory))
     outputs.check_disk(collection.n_samples, k, collection.sample_shape, dtype.itemsize)
     components = ComponentsToCome(k, dtype, stored)
     if outputs.scores:

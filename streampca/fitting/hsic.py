@@ -24,7 +24,7 @@ from ..arrays import Float64
 from ..errors import DataError, RequestError
 from ..events import Listener, PassStarted, Solving, check_listener, or_logged, reported
 from ..execution.checkpoint import StageCheckpoint
-from ..execution.executor import as_of
+from ..execution.executor import planning_for
 from ..execution.session import Session, run_session
 from ..kinds.description import fields_of, make
 from ..kinds.hsic import HsicDescription
@@ -103,7 +103,7 @@ class HSIC:
         return self.biased if self.estimator == "biased" else self.unbiased
 
     @property
-    def how(self) -> str:
+    def representation(self) -> str:
         """Description of the computation of the kernels."""
         if self.widths is None:
             return "exact kernels"
@@ -115,14 +115,14 @@ class HSIC:
         lines = [
             f"HSIC of {counted(self.n_samples, 'sample')}: {self.biased:.6g} (unbiased {self.unbiased:.6g}), {tested}",
             *(f"  {source}: {kernel}" for source, kernel in zip(self.sources, self.kernels, strict=True)),
-            f"  by {self.how}",
+            f"  by {self.representation}",
         ]
         return "\n".join([*lines, *([f"  tested by {self.test}"] if self.test else [])])
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain data, without the values of the permutations and the plan."""
         data = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("null", "plan")}
-        data |= {"statistic": self.statistic, "how": self.how, "permutations": len(self.null)}
+        data |= {"statistic": self.statistic, "representation": self.representation, "permutations": len(self.null)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
 
 
@@ -266,7 +266,7 @@ class HsicRun:
         """Plan the computation, read the samples, and test."""
         executor, (first, second) = self.session.executor, self.sides
         request = replace(self.request, memory=self.request.memory or executor.memory, workers=max(1, executor.workers))
-        with as_of(executor):
+        with planning_for(executor):
             plan = plan_hsic(first.sizes, second.sizes, request)
         with ExitStack() as stack:
             for side in self.sides:

@@ -23,7 +23,7 @@ from ..errors import DataError, ModelError, RequestError
 from ..events import Listener, Warned
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
-from ..execution.executor import as_of
+from ..execution.executor import planning_for
 from ..execution.threads import one_blas_thread
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
@@ -282,7 +282,7 @@ class IncrementalFit:
         problem = replace(self._widened(collection.dtype, collection.is_narrow), n_samples=total)
         precision = stream_precision(problem, self.request)
         counts = faded(weights, collection.n_samples, self.request.half_life)
-        with as_of(execution.executor):
+        with planning_for(execution.executor):
             return self._plan_of(collection, counts, precision)
 
     def _plan_of(self, collection: Prepared, weights: Float64 | None, precision: str) -> Plan:

@@ -278,7 +278,7 @@ class GraphRun:
         n, k = self.collection.n_samples, plan.request.n_neighbors
         if plan.method == "hnsw":
             self.listener(Solving(f"HNSW index of {counted(len(samples.references), 'sample')}"))
-        search = samples.search(plan.way, plan.request.ef_search)
+        search = samples.search(plan.algorithm, plan.request.ef_search)
         search.build()
         stage = self.stage("neighbors")
         rows = self.fold("neighbours", partial(_Rows, n, k), partial(_Rows.restored, n, k), samples, search, k, stage)

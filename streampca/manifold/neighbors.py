@@ -46,7 +46,7 @@ class NeighborSearch:
     ----------
     references : ndarray of shape (n, d)
         Finite numbers. Dtypes of up to 16 bits and float32 are held as float32, others as float64.
-    way : {"products", "tree", "hnsw"}
+    algorithm : {"products", "tree", "hnsw"}
         Search for candidates: by matrix products or a k-d tree, which are exact, or by HNSW.
     ef_search : int, default=64
         Candidates that HNSW keeps while it searches, at least twice the number of neighbours.
@@ -59,7 +59,7 @@ class NeighborSearch:
     def __init__(
         self,
         references: Array,
-        way: str,
+        algorithm: str,
         *,
         ef_search: int = 64,
         numbers: Ints | None = None,
@@ -72,15 +72,15 @@ class NeighborSearch:
         if self._origin.any():
             references = references.astype(dtype, copy=False) - self._origin
         self._references = np.ascontiguousarray(references, dtype)
-        self._way, self._ef_search, self._numbers = way, ef_search, numbers
+        self._algorithm, self._ef_search, self._numbers = algorithm, ef_search, numbers
 
     @cached_property
     def _exact(self) -> _Finder:
-        return _Tree(self._references) if self._way == "tree" else _Products(self._references)
+        return _Tree(self._references) if self._algorithm == "tree" else _Products(self._references)
 
     @cached_property
     def _finder(self) -> _Finder:
-        return _Hnsw(self._references, self._ef_search) if self._way == "hnsw" else self._exact
+        return _Hnsw(self._references, self._ef_search) if self._algorithm == "hnsw" else self._exact
 
     def build(self) -> None:
         """Build the index of the search; otherwise the first query does."""

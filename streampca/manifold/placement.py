@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import Array, Float64
 from ..errors import ModelError
-from ..planning.neighbors import way_of
+from ..planning.neighbors import algorithm_of
 from ..signals import safe_point
 from .isomap import Scaling
 from .laplacian import edge_weights
@@ -75,7 +75,7 @@ class Placement:
 
     @cached_property
     def _made_search(self) -> NeighborSearch:
-        search = NeighborSearch(self.references, way_of(self.references.shape[1]))
+        search = NeighborSearch(self.references, algorithm_of(self.references.shape[1]))
         search.build()
         return search
 

@@ -168,7 +168,7 @@ class KernelPCAModel(DensityModel):
     # -- pre-images
 
     def inverse_transform(
-        self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, how: str = "ridge"
+        self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, method: str = "ridge"
     ) -> Any:
         """Return pre-images: samples whose features lie near those of scores. No exact inverse exists.
 
@@ -178,7 +178,7 @@ class KernelPCAModel(DensityModel):
             Scores along the first j components, j <= k.
         whiten, coordinates
             As for `InvertibleModel.inverse_transform`.
-        how : {"ridge", "fixed-point"}, default="ridge"
+        method : {"ridge", "fixed-point"}, default="ridge"
             "ridge" regresses landmarks (with random features, `references`) on their scores. "fixed-point", for kernel
             "rbf" with landmarks, iterates from that pre-image to the sample with the nearest features (Mika et al.), a
             weighted mean of landmarks.
@@ -193,11 +193,11 @@ class KernelPCAModel(DensityModel):
         RequestError
             If scores have more columns than there are components, or this kernel has no fixed points.
         """
-        self._check_pre_image_method(how)
+        self._check_pre_image_method(method)
         if is_data_array(scores):
             raise RequestError("pre-images are made of arrays of scores; give scores.data.")
         array = array_of_scores(scores, self.n_components)
-        function = partial(self._images_of, how=how, whiten=whiten)
+        function = partial(self._images_of, method=method, whiten=whiten)
         return map_array(
             array, function, shape=self.image_frame.sample_shape, dtype=np.float64, named="scores {}".format
         )
@@ -209,13 +209,13 @@ class KernelPCAModel(DensityModel):
         n_components: int | None = None,
         *,
         missing: str | None = None,
-        how: str = "ridge",
+        method: str = "ridge",
         **opening: Unpack[OpeningOptions],
     ) -> Any:
         """Return pre-images of the projections of samples on the first components; see `inverse_transform`."""
-        self._check_pre_image_method(how)
+        self._check_pre_image_method(method)
         subspace = self._first(n_components, missing)
-        function = partial(self._reconstructed, subspace=subspace, how=how)
+        function = partial(self._reconstructed, subspace=subspace, method=method)
         shape = self.image_frame.sample_shape
         result = MapResult(image_dims(shape), "images", shape=shape, dtype=np.float64)
         return self._mapped(samples, function, result, opening=opening, missing=subspace.missing)
@@ -225,26 +225,26 @@ class KernelPCAModel(DensityModel):
         """Conversion of raw images to the rows that the kernel compares, and back."""
         return self.frame.before_map
 
-    def _check_pre_image_method(self, how: str) -> None:
-        if how not in PRE_IMAGE_METHODS:
-            raise RequestError(f"how {how!r} is not one of {', '.join(PRE_IMAGE_METHODS)}.")
+    def _check_pre_image_method(self, method: str) -> None:
+        if method not in PRE_IMAGE_METHODS:
+            raise RequestError(f"method {method!r} is not one of {', '.join(PRE_IMAGE_METHODS)}.")
         plan = self.provenance.get("plan") or {}
-        if how == "fixed-point" and self.provenance.get("sample_weight") and plan.get("method") == OF_KERNEL:
+        if method == "fixed-point" and self.provenance.get("sample_weight") and plan.get("method") == OF_KERNEL:
             raise RequestError(
                 f"fixed points are of samples that weigh the same, and {self.name} was fitted with weights by method "
-                f"{OF_KERNEL!r}; use how='ridge'."
+                f"{OF_KERNEL!r}; use method='ridge'."
             )
-        if how == "fixed-point" and not (self.kernel.name == "rbf" and isinstance(self.mapping, KernelMap)):
+        if method == "fixed-point" and not (self.kernel.name == "rbf" and isinstance(self.mapping, KernelMap)):
             raise RequestError(
                 f"fixed points are of kernel 'rbf' with landmarks, and the kernel is {self.kernel.name!r}"
-                f"{'' if isinstance(self.mapping, KernelMap) else ' with random features'}; use how='ridge'."
+                f"{'' if isinstance(self.mapping, KernelMap) else ' with random features'}; use method='ridge'."
             )
 
-    def _reconstructed(self, rows: Array, *, subspace: Subspace, how: str) -> Array:
+    def _reconstructed(self, rows: Array, *, subspace: Subspace, method: str) -> Array:
         """Return images of mapped rows."""
-        return self._images_of(subspace.project(rows), how=how)
+        return self._images_of(subspace.project(rows), method=method)
 
-    def _images_of(self, scores: Array, *, how: str, whiten: bool = False) -> Array:
+    def _images_of(self, scores: Array, *, method: str, whiten: bool = False) -> Array:
         """Return images of scores along the first components."""
         scores = np.asarray(scores, np.float64)
         if whiten:
@@ -252,7 +252,7 @@ class KernelPCAModel(DensityModel):
         complete = np.isfinite(scores).all(axis=1)
         rows = np.full((len(scores), self.image_frame.n_features), np.nan)
         rows[complete] = self._score_regression.rows_at(scores[complete])
-        if how == "fixed-point":
+        if method == "fixed-point":
             rows[complete] = self._fixed_points(scores[complete], rows[complete])
         return self.image_frame.images(rows)
 

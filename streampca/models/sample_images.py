@@ -81,17 +81,17 @@ class SampleView:
         Indices of these axes in the sample, in its order.
     colour : int or None
         The axis of colours, the last.
-    picked : tuple of dict
+    positions : tuple of dict
         Positions along all other axes, one dict for each picture.
     captions : tuple of str
         Name of each picture; empty for a single one.
     note : str
         Caption of a single slice, or the number of slices drawn out of all.
-    apart : bool
+    has_bands : bool
         True if pictures show different quantities (channels), each with its own grey scale.
     bin : int
         Pixels in a block along each drawn axis.
-    turned : tuple of bool
+    flipped : tuple of bool
         True for axes drawn backwards, so that north is up and east to the right.
     swapped : bool
         True if x comes before y in the sample.
@@ -103,12 +103,12 @@ class SampleView:
     names: tuple[str, ...]
     axes: tuple[int, ...]
     colour: int | None
-    picked: tuple[Mapping[int, int], ...]
+    positions: tuple[Mapping[int, int], ...]
     captions: tuple[str, ...]
     note: str
-    apart: bool
+    has_bands: bool
     bin: int
-    turned: tuple[bool, ...]
+    flipped: tuple[bool, ...]
     swapped: bool
     coordinates: Mapping[str, Float64]
 
@@ -122,12 +122,12 @@ class SampleView:
         """Shape of the pictures of one row."""
         sides = [-(-self.shape[axis] // self.bin) for axis in self.axes]
         colours = [] if self.colour is None else [3]
-        return (len(self.picked), *(reversed(sides) if self.swapped else sides), *colours)
+        return (len(self.positions), *(reversed(sides) if self.swapped else sides), *colours)
 
     @property
     def wide(self) -> float:
         """Width of a panel in inches."""
-        return 1.4 if self.is_line or len(self.picked) == 1 else 1.9 if len(self.picked) <= FEW else 2.4
+        return 1.4 if self.is_line or len(self.positions) == 1 else 1.9 if len(self.positions) <= FEW else 2.4
 
     @property
     def aspect(self) -> float:
@@ -148,11 +148,11 @@ class SampleView:
     def ranges(self) -> tuple[str, ...]:
         """Return the range of each axis as text, bottom to top and left to right; empty without coordinates."""
         texts = []
-        for name, turned in zip(self.names, self.turned, strict=True):
+        for name, flipped in zip(self.names, self.flipped, strict=True):
             values = self.coordinates.get(name)
             upwards = name == self.names[0] and not self.is_line
             if values is not None:
-                ends = values[[0, -1]] if turned == upwards else values[[-1, 0]]
+                ends = values[[0, -1]] if flipped == upwards else values[[-1, 0]]
                 texts.append(f"{short_text(name)} {_number(ends[0])} to {_number(ends[1])}")
             else:
                 texts.append("")
@@ -169,7 +169,7 @@ class SampleView:
             The rows are read in bands of about 8 MiB.
         """
         run = slice(start, rows.shape[0] if stop is None else stop)
-        return np.stack([self._picture(rows, run, dict(position), over) for position in self.picked], axis=1)
+        return np.stack([self._picture(rows, run, dict(position), over) for position in self.positions], axis=1)
 
     def one(self, sample: Array, over: Array | float | None = None) -> Float64:
         """Return the pictures of one sample."""
@@ -191,7 +191,7 @@ class SampleView:
             bands.append(_block_means(values, tuple(range(1, 1 + len(self.axes))), self.bin))
         pictures = bands[0] if len(bands) == 1 else np.concatenate(bands, axis=1)
         pictures = np.swapaxes(pictures, 1, 2) if self.swapped else pictures
-        backwards = tuple(axis for axis, turned in enumerate(self.turned, start=1) if turned)
+        backwards = tuple(axis for axis, flipped in enumerate(self.flipped, start=1) if flipped)
         return np.flip(pictures, backwards)
 
     def _index(self, axis: int, position: dict[int, int], band: slice) -> int | slice:
@@ -266,7 +266,7 @@ def sample_view(
     dims = dims if len(dims) == len(shape) else tuple(f"axis_{axis}" for axis in range(len(shape)))
     drawn, colour = _axes(shape, dims)
     others = [axis for axis in range(len(shape)) if axis not in (*drawn, colour)]
-    picked, captions, note = _slices(shape, dims, coordinates, others, slices)
+    positions, captions, note = _slices(shape, dims, coordinates, others, slices)
     names = tuple(dims[axis] for axis in drawn)
     across = [role_of(name, coordinates[name].attributes if name in coordinates else {}) is Role.X for name in names]
     swapped = across == [True, False]
@@ -276,12 +276,12 @@ def sample_view(
         names,
         drawn,
         colour,
-        picked,
+        positions,
         captions,
         note,
-        apart=any(_is_band(dims[axis]) for axis in others if shape[axis] > 1),
-        bin=_bin([shape[axis] for axis in drawn], len(picked)),
-        turned=_turned(names, coordinates),
+        has_bands=any(_is_band(dims[axis]) for axis in others if shape[axis] > 1),
+        bin=_bin([shape[axis] for axis in drawn], len(positions)),
+        flipped=_flipped(names, coordinates),
         swapped=swapped,
         coordinates={name: numbers for name in names if (numbers := _numbers(coordinates, name)) is not None},
     )
@@ -305,20 +305,20 @@ def _bin(sides: list[int], pictures: int) -> int:
     return math.ceil(max(layout.columns * sides[1], layout.rows * sides[0]) / MOST)
 
 
-def _turned(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tuple[bool, ...]:
+def _flipped(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tuple[bool, ...]:
     """Return which drawn axes run against the map: northings that ascend (rows count down), eastings that descend."""
-    turned = []
+    flipped = []
     for name in names:
         values = _numbers(coordinates, name)
         standard_name = coordinates[name].attributes.get("standard_name") if values is not None else None
         is_northing = name.lower() in LATITUDES or standard_name in NORTHINGS
         is_easting = name.lower() in LONGITUDES or standard_name in EASTINGS
         if values is None or len(names) == 1:  # a line is drawn in its own order
-            turned.append(False)
+            flipped.append(False)
         else:
             ascends = bool(values[0] < values[-1])
-            turned.append((is_northing and ascends) or (is_easting and bool(values[0] > values[-1])))
-    return tuple(turned)
+            flipped.append((is_northing and ascends) or (is_easting and bool(values[0] > values[-1])))
+    return tuple(flipped)
 
 
 def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None:
@@ -340,16 +340,16 @@ def _slices(
     count = math.prod(lengths)
     numbers = ((np.arange(min(count, most)) + 0.5) * count / min(count, most)).astype(int)
     long = [axis for axis in others if shape[axis] > 1]
-    picked, captions = [], []
+    positions, captions = [], []
     for number in numbers:
         position = dict(zip(others, map(int, np.unravel_index(number, lengths) if lengths else ()), strict=True))
-        picked.append(position)
+        positions.append(position)
         captions.append(", ".join(_caption(dims[axis], position[axis], coordinates, len(long)) for axis in long))
     if len(numbers) == 1:
-        return tuple(picked), (), captions[0]
+        return tuple(positions), (), captions[0]
     axes = " and ".join(short_text(dims[axis], 12) for axis in long)
     note = f"{len(numbers)} of {count} along {axes}" if len(numbers) < count else ""
-    return tuple(picked), tuple(captions), note
+    return tuple(positions), tuple(captions), note
 
 
 def _caption(name: str, position: int, coordinates: Mapping[str, Coordinate], n_names: int) -> str:

@@ -219,7 +219,7 @@ class ModelWriter:
         digest = metadata_digest(os.path.join(self._partial, COMPONENTS, METADATA))
         return StoredComponents.of(self._path, array, digest=digest)
 
-    def begun(self, mask: npt.NDArray[np.bool_] | None = None) -> StoredRows:
+    def unfinished_rows(self, mask: npt.NDArray[np.bool_] | None = None) -> StoredRows:
         """Return the components being written as rows of the features inside a mask, readable before the end."""
         array: Any = self._root[COMPONENTS]
         return RowsToCome(StoredComponents.of(self._partial, array, TILE, digest=None), array.shape[0], mask)
@@ -625,7 +625,7 @@ def _components(opened: OpenModel, memory: int, mask: Array | None) -> Any:
     array = opened.array(COMPONENTS)
     piece = min(PIECE, max(1, memory // PIECE_SHARE))
     stored = StoredComponents.of(opened.path, array, piece, digest=opened.digest(COMPONENTS))
-    if not are_held(stored.nbytes, memory):
+    if not fits_in_memory(stored.nbytes, memory):
         return stored
     components = np.asarray(stored)
     if not all(_is_finite(component, mask) for component in components):
@@ -633,7 +633,7 @@ def _components(opened: OpenModel, memory: int, mask: Array | None) -> Any:
     return components
 
 
-def are_held(nbytes: int, memory: int) -> bool:
+def fits_in_memory(nbytes: int, memory: int) -> bool:
     """Return whether components of `nbytes` bytes are read into memory when a model is loaded."""
     return HELD_SHARE * nbytes <= memory
 

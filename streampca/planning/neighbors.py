@@ -63,7 +63,7 @@ class NeighborsPlan(Sizes):
         Sizes of the samples.
     request : NeighborsRequest
         The request.
-    way : {"products", "tree", "hnsw"}
+    algorithm : {"products", "tree", "hnsw"}
         How candidates are found.
     why : str
         Reason for the method.
@@ -74,7 +74,7 @@ class NeighborsPlan(Sizes):
     """
 
     request: NeighborsRequest
-    way: str
+    algorithm: str
     why: str
     block_rows: int
     read_rows: int
@@ -85,7 +85,7 @@ class NeighborsPlan(Sizes):
     @property
     def method(self) -> str:
         """Method: "exact" or "hnsw"."""
-        return "hnsw" if self.way == "hnsw" else "exact"
+        return "hnsw" if self.algorithm == "hnsw" else "exact"
 
     @property
     def memory(self) -> int:
@@ -95,7 +95,7 @@ class NeighborsPlan(Sizes):
     @property
     def seconds(self) -> float:
         """Time that the search is predicted to take, and as long again where the graph has to be connected."""
-        return _core_seconds(self.problem, self.way) / max(1, self.problem.machine.cores)
+        return _core_seconds(self.problem, self.algorithm) / max(1, self.problem.machine.cores)
 
     @property
     def reach(self) -> int:
@@ -105,11 +105,11 @@ class NeighborsPlan(Sizes):
     @property
     def how(self) -> str:
         """Description of the search."""
-        return _NAMES[self.way]
+        return _NAMES[self.algorithm]
 
     def decisive(self) -> dict[str, Any]:
         """Return what must be the same for an unfinished run to be resumed."""
-        return {"method": self.method, "way": self.way}
+        return {"method": self.method, "algorithm": self.algorithm}
 
     def __str__(self) -> str:
         return facts_as_text(self.lines())
@@ -134,7 +134,9 @@ class NeighborsPlan(Sizes):
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         phases = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
-        facts = {name: getattr(self, name) for name in ("method", "way", "why", "block_rows", "read_rows", "seconds")}
+        facts = {
+            name: getattr(self, name) for name in ("method", "algorithm", "why", "block_rows", "read_rows", "seconds")
+        }
         return {**facts, "n_neighbors": self.request.n_neighbors, "memory": self.memory, "memory_estimate": phases}
 
     # -- memory
@@ -159,7 +161,9 @@ class NeighborsPlan(Sizes):
             "differences of candidates": cores * 2 * PIECE,
             f"block of {rows} samples in float64": 3 * 8 * rows * p,
             "places of samples": 16 * n,
-            "chunks of both sides in float64": chunk_bytes(p, cores) if self.way == "products" and item == 4 else 0,
+            "chunks of both sides in float64": chunk_bytes(p, cores)
+            if self.algorithm == "products" and item == 4
+            else 0,
             **self._index_items(item),
         }
         yield Phase.of("search", held, graph, items, runtime(cores, SEARCH_RUNTIME))
@@ -169,9 +173,9 @@ class NeighborsPlan(Sizes):
     def _index_items(self, item: int) -> dict[str, int]:
         """Bytes by name of the index, made of samples of so many bytes a value."""
         n, p = self.problem.n_samples, self.problem.n_features
-        if self.way == "tree":
+        if self.algorithm == "tree":
             return {"k-d tree": n * (8 * p + 40)}
-        if self.way == "hnsw":
+        if self.algorithm == "hnsw":
             index = {f"HNSW index, {LINKS} links": n * (4 * p + 8 * LINKS + 40)}
             return index | ({"samples as float32": 4 * n * p} if item == 8 else {})
         return {}
@@ -221,15 +225,16 @@ def plan_neighbors(problem: Problem, request: NeighborsRequest, source: str = "t
 
 def candidate_sizes(problem: Problem, request: NeighborsRequest, method: str, why: str) -> list[list[NeighborsPlan]]:
     """Return the sizes of a method, each by itself: the largest blocks, which are fastest, first."""
-    way = "hnsw" if method == "hnsw" else way_of(problem.n_features)
+    algorithm = "hnsw" if method == "hnsw" else algorithm_of(problem.n_features)
     n, chunk, row = problem.n_samples, problem.chunk_samples, problem.sample_bytes
     reads = sorted({min(n, block_rows(row, chunk, limit)) for limit in (MOST_BLOCK, 4 * MIB, MIB)}, reverse=True)
-    most = n if way != "products" else max(LEAST_BLOCK, PAIRS // n)
+    most = n if algorithm != "products" else max(LEAST_BLOCK, PAIRS // n)
     blocks = sorted({min(rows, n, most) for rows in BLOCKS}, reverse=True)
     return [
         [
             NeighborsPlan(
-                problem=problem, request=request, way=way, why=why, block_rows=rows, read_rows=read, ahead=ahead
+                problem=problem, request=request, algorithm=algorithm, why=why, block_rows=rows, read_rows=read,
+                ahead=ahead,
             )
         ]
         for rows, read, ahead in product(blocks, reads, (1, 0) if problem.fills else (0,))
@@ -238,8 +243,8 @@ def candidate_sizes(problem: Problem, request: NeighborsRequest, method: str, wh
 
 def _preferred(problem: Problem) -> Iterator[tuple[str, str]]:
     """Yield the methods that "auto" takes, with reasons, the better first."""
-    way = way_of(problem.n_features)
-    exact, seconds = _core_seconds(problem, way), format_seconds(_core_seconds(problem, way))
+    algorithm = algorithm_of(problem.n_features)
+    exact, seconds = _core_seconds(problem, algorithm), format_seconds(_core_seconds(problem, algorithm))
     if exact <= EXACT_SECONDS:
         yield "exact", f"as that takes no more than {format_seconds(EXACT_SECONDS)} of one core ({seconds})"
         yield "hnsw", f"in place of {seconds} of exact search"
@@ -248,7 +253,7 @@ def _preferred(problem: Problem) -> Iterator[tuple[str, str]]:
         yield "exact", f"in {seconds} of one core"
 
 
-def way_of(n_features: int) -> str:
+def algorithm_of(n_features: int) -> str:
     """Return how exact search finds candidates of so many features."""
     return "tree" if n_features <= TREE_FEATURES else "products"
 
@@ -273,12 +278,12 @@ def candidates_at_once(count: int) -> int:
     return max(1, CANDIDATE_BYTES // (8 * COPIES * count))
 
 
-def _core_seconds(problem: Problem, way: str) -> float:
+def _core_seconds(problem: Problem, algorithm: str) -> float:
     """Predict the seconds of one core that a search takes."""
     n, p = problem.n_samples, problem.n_features
     ordering = n * (ROW + ROW_FEATURE * p)
-    if way == "products":
+    if algorithm == "products":
         return ordering + float(n) * n * (PAIR + PAIR_FEATURE * p)
-    if way == "tree":
+    if algorithm == "tree":
         return ordering + n * TREE_LEAF * 1.5**p
     return ordering + n * math.log2(n) * (HNSW_STEP + HNSW_FEATURE * p)

@@ -175,7 +175,7 @@ def _pre_images(model: KernelPCAModel, view: SampleView, count: int, deviations:
 
 def scale_of(view: SampleView, images: Array) -> Array:
     """Return the values of black and white for pictures (..., pictures, y, x): (1, 2), or (pictures, 2) by channel."""
-    if not view.apart:
+    if not view.has_bands:
         return np.array([limits_of(images)])
     # The axis of pictures, each of which is a channel.
     at = images.ndim - len(view.picture_shape)
@@ -201,7 +201,7 @@ def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
     if view.is_line:
         figure.supxlabel(short_text(view.names[0]), fontsize=SMALL, **LITERAL)
         figure.supylabel(what, fontsize=SMALL)
-    elif text := "; ".join(part for part in (view.note, APART if view.apart else "") if part):
+    elif text := "; ".join(part for part in (view.note, APART if view.has_bands else "") if part):
         figure.supxlabel(text, fontsize=SMALL, **LITERAL)
 
 
@@ -215,7 +215,7 @@ def _mean(ax: Axes, model: ComponentsModel, view: SampleView) -> None:
     """Draw the mean, with the ranges of its coordinates."""
     mean = mean_pictures(model, view)
     limits = scale_of(view, mean)
-    if view.colour is None and not view.is_line and not view.apart:
+    if view.colour is None and not view.is_line and not view.has_bands:
         # Colours and channels have scales of their own.
         limits = _no_steeper(limits, _spread(model))
     draw(ax, mean, limits, captions=view.captions, x=view.along)
@@ -247,7 +247,7 @@ def _explain(figure: AnyFigure, axes: AxesGrid, view: SampleView) -> None:
     if view.is_line:
         explain(figure, view, "mean, and loadings")
     elif view.colour is None:
-        sign_scale(figure, axes, f"loading, {OWN}" + (f";\nof the mean {APART}" if view.apart else ""))
+        sign_scale(figure, axes, f"loading, {OWN}" + (f";\nof the mean {APART}" if view.has_bands else ""))
     else:
         text = f"loadings: mid-grey 0, brighter positive,\n{OWN}"
         figure.supxlabel(text, fontsize=SMALL)

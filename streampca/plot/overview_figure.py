@@ -63,7 +63,7 @@ def overview(
     >>> figure = streampca.plot.overview(model, model.transform(digits), digits, labels=load_digits().target)
     """
     view = view_of(model.as_images())
-    one = len(view.picked) == 1  # slices need more room, so fewer are drawn
+    one = len(view.positions) == 1  # slices need more room, so fewer are drawn
     rows, wide = (3, 1.2) if one else (2, 1.9)
     height = max(3.0, rows * (wide * view.aspect + 0.25) + 0.8)
     figure = new_figure(12.0, 4.6 + height)

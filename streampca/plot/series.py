@@ -110,7 +110,7 @@ def series_size(view: SampleView, count: int) -> tuple[float, float]:
 
 def _panel(view: SampleView) -> tuple[float, float]:
     """Return the width and the height in inches of a component."""
-    if len(view.picked) == 1:
+    if len(view.positions) == 1:
         return float(np.clip(TALL / view.aspect, 0.5, WIDEST)), TALL
     wide = CAPTIONED * layout_of(view.picture_shape).columns
     return wide, wide * view.aspect

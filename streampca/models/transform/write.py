@@ -14,7 +14,7 @@ from ...errors import BudgetError
 from ...events import PassStarted, reported
 from ...execution import LocalExecutor
 from ...execution.checkpoint import CheckpointFolder
-from ...execution.executor import as_of
+from ...execution.executor import planning_for
 from ...execution.resumable_output import resumable_output
 from ...execution.session import Session, run_session
 from ...kinds.run import Run
@@ -62,7 +62,7 @@ def write_projection(
         executor, saved = current.executor, None
         if current.checkpointing is not None:
             saved = current.checkpoint(identity_of(work, table, path, run.budget))
-        with as_of(executor):
+        with planning_for(executor):
             plan = saved_plan(saved) or planned(work, path, run.budget or executor.memory, executor.workers)
         return _write_by(current, work, plan, table, path, saved)
 

@@ -76,7 +76,7 @@ class Thumbnails:
         side = max(LEAST_TILE, min(TILE, math.isqrt(most_bytes // (2 * colours * len(self.positions)))))
         self.view = reduced(view_of(model, FEW), lambda shape: max(_panel(shape)) <= side)
         self._tile = (*_panel(self.view.picture_shape), 3)[: 2 if self.view.colour is None else 3]
-        count, pictures = len(self.positions), len(self.view.picked) if self.view.apart else 1
+        count, pictures = len(self.positions), len(self.view.positions) if self.view.has_bands else 1
         self._samples = np.empty((count, *self._tile), np.uint8)
         self._limits = np.empty((count, pictures, 2))
         self._scores = np.empty((count, model.n_components), np.float32)

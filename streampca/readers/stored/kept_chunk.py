@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...arrays import Array
-from ...execution.decoded_chunks import kept_here
+from ...execution.decoded_chunks import thread_cache
 from .layout import Box
 
 
@@ -38,7 +38,7 @@ class KeptChunk:
         decode : callable
             ``decode(chunk)`` returns the values of a whole chunk, cut at the end of the array.
         """
-        chunk, cache = chunk_of(part, chunk_shape, shape), kept_here()
+        chunk, cache = chunk_of(part, chunk_shape, shape), thread_cache()
         decoded: tuple[Box, Array] | None = None if cache is None else cache.get(self)
         if decoded is None or decoded[0] != chunk:
             del decoded
@@ -54,7 +54,7 @@ class KeptChunk:
 
     def drop(self) -> None:
         """Release the chunk that this thread keeps."""
-        cache = kept_here()
+        cache = thread_cache()
         if cache is not None:
             cache.pop(self, None)
 
