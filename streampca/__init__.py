@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+if os.name != "posix":  # files are read and written at positions, locked, and replaced while they are open
+    raise ImportError(
+        f"streampca runs on Linux and macOS, and this Python is built for {os.name!r}. On Windows, install it in the "
+        "Windows Subsystem for Linux (wsl --install)."
+    )
+
 # Threads of OpenBLAS that have nothing to do wait, spinning, for 2**26 cycles by default, some 20 ms. After 2**14 they
 # sleep: a few per cent faster where nothing else runs, with less processor time, and up to eight times faster where
 # other processes use the cores. It is read when a library with OpenBLAS is loaded: numpy, and scipy after it.

@@ -137,9 +137,9 @@ def test_of_a_holder_that_could_not_sign_nothing_is_made_up(tmp_path, monkeypatc
         pass
 
 
-@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
+@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def without_flock(request, monkeypatch):
-    """A file system without locks, or a system without them (Windows)."""
+    """A file system without locks."""
 
     class NoLocks:
         LOCK_EX = LOCK_NB = 0
@@ -147,7 +147,7 @@ def without_flock(request, monkeypatch):
         def flock(self, handle, how):
             raise OSError(request.param, os.strerror(request.param))
 
-    monkeypatch.setattr(locking, "fcntl", NoLocks() if request.param else None)
+    monkeypatch.setattr(locking, "fcntl", NoLocks())
 
 
 def grown_old(path):

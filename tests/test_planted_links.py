@@ -204,7 +204,7 @@ LOCKS = {
 @pytest.fixture(params=["flock", "no flock"])
 def with_and_without_flock(request, monkeypatch):
     if request.param == "no flock":
-        monkeypatch.setattr(locking, "fcntl", None)
+        monkeypatch.setattr(locking, "_has_flock", lambda folder: False)
 
 
 @pytest.mark.parametrize("kind", LOCKS)

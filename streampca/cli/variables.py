@@ -15,7 +15,6 @@ from typing import Any
 from ..errors import ConfigError
 
 VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")  # $${ stands for ${ itself
-_ADDRESS = re.compile(r"://" if os.name == "posix" else r"://|^[\\/]{2}")  # Windows connects to the host of //HOST/NAME
 
 Place = tuple[str | int, ...]  # keys, and indices of lists, that lead to a text
 
@@ -69,7 +68,7 @@ def _text(value: str, key: str, allowed: Collection[str], *, anywhere: bool) -> 
     """Return a text with its variables replaced; `anywhere` allows all of them, unless the text holds an address."""
     names = [match["name"] for match in VARIABLE.finditer(value) if match["name"]]
     text = VARIABLE.sub(lambda match: os.environ.get(match["name"], "") if match["name"] else "${", value)
-    allows_all = anywhere and not _ADDRESS.search(value) and not _ADDRESS.search(text)
+    allows_all = anywhere and "://" not in value + text
     for name in names:
         if not allows_all and name not in allowed:
             raise ConfigError(

@@ -22,7 +22,7 @@ PLACEHOLDERS = (
     (b"/annex/objects/", "git-annex", "git annex get ."),
 )
 _LONGEST_PLACEHOLDER = 1024  # bytes (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md)
-_NO_LINK, _NO_WAIT, _BINARY = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+_NO_LINK, _NO_WAIT = os.O_NOFOLLOW, os.O_NONBLOCK
 
 
 def expanded(path: str | os.PathLike[str]) -> str:
@@ -138,7 +138,7 @@ def open_own(path: str, flags: int, mode: int = 0o666) -> int:
         If it is refused; `strerror` names the reason.
     """
     try:
-        handle = os.open(path, flags | _NO_LINK | _NO_WAIT | _BINARY, mode)
+        handle = os.open(path, flags | _NO_LINK | _NO_WAIT, mode)
     except OSError:
         if os.path.islink(path):
             raise OSError(errno.ELOOP, "it is a link", path) from None
@@ -169,6 +169,15 @@ def is_own(path: str) -> bool:
             return all(is_own(entry.path) for entry in entries)
     except FileNotFoundError:
         return False
+
+
+def read_at(descriptor: int, view: memoryview, position: int) -> int:
+    """Read bytes of a file from a position into a buffer; returns their number, 0 at the end of the file."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [view], position)
+    data = os.pread(descriptor, len(view), position)  # Python for macOS before 11 lacks the one without a copy
+    view[: len(data)] = data
+    return len(data)
 
 
 def bytes_on_disk(path: str) -> int:

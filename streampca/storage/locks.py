@@ -13,6 +13,7 @@ refused.
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import re
@@ -30,11 +31,6 @@ from dataclasses import dataclass
 from ..errors import OutputError, readable
 from .disk import check_place, named_beside, open_own
 from .free_space import problem_of
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 LOCK = "at-work.lock"  # name of the lock's file in a folder of checkpoints
 BESIDE = ".streampca-lock"  # ending of the name of a lock beside an output
@@ -219,8 +215,6 @@ def _acquired(path: str, subject: str) -> tuple[int | None, bool]:
 
 def _has_flock(folder: str) -> bool:
     """Return whether files of a folder can be locked, tried on a temporary file."""
-    if fcntl is None:
-        return False
     with tempfile.TemporaryFile(dir=folder) as probe:
         try:
             fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,7 +26,7 @@ from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Collection, Filled
 from ...readers.storage_record import Chunks, Storage
-from ...storage.disk import bytes_on_disk, open_own
+from ...storage.disk import bytes_on_disk, open_own, read_at
 from ...storage.free_space import check_free_space, writing
 from .job import Job
 
@@ -104,7 +104,7 @@ class ScratchCopy(Filled):
     def _fill(self, piece: Array, offset: int) -> None:
         remaining = memoryview(piece.data).cast("B")
         while remaining:
-            count = os.preadv(self._file.fileno(), [remaining], offset)
+            count = read_at(self._file.fileno(), remaining, offset)
             if count == 0:
                 raise SourceError(
                     f"the scratch copy of {self.source} was cut short while it was read; fit again to make it anew."

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import SourceError
-from ...storage.disk import check_regular, open_regular
+from ...storage.disk import check_regular, open_regular, read_at
 from .. import remote
 from ..collection import State, digest, file_state, group_size, span_of
 
@@ -107,20 +107,13 @@ class PlainFile(Reopening, ByteSource):
         self._lock = threading.Lock()
 
     def pread(self, offset: int, buffer: Array) -> None:
-        """Read by `os.preadv`, straight into the buffer."""
+        """Read straight into the buffer, by several threads at once."""
         rest = _as_bytes(buffer)
         position = self._offset + offset
         descriptor = self._open()
         while rest:
             try:
-                if hasattr(os, "preadv"):
-                    count = os.preadv(descriptor, [rest[:_MOST_AT_ONCE]], position)
-                else:  # Windows has no positioned reads
-                    with self._lock:
-                        os.lseek(descriptor, position, os.SEEK_SET)
-                        data = os.read(descriptor, min(len(rest), _MOST_AT_ONCE))
-                    count = len(data)
-                    rest[:count] = data
+                count = read_at(descriptor, rest[:_MOST_AT_ONCE], position)
             except OSError as error:
                 raise SourceError(
                     f"{self.label} cannot be read at byte {position}: {error.strerror}; check the disk it lies on."
