@@ -21,6 +21,7 @@ from streampca.models.images import InvertibleModel, ReconstructingModel
 from streampca.models.registry import MODEL_KINDS, model_class
 from streampca.models.store import AXES
 from streampca.models.subspace import Subspace
+from streampca.units import format_bytes
 
 DIGITS = load_digits().images[:80].astype(np.uint8)
 LABELS = load_digits().target[:80]
@@ -265,6 +266,16 @@ def test_samples_with_missing_values_are_refused_with_rules_that_their_kind_has(
         else:
             with pytest.raises(RequestError, match="cannot fill single values in"):
                 apply(missing="em")
+
+
+@pytest.mark.parametrize("components", [None, 10])
+def test_plan_and_model_say_how_much_the_samples_that_place_others_take(components):
+    kind = streampca.Isomap(2, n_neighbors=8, pca_components=components)
+    images = DIGITS.astype(np.float64)
+    model, planned = streampca.fit(images, kind), dict(streampca.plan(images, kind).lines())["new samples"]
+    kept = format_bytes(model.references.nbytes)
+    assert planned == f"placed by all of the fitted samples, which the model keeps: at most {kept}"
+    assert f"new samples are placed by 80 of the fitted ones, which the model keeps: {kept}" in model.notes
 
 
 def test_coordinates_have_no_variances_to_be_whitened(fitted):

@@ -17,7 +17,7 @@ from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
 from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement, block_bytes
 from ..planning.neighbors import chunk_bytes
-from ..units import counted
+from ..units import counted, format_bytes
 from .model import over
 from .score_map import ScoreMapModel
 from .subspace import Subspace, working_dtype
@@ -154,6 +154,10 @@ class EmbeddingModel(ScoreMapModel):
             lines.append(_comparison_sentence(measured["neighborhoods"], measured["compared_neighbors"]))
         if "recall" in measured:
             lines.append(f"the graph has {measured['recall']['share']:.4f} of the true neighbours, as estimated (HNSW)")
+        size = format_bytes(self.references.nbytes)
+        lines.append(
+            f"new samples are placed by {len(self.references)} of the fitted ones, which the model keeps: {size}"
+        )
         if len(self.embedding) < self.n_samples:
             left_out = counted(self.n_samples - len(self.embedding), "sample")
             lines.append(f"the embedding leaves out {left_out} outside the largest component of the graph")

@@ -321,7 +321,9 @@ class EmbeddingPlan(Sizes):
             )
         yield "coordinates", self._how()
         kept = self.coordinates.n_references
-        yield "new samples", f"placed by {'all' if kept == n else kept} of the fitted samples, which the model keeps"
+        size = format_bytes(kept * self.coordinates.problem.n_features * self.coordinates.problem.itemsize)
+        which = "all" if kept == n else kept
+        yield "new samples", f"placed by {which} of the fitted samples, which the model keeps: at most {size}"
         allowed, source = problem.machine.budget(request.memory)
         planned = format_bytes(self.memory_estimate.total)
         yield "memory", f"{planned} planned, {format_bytes(allowed)} allowed ({source})"
