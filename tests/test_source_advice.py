@@ -19,6 +19,7 @@ from streampca.cli.config import load_run
 from streampca.errors import DataError, RequestError, SourceError
 from streampca.preprocessing.mask_files import read_mask
 from streampca.readers import open_collection
+from streampca.readers.dates import dates_in
 
 POINTERS = {
     "git lfs pull": b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 123456\n" % 7,
@@ -299,3 +300,39 @@ def test_a_table_of_pixels_is_told_how_it_becomes_an_array(tmp_path, monkeypatch
     call = re.search(r"numpy\.save\('(.*?)', numpy\.loadtxt\('(.*?)', delimiter='(.)'(, skiprows=1)?\)\)", message)
     np.save(call[1], np.loadtxt(call[2], delimiter=call[3], skiprows=int(bool(call[4]))))
     np.testing.assert_array_equal(everything(call[1]), [[1, 2.5], [3, 4]])
+
+
+# --- times ---
+
+
+@pytest.mark.parametrize(
+    ("units", "values", "dates", "calendar"),
+    [
+        ("months since 1960-01-01", [0, 1, 13.5], ["1960-01-01", "1960-02-01", "1961-02-15"], None),
+        ("months since 1999-11-15 12:00", [0, 1, 2], ["1999-11-15T12", "1999-12-15T12", "2000-01-15T12"], None),
+        ("month since 2000-01-31", [0, 1, 2], ["2000-01-31", "2000-02-29", "2000-03-31"], None),
+        ("years since 1990-01-01", [0, 1, 10.5], ["1990-01-01", "1991-01-01", "2000-07-01"], None),
+        ("day as %Y%m%d.%f", [19790116.5, 19790228, 19800301], ["1979-01-16T12", "1979-02-28", "1980-03-01"], None),
+        ("months since 1960-01-01", [-1, 2, 12], ["1959-12-01", "1960-03-01", "1961-01-01"], "proleptic_gregorian"),
+        ("day as %Y%m%d.%f", [19790116, 19790232, 19800301], None, None),  # 32nd of February
+        ("months since the flood", [0, 1, 2], None, None),
+    ],
+)  # fmt: skip
+def test_months_years_and_digits_of_dates_are_dates(tmp_path, units, values, dates, calendar):
+    attributes = {"units": units} | ({} if calendar is None else {"calendar": calendar})
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file["t"] = np.zeros((4, 3, 2))  # first axis of another length, so that names alone tell which one has dates
+        file["z"] = np.random.default_rng(0).random((2, 3))
+        file["when"] = np.array(values, "f8")
+        file["when"].attrs.update(attributes)
+        file["when"].make_scale("when")
+        file["z"].dims[1].attach_scale(file["when"])
+    found = open_collection(tmp_path / "a.nc", key="z")
+    if dates is None:
+        assert dates_in(found.sample_coordinates()["when"]) is None
+        return
+    assert found.sample_axis == "when"
+    np.testing.assert_array_equal(
+        dates_in(found.sample_coordinates()["when"]).moments, np.array(dates, "datetime64[s]")
+    )
+    assert open_collection(tmp_path / "a.nc", key="z", sel={"when": dates[1]}).n_samples == 1

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Array
+from ..arrays import Array, Float64
 from ..errors import RequestError, StreampcaError
 from ..storage.coordinate import Coordinate, Described
 from ..storage.georeference import is_reference, reference_difference
@@ -73,6 +73,8 @@ _SINCE = re.compile(
     r"(?:[t\s]\s*(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:z|utc|gmt|([+-])(\d{1,2}):?(\d{2})?)?\s*",
     re.IGNORECASE,
 )
+_MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}  # units of unequal length, in months of the calendar
+_DIGITS_OF_DATES = re.compile(r"\s*days?\s+as\s+%Y%m%d(?:\.%f)?\s*", re.IGNORECASE)  # 19790116.5 is noon of a day
 
 
 class Grid(NamedTuple):
@@ -377,9 +379,9 @@ def _is_place(name: str, coordinate: Coordinate) -> bool:
 
 
 def has_dates(attributes: Mapping[str, Any]) -> bool:
-    """Return whether a coordinate holds dates, by its units, such as ``days since 2000-01-01``."""
+    """Return whether a coordinate holds dates, by its units: ``days since 2000-01-01``, or ``day as %Y%m%d.%f``."""
     units = attributes.get("units")
-    return isinstance(units, str) and " since " in units.lower()
+    return isinstance(units, str) and (" since " in units.lower() or _DIGITS_OF_DATES.fullmatch(units) is not None)
 
 
 def is_latitude(name: str, coordinate: Coordinate) -> bool:
@@ -405,10 +407,13 @@ def tells_series(name: str, attributes: Mapping[str, Any]) -> bool:
 
 
 def plain(values: Any, attributes: Mapping[str, Any], axes: tuple[str, ...] = ()) -> Coordinate | None:
-    """Return a coordinate with numbers or text; times become numbers with CF units; None for other objects."""
+    """Return a coordinate with numbers or text; times become numbers with CF units; None for other objects.
+
+    Times in months or years, or as the digits of dates, become days.
+    """
     values = np.asarray(values)
     if values.dtype.kind in "biuf":
-        return Coordinate(values, attributes, axes)
+        return _in_days(Coordinate(values, attributes, axes))
     if values.dtype.kind == "U":
         return Coordinate(values, attributes, axes)
     if values.dtype.kind == "S":
@@ -479,6 +484,8 @@ def _units(coordinate: Coordinate) -> tuple[Any, Any]:
 
 
 def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[list[Array] | None, Mapping[str, Any]]:
+    parts = [_in_days(part) for part in parts]
+    units = {key: parts[0].attributes.get(key, value) for key, value in units.items()}
     times = [time_of(part) for part in parts]
     parsed = [time for time in times if time is not None]
     if len(parsed) < len(parts) or len({time.era for time in parsed}) > 1:
@@ -503,6 +510,62 @@ def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[l
     if unit != first.seconds:
         units = {**units, "units": f"{_SECONDS[unit][0]} since {first.reference}"}
     return values, units
+
+
+def _in_days(coordinate: Coordinate) -> Coordinate:
+    """Return times in months or years, or as the digits of dates, as days since a date; others as they are.
+
+    A month begins at the day of its reference date, or the last day of a shorter month, and a fraction of a month is
+    that share of its days; a year is twelve months.
+    """
+    units, calendar = coordinate.attributes.get("units"), str(coordinate.attributes.get("calendar", "standard")).lower()
+    values = np.asarray(coordinate.values)
+    if not isinstance(units, str) or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+        return coordinate
+    match = _SINCE.fullmatch(units)
+    if match is not None and match[1].lower() in _MONTHS:
+        months = values.astype(np.float64) * _MONTHS[match[1].lower()]
+        days, reference = _days_of_months(months, match, calendar), units[match.start(2) :]
+    elif _DIGITS_OF_DATES.fullmatch(units) and values.dtype != np.float32:  # which lacks digits for them
+        days, reference = _days_of_digits(values.astype(np.float64), calendar), "1970-01-01"
+    else:
+        return coordinate
+    if days is None:  # no dates of the calendar
+        return coordinate
+    return coordinate._replace(
+        values=days, attributes={**coordinate.attributes, "units": f"days since {reference}", "calendar": calendar}
+    )
+
+
+def _days_of_months(months: Float64, since: re.Match[str], calendar: str) -> Float64 | None:
+    """Return the days since a date that months since then are; None without such a calendar."""
+    year, month, day = map(int, since.group(2, 3, 4))
+    whole, place = np.unique(np.floor(months), return_inverse=True)
+
+    def start_of(count: int) -> int | None:
+        there = divmod(12 * year + month - 1 + count, 12)
+        starts = (day_number(there[0], there[1] + 1, last, calendar) for last in range(day, min(day, 28) - 1, -1))
+        return next((start for start in starts if start is not None), None)
+
+    starts = [start_of(int(count) + more) for count in whole for more in (0, 1)]
+    first = start_of(0)
+    if first is None or None in starts:
+        return None
+    begin, end = (np.array(starts, np.float64) - first).reshape(-1, 2).T
+    place = place.reshape(months.shape)
+    days: Float64 = begin[place] + (months - np.floor(months)) * (end - begin)[place]
+    return days
+
+
+def _days_of_digits(numbers: Float64, calendar: str) -> Float64 | None:
+    """Return the days since 1970-01-01 of dates written as numbers, such as 19790116.5; None if one is no date."""
+    whole, place = np.unique(np.floor(numbers), return_inverse=True)
+    dates = [day_number(at // 10_000, at // 100 % 100, at % 100, calendar) for at in map(int, whole)]
+    first = day_number(1970, 1, 1, calendar)
+    if first is None or None in dates:
+        return None
+    days: Float64 = (np.array(dates, np.float64) - first)[place.reshape(numbers.shape)] + (numbers - np.floor(numbers))
+    return days
 
 
 def time_of(coordinate: Coordinate) -> _Time | None:
