@@ -215,8 +215,7 @@ def _solve(graph: _Edges, looked_at: _Edges, n_components: int, method: Method, 
         embedding, eigenvalues = leading_coordinates(exact.kernel, n_components)
         reached = squared_distances(exact.kernel, looked_at.pairs)
         return _Solved(embedding, eigenvalues, reached, exact.gap, exact.iterations, exact.converged)
-    # More coordinates than needed, see `maximize_trace_factorized`.
-    factor = maximize_trace_factorized(*graph, rank=n_components + 8, seed=seed)
+    factor = maximize_trace_factorized(*graph, n_components=n_components, seed=seed)
     one, other = looked_at.pairs.T
     reached = np.square(factor.coordinates[one] - factor.coordinates[other]).sum(axis=1)
     embedding, eigenvalues = factor.coordinates[:, :n_components], np.square(factor.coordinates).sum(axis=0)

@@ -89,6 +89,8 @@ def _ways_round(graph: sp.csr_array, sample: int) -> Float64:
     safe_point()
     edges = slice(graph.indptr[sample], graph.indptr[sample + 1])
     neighbours, lengths = graph.indices[edges], graph.data[edges].copy()
+    if not len(neighbours):  # all edges of the sample were suspected in an earlier round
+        return np.zeros((0, 0))
     through = lengths[:, None] + lengths
     graph.data[edges] = np.inf  # paths cannot continue from the sample
     ways = dijkstra(graph, indices=neighbours, limit=DETOUR * through.max())[:, neighbours]
