@@ -93,6 +93,10 @@ class BudgetError(StreampcaError, MemoryError):
     """A request that does not fit the memory allowed; raised while planning, before any data is read."""
 
 
+class NotConvergedError(StreampcaError, RuntimeError):
+    """A model that was written, with its figures, although its iteration ended far from the answer."""
+
+
 class ModelError(StreampcaError, ValueError):
     """A stored model that is incomplete, of a newer format, or does not fit the collection it is applied to."""
 

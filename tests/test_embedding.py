@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from click.testing import CliRunner
 from planned import remedy, unwrapped
 from shell import succeeded
 from sklearn import manifold
@@ -20,11 +21,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
+from streampca.cli.commands import cli
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.eigensolvers import sparse
-from streampca.errors import BudgetError, DataError, ModelError, RequestError
+from streampca.errors import BudgetError, DataError, ModelError, NotConvergedError, RequestError
 from streampca.events import Planned, Warned
+from streampca.manifold import laplacian_factorization, maximum_variance
 from streampca.manifold.isomap import Scaling
 from streampca.models.embedding import EmbeddingModel
 from streampca.readers.stored.flat import FlatArray
@@ -770,6 +773,35 @@ def test_unfolding_by_model(tmp_path, samples):
     some = by_options.fit(rows, kind="maximum-variance-unfolding", n_neighbors=6, landmarks=60)
     assert some.measured["n_landmarks"] == 60
     assert len(some.embedding) == 100
+
+
+def test_an_unfolding_that_has_not_converged_is_written_marked_and_refused(tmp_path, monkeypatch):
+    """One soft round leaves edges wrong by tens of per cent; the landmarks that the message names unfold exactly."""
+    angle = 1.5 * np.pi * (1 + 2 * np.random.default_rng(0).random((300, 1)))
+    rows = np.hstack([angle * np.cos(angle), angle * np.sin(angle), 10 * np.random.default_rng(1).random((300, 1))])
+    np.save(tmp_path / "roll.npy", rows)
+    monkeypatch.setattr(laplacian_factorization, "_ROUNDS", 1)
+    monkeypatch.setattr(laplacian_factorization, "_STIFFNESS", 2.0)
+    monkeypatch.setattr(maximum_variance, "unfolded_exactly", lambda n_edges, n_samples: n_samples <= 180)
+    options = ["--kind", "maximum-variance-unfolding", "--n-neighbors", "10", "-q"]
+    command = ["fit", tmp_path / "roll.npy", *options, "-o", tmp_path / "model.zarr"]
+    ended = CliRunner().invoke(cli, [str(word) for word in command])
+    model = streampca.load_model(tmp_path / "model.zarr")
+    assert isinstance(ended.exception, NotConvergedError)
+    assert ended.exception.exit_code == 1
+    assert str(ended.exception) == f"{tmp_path / 'model.zarr'}: {model.failure}"
+    assert model.measured["median_violation"] > 0.02
+    assert not model.measured["converged"]
+    assert any("not converged: 180 landmarks" in note for note in model.notes)
+    events = []
+    some = streampca.fit(
+        rows,
+        streampca.MaximumVarianceUnfolding(n_neighbors=10, landmarks=180),
+        run=streampca.Run(listener=events.append),
+    )
+    assert some.failure is None
+    assert some.measured["violation_95"] < 1e-3
+    assert not any("converged" in event.message for event in events if isinstance(event, Warned))
 
 
 def test_actions_by_model(tmp_path):

@@ -150,6 +150,14 @@ def test_a_planted_short_circuit_is_reported(planted):
     assert len(again.short_circuits) == 0
 
 
+def test_samples_may_lose_all_their_edges():
+    """All edges of five samples are suspected; the next round searches a graph without them."""
+    points = np.random.default_rng(7).random((30, 2))
+    edges, lengths = graph_of(points, 2)
+    kept = ~suspected_short_circuits(edges, np.sqrt(lengths), 30)
+    assert (np.bincount(edges[kept].reshape(-1), minlength=30) == 0).sum() == 5
+
+
 def test_a_ring_and_a_bridge_are_no_short_circuits():
     ring = np.stack([np.arange(40), (np.arange(40) + 1) % 40], axis=1)
     assert not suspected_short_circuits(ring, np.ones(40), 40).any()

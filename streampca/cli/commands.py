@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import RequestError, readable
+from ..errors import NotConvergedError, RequestError, readable
 from .help import PATH
 from .main import as_typed, cli, main
 from .option_texts import read_count
@@ -76,6 +76,8 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
         _say(result.compression.line())
     if result.graph is not None:
         _print_graph(result.graph)
+    if shows_model and result.model is not None and result.model.failure is not None:
+        raise NotConvergedError(f"{', '.join(result.written)}: {result.model.failure}")
     return True
 
 

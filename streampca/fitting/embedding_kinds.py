@@ -20,7 +20,7 @@ from ..manifold.geodesics import geodesic_distances, landmarks_of
 from ..manifold.isomap import Scaling, residual_variances
 from ..manifold.laplacian import affinity, clustered, cut_values, eigenmap
 from ..manifold.locally_linear import locally_linear_embedding
-from ..manifold.maximum_variance import edges_of, unfold
+from ..manifold.maximum_variance import Violations, edges_of, exact_remedy, unfold
 from ..manifold.neighbor_graph import NeighborGraph
 from ..manifold.placement import BarycentricPlacement
 from ..planning.candidate_sizes import too_small
@@ -315,6 +315,10 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
         "solver": str(arrays["method"]),
         "short_circuits": job.samples[landmarks[arrays["short_circuits"]]].tolist(),
     }
+    if not measured["converged"]:
+        off = Violations(largest, most, median)
+        remedy = exact_remedy(request.options.n_neighbors, request.options.axes)
+        job.listener(Warned(f"the unfolding has not converged: {off}; {remedy}."))
     if measured["short_circuits"]:
         job.listener(
             Warned(

@@ -187,7 +187,8 @@ class _GaussNewtonInverse:
             result[:, :coupled] = self._leading.solve(flat).reshape(-1, coupled)
         if coupled < gradient.shape[1]:
             result[:, coupled:] = self._single.solve(np.ascontiguousarray(gradient[:, coupled:]))
-        return result - result.mean(axis=0)
+        result -= result.mean(axis=0)
+        return result
 
 
 def _factors(matrix: sp.csc_array) -> SuperLU:

@@ -119,7 +119,8 @@ def maximize_trace_factorized(
     """
     unit = float(squared_lengths.mean())
     lengths = np.maximum(squared_lengths / unit, _LEAST_LENGTH)
-    rank = max(_LEAST_RANK, n_components + 8, int(np.ceil(_RANK_PER_EDGE * len(edges) / n_samples)))
+    per_edge = int(np.ceil(_RANK_PER_EDGE * len(edges) / n_samples))
+    rank = max(_LEAST_RANK, n_components + 8, min(per_edge, n_vectors))
     n_vectors = min(max(n_vectors, rank), n_samples - 2)
     start = _smooth_start(edges, np.maximum(lengths, _LEAST_SMOOTH_LENGTH), n_samples, n_vectors, seed)[:, :rank]
     # The mean multiplier, as multipliers times lengths add up to the trace.

@@ -15,6 +15,7 @@ from ..arrays import Array, Float64
 from ..manifold.action_respecting import ActionMap, play_forward
 from ..manifold.graph_facts import components_sentence
 from ..manifold.isomap import Scaling
+from ..manifold.maximum_variance import Violations, exact_remedy
 from ..manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement, Placement, block_bytes
 from ..planning.neighbors import chunk_bytes
 from ..units import counted, format_bytes
@@ -288,18 +289,35 @@ class MaximumVarianceModel(LocallyLinearModel):
     kind: ClassVar[str] = "maximum-variance-unfolding"
 
     @property
+    def violations(self) -> Violations:
+        """Differences of the lengths of edges from the given ones."""
+        names = ("largest_violation", "violation_95", "median_violation")
+        return Violations(*(self.measured[name] for name in names))
+
+    @property
+    def failure(self) -> str | None:
+        """Sentence on edges that are wrong, if the median one is off by more than 2 %."""
+        if self.violations.are_usable:
+            return None
+        return f"the unfolding has not converged, and {self.violations}; {self.remedy}."
+
+    @property
+    def remedy(self) -> str:
+        """What to do if the unfolding has not converged."""
+        return exact_remedy(int(self.n_neighbors), self.n_scores)
+
+    @property
     def own_notes(self) -> tuple[str, ...]:
         """Sentences on lengths, the optimum and short circuits."""
         measured = self.measured
         lines = [
-            f"squared lengths of edges are kept to {measured['median_violation']:.1e} of themselves (median), "
-            f"{measured['violation_95']:.1e} (95 %) and {measured['largest_violation']:.1e} (largest)",
+            str(self.violations),
             "no bound on the variance that was missed is known"
             if measured["gap"] is None
             else f"the variance is within {measured['gap']:.1e} of the largest possible",
         ]
         if not measured["converged"]:
-            lines.append("the tolerances were not reached")
+            lines.append(f"the unfolding has not converged: {self.remedy}")
         if measured["short_circuits"]:
             listed = ", ".join(f"{i}-{j}" for i, j in measured["short_circuits"][:LISTED])
             lines.append(

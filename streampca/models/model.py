@@ -184,6 +184,11 @@ class Model(ABC):
         """Sentences on the accuracy of the numbers that only this kind of model has."""
         return ()
 
+    @property
+    def failure(self) -> str | None:
+        """Sentence that says why the model cannot be used, if its iteration ended far from the answer; else None."""
+        return None
+
     def as_images(self) -> ComponentsModel:
         """Return the model whose mean and components are drawn as images in place of this one.
 

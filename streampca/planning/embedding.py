@@ -23,7 +23,7 @@ FEWER = (500, 200, 100, 50, 20, 10, 5, 2, 1)  # principal components that are pr
 LONG = 60.0  # seconds of a search for which fewer are proposed
 EXACT_SAMPLES = 2000  # samples up to which Isomap solves for all of them: some seconds
 LANDMARKS = 300  # of more samples
-UNFOLDED = 2000  # samples that are unfolded together: 10 to 30 s
+UNFOLDED = 2000  # samples that are unfolded together: 20 to 60 s
 SOURCES = 16  # samples that geodesic distances are measured from at a time
 SHOWN = 10  # dimensions of which Isomap's residual variance is measured
 EXPLAINED = 1000  # samples whose distances from the landmarks give it
@@ -31,7 +31,9 @@ SCALED_BLOCK = 4 * MIB  # squared distances of samples that are placed at a time
 ACTED = 1000  # most samples in time: the work grows with the third power of their neighbours and pairs of actions
 UNFOLDING_BYTES = 16_000  # bytes of an edge by the factorised route: products of 40 smooth vectors with each other
 MATRICES = 6  # of the order of the edges, that the interior-point method holds
-EXACT_EDGES = 2700  # edges up to which the interior-point method is taken, with some matrices of their order
+# Edges and samples up to which the interior-point method unfolds, where both routes take as long (one thread of BLAS):
+# 600 random points of a roll with 1464 edges take 4.7 s, by factors 7.8 s; 689 with 1299 edges 7.4 and 5.4 s.
+EXACT_EDGES, EXACT_UNFOLDED = 1800, 600
 MOST_LANDMARKS = 10_000  # of locally linear embedding, where the factors of all samples do not fit
 REFERENCES = 20_000  # fitted samples that new ones are placed by
 BASIS = 40  # vectors of the Lanczos basis
@@ -430,12 +432,19 @@ def _eigenvectors(request: Request, base: dict[str, int], n: int) -> tuple[Phase
     return Phase.of("eigenvectors", base, basis, runtime()), Phase.of("size of factors", base, basis, part)
 
 
+def unfolded_exactly(n_edges: int, n_samples: int) -> bool:
+    """Return True where the interior-point method unfolds: its time grows with the third powers of both."""
+    return n_edges <= EXACT_EDGES and n_samples <= EXACT_UNFOLDED
+
+
 def _unfolding(request: Request, base: dict[str, int], count: int) -> Phase:
     """Return the memory of a semidefinite program of so many samples."""
     edges = count * request.options.n_neighbors if request.kind == UNFOLDING else 10 * count + MOST_PAIRS
-    exact = min(edges, EXACT_EDGES) if request.kind == UNFOLDING else edges
+    exact = edges
+    if request.kind == UNFOLDING:  # edges between neighbours of each other count once, so that there can be fewer
+        exact = min(edges, EXACT_EDGES) if count <= EXACT_UNFOLDED else 0
     matrices = {
-        f"matrices of {exact} edges": MATRICES * 8 * exact**2,
+        **({f"matrices of {exact} edges": MATRICES * 8 * exact**2} if exact else {}),
         f"kernel matrices of {count} samples": 6 * 8 * count**2,
     }
     if edges > exact:
