@@ -255,9 +255,11 @@ def drawn(console, image, *, signed, **how):
 
 
 def test_without_colour_a_picture_is_characters():
-    assert drawn(log(), RAMP, signed=False, width=10) == [" .:-=+*#%@"] * 5 + [" 1: 20 %"]
-    legend = "above zero .+*#@   below zero '-=oO"
-    assert drawn(log(), RAMP - 15.5, signed=True, width=12) == ["OO=-'  .+*@@"] * 6 + ["  1: 20 %", legend]
+    *picture, title = drawn(log(), RAMP, signed=False, width=10)
+    assert (picture, title.strip()) == ([" .:-=+*#%@"] * 5, "1: 20 %")
+    *picture, title, legend = drawn(log(), RAMP - 15.5, signed=True, width=12)
+    assert (picture, title.strip()) == (["OO=-'  .+*@@"] * 6, "1: 20 %")
+    assert legend == "above zero .+*#@   below zero '-=oO"
 
 
 def test_with_colour_a_cell_is_two_pixels():

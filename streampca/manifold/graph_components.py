@@ -106,7 +106,8 @@ class Crossings:
     def _forest(self) -> sp.csr_array:
         """Return the minimum spanning forest of components, with ranks as weights of edges."""
         count = int(self._labels.max()) + 1
-        edges = sp.csr_array((self.ranks.astype(np.float64), (self.pairs[:, 0], self.pairs[:, 1])), (count, count))
+        row, column = self.pairs.astype(np.int32).T  # scipy 1.16 takes no others
+        edges = sp.csr_array((self.ranks.astype(np.float64), (row, column)), (count, count))
         return sp.csr_array(minimum_spanning_tree(edges))
 
     def connecting(self) -> int | None:
