@@ -37,6 +37,7 @@ SUITES = {
         },
     ),
 }
+OURS = ("estimators", "streampca")
 LISTED = yaml.safe_load((HERE / "sklearn_failures.yaml").read_text())
 
 
@@ -47,8 +48,17 @@ def pytest_configure():
             setattr(replaced, name, getattr(import_module(adapter), name))
 
 
+def tests_ours(module):
+    """Return whether a module of tests has the adapters in the place of scikit-learn's classes."""
+    return all(
+        vars(module).get(name, ours) is ours and getattr(import_module(f"sklearn.{package}"), name) is ours
+        for package, (_, adapters) in SUITES.items()
+        for name, ours in ((name, getattr(import_module(adapter), name)) for name, adapter in adapters.items())
+    )
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests of scikit-learn's own functions, and expect the listed tests to fail."""
+    """Leave out tests of scikit-learn's own functions, and expect the listed tests to fail; mark tests of ours."""
     modules = {item.path.stem for item in items}
     elsewhere = [item for item in items if f"{item.path.stem}::{item.originalname}" in LISTED["no_estimator"]]
     config.hook.pytest_deselected(items=elsewhere)
@@ -57,6 +67,8 @@ def pytest_collection_modifyitems(config, items):
     unused = {pattern for pattern in unused if pattern.partition("::")[0] in modules}
     listed = 0
     for item in items:
+        if tests_ours(item.module):
+            item.user_properties.append(OURS)  # which workers report, too
         name = f"{item.path.stem}::{item.name}"
         for entry in LISTED["failures"]:
             found = [pattern for pattern in entry["tests"] if fnmatchcase(name, pattern)]
@@ -71,10 +83,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    counts = Counter({name: len(terminalreporter.stats.get(name, ())) for name in ("passed", "xfailed", "failed")})
+    reports = {name: terminalreporter.stats.get(name, ()) for name in ("passed", "xfailed", "failed")}
+    counts = Counter({name: len(found) for name, found in reports.items()})
+    ours = sum(OURS in report.user_properties for found in reports.values() for report in found)
     terminalreporter.write_line(
         f"scikit-learn {sklearn.__version__} (list of {LISTED['scikit-learn']}): {sum(counts.values())} entries, "
-        f"{counts['passed']} pass, {counts['xfailed']} listed, {counts['failed']} fail otherwise"
+        f"{counts['passed']} pass, {counts['xfailed']} listed, {counts['failed']} fail otherwise; {ours} test the "
+        "estimators of this package"
     )
 
 
@@ -85,7 +100,8 @@ def main(options):
     package, *options = options
     tests = [f"sklearn.{package}.tests.{module}" for module in SUITES[package][0]]
     plain = ["-c", os.devnull, "--rootdir", str(Path(sklearn.__file__).parent), "-p", "no:cacheprovider", "-q"]
-    return pytest.main([*plain, "--tb=short", "--pyargs", *tests, *options], plugins=[sys.modules[__name__]])
+    plugin = ["-p", Path(__file__).stem]  # by its name, so that workers of pytest-xdist load it, too
+    return pytest.main([*plain, *plugin, "--tb=short", "--pyargs", *tests, *options])
 
 
 if __name__ == "__main__":

@@ -294,7 +294,10 @@ class PCA(WhiteningEstimator, PCADescription):
         self.n_features_in_, self.n_samples_seen_ = raw.n_features, batches.n_samples
 
     def score_samples(self, X: Any) -> Any:
-        """Return the log-likelihood of each sample, (n,), as scikit-learn's PCA; see `PCAModel.score_samples`."""
+        """Return the log-likelihood of each sample, (n,), as scikit-learn's PCA; see `PCAModel.score_samples`.
+
+        It is that of the samples, whether or not scores are whitened.
+        """
         check_is_fitted(self)
         return self.model_.number_of_each(self._values(X), self._density().log_density, "log_likelihood")
 
@@ -306,8 +309,7 @@ class PCA(WhiteningEstimator, PCADescription):
     def get_covariance(self) -> Array:
         """Return the covariance of the features, (p, p), unless it exceeds the budget.
 
-        With ``whiten=True`` it is defined as in scikit-learn, which multiplies the components by their standard
-        deviations first, and so are likelihoods; ``model_.get_covariance()`` is always that of the samples.
+        It is that of the samples, whether or not scores are whitened.
         """
         check_is_fitted(self)
         density = self._density()
@@ -322,7 +324,7 @@ class PCA(WhiteningEstimator, PCADescription):
         return density.precision()
 
     def _density(self) -> GaussianDensity:
-        return density_of(self.model_, whitened=self.whiten)
+        return density_of(self.model_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._state != (None, None)

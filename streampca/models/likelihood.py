@@ -159,7 +159,7 @@ class GaussianDensity:
         return matrix
 
 
-def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bool = False) -> GaussianDensity:
+def density_of(model: ComponentsModel, count: int | None = None) -> GaussianDensity:
     """Return the density of probabilistic PCA with the first components of a model.
 
     Parameters
@@ -168,15 +168,10 @@ def density_of(model: ComponentsModel, count: int | None = None, *, whitened: bo
         Model fitted by any method.
     count : int, optional
         Number of first components; all by default.
-    whitened : bool, default=False
-        Use the variances of scikit-learn's PCA with ``whiten=True``: noise + variance (variance - noise), as it
-        multiplies the components by their standard deviations first.
     """
     subspace = model.subspace if count is None else model.subspace.first(count)
     noise = noise_variance_of(model, len(subspace.variance))
     variance = np.maximum(subspace.variance, noise)  # rounding can leave a variance below the noise
-    if whitened:
-        variance = noise + subspace.variance * (variance - noise)
     rounding = max(rounding_unit(model), float(np.finfo(subspace.components.dtype).eps))
     return GaussianDensity(
         replace(subspace, variance=variance), noise, rounding * max(model.n_samples, model.n_features)
