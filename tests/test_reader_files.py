@@ -14,6 +14,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse
@@ -186,6 +187,23 @@ def test_idx_refusals(tmp_path):
 def test_idx_is_told_by_its_content(tmp_path):
     (tmp_path / "other").write_bytes(idx_bytes(5, 4, 3) + b"more")
     refused(tmp_path / "other", "not of a known format")
+
+
+@pytest.mark.parametrize("form", ["h5", "zarr"])
+def test_sparse_matrices_in_files_are_refused_by_name(tmp_path, form):
+    """As AnnData stores them, beside a dense array that was taken in their place."""
+    path, x = tmp_path / f"cells.{form}", scipy.sparse.random_array((20, 30), density=0.1, format="csr", rng=0)
+    file = h5py.File(path, "w") if form == "h5" else zarr.open_group(path, mode="w")
+    for name in ("data", "indices", "indptr"):
+        values = getattr(x, name)
+        file.create_dataset(f"X/{name}", data=values) if form == "h5" else file.create_array(f"X/{name}", data=values)
+    pca = np.arange(60.0).reshape(20, 3)
+    file.create_dataset("obsm/X_pca", data=pca) if form == "h5" else file.create_array("obsm/X_pca", data=pca)
+    if form == "h5":
+        file.close()
+    message = refused(path, "holds X as a sparse matrix", "one of scipy.sparse", "--key obsm/X_pca")
+    np.testing.assert_array_equal(everything(path, key=message.split("--key ")[1].split()[0]), pca)
+    refused(path, "as a sparse matrix", key="X")
 
 
 def test_zarr_refusals(tmp_path):

@@ -21,6 +21,7 @@ def select_array(
     path = (key or "").strip("/")
     if path in arrays:
         return path
+    check_not_sparse(arrays, path, source, images=images)
     inside = {name: array for name, array in arrays.items() if name.startswith(f"{path}/") or not path}
     if not inside and arrays:
         likely = _largest_first(arrays, arrays if images is None else images)
@@ -33,6 +34,21 @@ def select_array(
     raise SourceError(
         f"{source} holds {len(likely)} arrays, {listing(likely)}; say which with {by_key(next(iter(likely)))}."
     )
+
+
+def check_not_sparse(arrays: Mapping[str, Any], path: str, source: str, *, images: Iterable[str] | None) -> None:
+    """Refuse the sparse matrix that a path names, or without one, one that is no part of a group of arrays."""
+    groups = (name.removesuffix("indptr") for name in arrays if name.rpartition("/")[2] == "indptr")
+    for group in groups:
+        matrix = group.rstrip("/")
+        if {f"{group}data", f"{group}indices"} <= arrays.keys() and (matrix == path or not (path or "/" in matrix)):
+            likely = _largest_first(arrays, arrays if images is None else images)
+            others = [name for name, array in likely.items() if len(array.shape) >= 2]
+            instead = f", or take another array by {by_key(others[0])}" if others else ""
+            raise SourceError(
+                f"{source} holds {matrix or 'its matrix'} as a sparse matrix, which is read from memory alone; give it "
+                f"as one of scipy.sparse, such as anndata.read_h5ad(path).X{instead}."
+            )
 
 
 def _largest_first(arrays: Mapping[str, Any], images: Iterable[str]) -> dict[str, Any]:
