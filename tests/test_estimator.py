@@ -66,6 +66,7 @@ def test_weights_are_copies():
 
 @pytest.mark.parametrize(("weights", "message"), [
     (np.zeros(len(DIGITS)), "all zero"),
+    (3.0 * (np.arange(len(DIGITS)) == 7), "only sample 7 of .* has a weight above 0, .* at least two samples"),
     (np.full(len(DIGITS), 1e-4), "add up to 0.1797, .* must exceed 1; multiply them"),
     (-np.ones(len(DIGITS)), "sample 0 of .* is -1.0; give numbers of at least 0"),
     (np.full(len(DIGITS), np.nan), "is nan; give numbers"),
@@ -74,6 +75,14 @@ def test_weights_are_copies():
 def test_weights_that_are_none(weights, message):
     with pytest.raises(ValueError, match=message):
         PCA(n_components=2).fit(DIGITS, sample_weight=weights)
+
+
+def test_samples_of_weight_0_differ_in_vain():
+    rows = np.concatenate([DIGITS[:5], DIGITS[:1]])
+    with pytest.raises(DataError, match="all samples of weight above 0 are equal"):
+        PCA(1).fit(rows, sample_weight=[2, 0, 0, 0, 0, 1])
+    with pytest.raises(NotFittedError, match="needs at least two samples of weight above 0, and has seen one"):
+        PCA(1).partial_fit(rows, sample_weight=[3, 0, 0, 0, 0, 0]).components_  # noqa: B018
 
 
 @pytest.mark.parametrize("name", [

@@ -450,6 +450,8 @@ class IncrementalFit:
             return f"n_components='mle' needs at least as many samples as features, {p}, and has seen {self.weight:g}"
         if n < needed:
             return f"n_components={k!r} needs at least {needed} samples and has seen {n}"
+        if self.statistic.n_samples == 1:
+            return "variance needs at least two samples of weight above 0, and has seen one"
         if self.weight <= 1:
             return f"variance needs samples whose weights add up to more than 1, and has seen {self.weight:g}"
         return ""

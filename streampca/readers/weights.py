@@ -30,6 +30,11 @@ def weights_of(column: Any, collection: Collection, half_life: float | None = No
     assert weights is not None  # noqa: S101 - samples that fade have weights
     if not weights.any():
         raise DataError(f"the sample weights of {collection.source} are all zero; give some sample a weight above 0.")
+    if np.count_nonzero(weights) == 1:
+        raise DataError(
+            f"only {collection.named(int(weights.argmax()))} has a weight above 0, and variance needs at least two "
+            "samples; give another one a weight above 0."
+        )
     if weights.sum() <= 1:
         raise RequestError(
             f"the sample weights of {collection.source} add up to {weights.sum():.6g}, and as numbers of copies they "

@@ -160,7 +160,8 @@ def check_variance(trace: float, source: str, plan: Plan) -> None:
     tiny = ", or they differ by less than float32 squares can hold (try precision='double')"
     if plan.precision == "double":
         tiny = ", or they differ by less than float64 squares can hold (multiply them by a factor such as 1e150)"
+    samples = "samples of weight above 0" if plan.problem.weighted else f"{plan.problem.n_samples} samples"
     raise DataError(
-        f"{source} has no variance: all {plan.problem.n_samples} samples are equal"
+        f"{source} has no variance: all {samples} are equal"
         f"{tiny if plan.problem.kind == 'f' else ''}; give samples that differ."
     )
