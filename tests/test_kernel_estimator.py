@@ -28,12 +28,20 @@ def test_exact_fits_are_scikit_learns_pre_images_and_all(name):
     given |= {"gamma": 1e-4} if name == "sigmoid" else {}
     ours, theirs = streampca.KernelPCA(**given).fit(ROWS), Theirs(eigen_solver="dense", **given).fit(ROWS)
     np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-7)
-    signs = np.sign(np.sum(ours.eigenvectors_ * theirs.eigenvectors_, axis=0))
-    np.testing.assert_allclose(ours.eigenvectors_ * signs, theirs.eigenvectors_, atol=1e-7)
+    np.testing.assert_allclose(ours.eigenvectors_, theirs.eigenvectors_, atol=1e-7)
     scores = theirs.transform(OTHERS)
-    np.testing.assert_allclose(ours.transform(OTHERS) * signs, scores, atol=1e-7 * np.abs(scores).max())
-    images = theirs.inverse_transform(scores)  # kernels of scores do not depend on the signs
-    np.testing.assert_allclose(ours.inverse_transform(scores * signs), images, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(ours.transform(OTHERS), scores, atol=1e-7 * np.abs(scores).max())
+    np.testing.assert_allclose(ours.inverse_transform(scores), theirs.inverse_transform(scores), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{}, {"method": "kernel-matrix"}, {"landmarks": 60}])
+def test_signs_are_those_of_copies(given):
+    """The largest score is positive, whatever the weights; copies of samples stand for weights."""
+    rows = ROWS[:60] + np.random.default_rng(0).normal(0, 1e-3, (60, 64))
+    for weights in (np.full(60, 3), np.arange(60) % 5 + 1):
+        ours = streampca.KernelPCA(6, kernel="rbf", gamma=1e-3, **given).fit(rows, sample_weight=weights)
+        copies = Theirs(6, kernel="rbf", gamma=1e-3, eigen_solver="dense").fit(rows.repeat(weights, axis=0))
+        np.testing.assert_allclose(ours.transform(OTHERS), copies.transform(OTHERS), atol=1e-7)
 
 
 def test_a_precomputed_kernel_is_that_kernel(tmp_path):
@@ -42,8 +50,8 @@ def test_a_precomputed_kernel_is_that_kernel(tmp_path):
     assert ours.gamma_ is None
     same = streampca.KernelPCA(6, kernel="rbf", gamma=1e-3).fit(ROWS)
     np.testing.assert_allclose(ours.eigenvalues_, same.eigenvalues_, rtol=1e-9)
-    np.testing.assert_allclose(np.abs(ours.transform(others)), np.abs(same.transform(OTHERS)), atol=1e-9)
-    np.testing.assert_allclose(np.abs(ours.eigenvectors_), np.abs(same.eigenvectors_), atol=1e-9)
+    np.testing.assert_allclose(ours.transform(others), same.transform(OTHERS), atol=1e-9)
+    np.testing.assert_allclose(ours.eigenvectors_, same.eigenvectors_, atol=1e-9)
     ours.model_.save(tmp_path / "model.zarr")
     np.testing.assert_allclose(streampca.load_model(tmp_path / "model.zarr").transform(others), ours.transform(others))
 

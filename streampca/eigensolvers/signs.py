@@ -11,9 +11,10 @@ import numpy as np
 from ..arrays import Array, Float64
 
 
-def fix_signs(vectors: Float64) -> Float64:
-    """Negate columns, in place, whose entry of largest magnitude is negative; return them."""
-    vectors *= np.where(extremes(vectors.T) < 0, vectors.dtype.type(-1), vectors.dtype.type(1))
+def fix_signs(vectors: Float64, *, by: Float64 | None = None) -> Float64:
+    """Negate columns, in place, whose entry of largest magnitude, or that of `by`, is negative; return them."""
+    deciding = extremes((vectors if by is None else by).T)
+    vectors *= np.where(deciding < 0, vectors.dtype.type(-1), vectors.dtype.type(1))
     return vectors
 
 

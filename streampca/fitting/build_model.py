@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..arrays import Float64
+from ..arrays import Array, Float64
 from ..eigensolvers import FAILURE
+from ..eigensolvers.signs import extremes, larger
 from ..kinds.run import Part
 from ..models.components import ComponentsModel
 from ..models.compression import original_bytes
@@ -23,8 +24,10 @@ from ..models.pca import PCAModel
 from ..models.registry import model_class
 from ..models.store import SAMPLE, kept_coordinates
 from ..planning import Plan
+from ..planning.blocks import Span, blocks_of
 from ..preprocessing import Prepared, unflatten
 from ..preprocessing.coordinates import axes_record
+from ..preprocessing.feature_map import KernelMap
 from ..readers.collection import State, encoded_states, fingerprint_of, growth_states, place_of, sample_dims
 from ..readers.target import Target
 from ..readers.weights import weights_digest
@@ -36,6 +39,7 @@ SHARED = (
     "explained_variance", "error_bound", "angle_bound", "outside", "total_variance", "n_samples",
     "eigenvalues",
 )  # fmt: skip
+SIGNED_ROWS = 256  # landmarks whose scores are computed at a time
 VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
 
@@ -140,6 +144,19 @@ def data_of(
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
 
 
+def _signed_by_scores(components: Array, mean: Float64, mapping: KernelMap, landmarks: Array) -> Array:
+    """Return components of mapped features, (k, q), with signs that make the largest score of a landmark positive.
+
+    As in scikit-learn. Loadings do not decide: the features are another basis for other weights or landmarks.
+    """
+    largest = np.zeros(len(components))
+    for block in blocks_of(Span(0, len(landmarks)), SIGNED_ROWS):
+        scores = (mapping(landmarks[slice(*block)]) - mean) @ components.T
+        largest = larger(largest, extremes(scores.T))
+    signs: Array = np.where(largest < 0, -1, 1).astype(components.dtype)
+    return signs[:, None] * components
+
+
 def model_of(
     collection: Prepared, decomposition: Decomposition, provenance: dict[str, Any], components: Any
 ) -> ComponentsModel:
@@ -149,6 +166,10 @@ def model_of(
         feature_map = replace(collection.pending, kernel=mapped.kernel)
         collection = collection.with_steps(replace(collection.preparation, feature_map=feature_map, mapped=mapped))
     cls, dims = cast("type[ComponentsModel]", model_class(kind)), sample_dims(collection)
+    mapping = collection.preparation.mapped
+    landmarks = mapping.landmarks if isinstance(mapping, KernelMap) else None
+    if isinstance(mapping, KernelMap) and isinstance(landmarks, np.ndarray) and isinstance(components, np.ndarray):
+        components = _signed_by_scores(components, decomposition.mean, mapping, landmarks)
     return cls(
         **numbers_of(decomposition, collection.sample_shape, collection.mask, components),
         sample_dims=dims,

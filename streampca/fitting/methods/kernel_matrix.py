@@ -21,7 +21,7 @@ import numpy as np
 
 from ...accumulators.gram import CentredGram, centre_products
 from ...arrays import Float64
-from ...eigensolvers import Solution
+from ...eigensolvers import Solution, fix_signs
 from ...eigensolvers.error_bounds import angle_bounds
 from ...errors import DataError, RequestError
 from ...machine import hand_back
@@ -79,6 +79,8 @@ def fit_kernel_matrix(job: Job) -> Decomposition:
     # Rounding of centring, and of the matrix itself.
     residuals += max(rounding, ROUNDING * len(matrix) * float(values[0]))
     roots = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
+    if weights is not None:  # by the scores, which are the vectors divided by the roots: weights do not decide
+        fix_signs(solution.vectors, by=solution.vectors[counted] / roots[counted, None])
     # Centring made the vectors orthogonal to the roots; a part along them, due to rounding, would multiply the mean.
     factors = solution.vectors - np.outer(roots, (roots @ solution.vectors) / float(roots @ roots))
     factors *= roots[:, None]
