@@ -142,6 +142,34 @@ def test_samples_that_are_left_out_have_no_place(kind):
         assert (ours.labels_[[4, 50]] == -1).all()
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        streampca.PCA(3),
+        streampca.KernelPCA(3, kernel="rbf"),
+        streampca.ClassicalMDS(2),
+        streampca.Isomap(2),
+        streampca.SpectralClustering(2),
+        streampca.FisherDiscriminant(1),
+        streampca.SupervisedPrincipalComponents(2),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_arrays_of_estimators_are_read_only(estimator, dtype):
+    """What was fitted is replaced by a fit, never edited: an edit would have changed some results and not others."""
+    fitted = clone(estimator).fit(ROWS.astype(dtype), np.arange(60) % 2)
+    again = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+    names = [name for name in dir(fitted) if name.endswith("_") and not name.startswith("_")]
+    arrays = {name for name in names if isinstance(getattr(fitted, name, None), np.ndarray)}
+    assert arrays
+    for ours in (fitted, again):
+        for name in arrays:
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(ours, name)[...] = 0
+    assert fitted.fit_transform(ROWS.astype(dtype), np.arange(60) % 2).flags.writeable
+
+
 WRONG = {
     "streampca.PCA(toll=3)": 'Unexpected keyword argument "toll"',
     "streampca.PCA(50, 3)": "Too many positional arguments",

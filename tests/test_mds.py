@@ -407,6 +407,21 @@ def test_the_estimator_is_scikit_learns(tmp_path):
         streampca.ClassicalMDS("many").fit(POINTS)
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "precomputed", "minkowski"])
+def test_dimensions_that_samples_lack_are_0(metric):
+    points = RNG.standard_normal((20, 2))
+    given = pairwise_distances(points) if metric == "precomputed" else points
+    ours = streampca.ClassicalMDS(4, metric=metric)
+    embedding = ours.fit_transform(given)
+    assert ours.n_components_ == len(ours.get_feature_names_out()) == 4
+    np.testing.assert_array_equal(ours.eigenvalues_[2:], 0)
+    np.testing.assert_array_equal(embedding[:, 2:], 0)
+    np.testing.assert_allclose(pairwise_distances(embedding), pairwise_distances(points), atol=1e-12)
+    np.testing.assert_allclose(ours.transform(given), embedding, atol=1e-12)
+    if metric == "euclidean":
+        np.testing.assert_allclose(ours.inverse_transform(embedding), points, atol=1e-12)
+
+
 def test_landmarks_stand_for_all_samples():
     """All samples as landmarks give classical scaling, and some of them give little more stress."""
     digits = load_digits().data

@@ -10,17 +10,19 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array, Float64
+from ..eigensolvers.signs import extremes
 from ..errors import RequestError
 from ..fitting.arguments import Arguments
 from ..fitting.open_fit import Opened
 from ..kinds.classical_mds import ClassicalMDSDescription
 from ..models.classical_mds import ClassicalMDSModel, PairsModel
 from ..readers import Collection, open_collection
-from .model_estimator import ModelEstimator, is_table, rows_of_all
+from ..readers.source import as_source
+from .model_estimator import PaddedEstimator, is_table, rows_of_all
 
 
 @dataclass(eq=False, repr=False)
-class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
+class ClassicalMDS(PaddedEstimator, ClassicalMDSDescription):
     """Classical multidimensional scaling, also known as principal coordinates analysis or Torgerson's scaling.
 
     Find points in few dimensions whose Euclidean distances approximate those of the samples. For Euclidean distances
@@ -38,11 +40,12 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
     embedding_ : ndarray of shape (n_samples, n_components_)
         Positions of the samples.
     eigenvalues_ : ndarray of shape (n_components_,)
-        Eigenvalues of the double-centred matrix, descending: squared lengths of the columns of the embedding.
+        Eigenvalues of the double-centred matrix, descending: squared lengths of the columns of the embedding. Where
+        fewer than requested are positive, the others are 0, and so are the columns.
     negative_share_ : ndarray of shape (2,)
         Bounds on the share of negative eigenvalues in the sum of absolute values: 0 for Euclidean distances.
     n_components_, n_features_in_ : int
-        Number of dimensions, less than `n_components` if fewer eigenvalues are positive, and number of features.
+        Number of dimensions, and number of features.
     model_ : ClassicalMDSModel, or PairsModel of a matrix
         The fitted model, with names, saving and lazy application.
 
@@ -81,16 +84,16 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         DataError
             If the matrix is not symmetric, or an entry is not a distance; the entry is named.
         RequestError
-            If the matrix is not square, or has fewer dimensions than `n_components`.
+            If the matrix is not square.
         BudgetError
             If not even a block of rows and a basis fit the budget.
         """
         raw = self._opened(X)
         opened = self._open(raw)
-        model = self._carry_out(opened)
-        self.embedding_: Float64 = rows_of_all(self.embedding_, raw, opened.collection.raw)
-        self.eigenvalues_ = model.mds_eigenvalues
-        self.negative_share_, self.n_components_ = model.negative_share, model.n_components
+        model = self._carry_out(self._limited(opened))
+        self._set_eigenvalues(model.mds_eigenvalues)
+        self.embedding_: Float64 = self._padded(rows_of_all(self.embedding_, raw, opened.collection.raw))
+        self.negative_share_ = model.negative_share
         return self
 
     def _finished(self, model: ClassicalMDSModel | PairsModel, opened: Opened) -> ClassicalMDSModel | PairsModel:
@@ -99,17 +102,17 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
             self.embedding_ = model.embedding
             return model
         self.embedding_ = np.asarray(model.transform(opened.collection.raw), np.float64)
-        largest = self.embedding_[np.argmax(np.abs(self.embedding_), axis=0), np.arange(model.n_components)]
+        largest = extremes(self.embedding_.T)
         if np.all(largest >= 0) or not isinstance(model.components, np.ndarray):
             return model
         signs = np.where(largest < 0, -1.0, 1.0)
-        self.embedding_ *= signs
+        self.embedding_ = self.embedding_ * signs
         turned = signs.astype(model.components.dtype).reshape(-1, *(1,) * (model.components.ndim - 1))
         return replace(model, components=model.components * turned)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
         """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
-        return self.fit(X, y, **fit_params).embedding_
+        return self.fit(X, y, **fit_params).embedding_.copy()
 
     def transform(self, X: Any) -> Any:
         """Place other samples among the fitted ones, (n, n_components_).
@@ -122,7 +125,16 @@ class ClassicalMDS(ModelEstimator, ClassicalMDSDescription):
         """
         check_is_fitted(self)
         samples = self._values(X)
-        return self.model_.transform(self._distances(samples, self._samples) if self._makes_distances else samples)
+        return self._scores(self._distances(samples, self._samples) if self._makes_distances else samples)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return samples from positions, (n, n_components_), of which columns beyond the rank do not count."""
+        check_is_fitted(self)
+        positions = as_source(X)
+        positions = positions if hasattr(positions, "shape") else np.asarray(positions)
+        if positions.shape[-1:] == (self.n_components_,):
+            positions = positions[..., : self._rank]
+        return super().inverse_transform(positions)
 
     @property
     def _makes_distances(self) -> bool:

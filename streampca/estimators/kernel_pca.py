@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +18,11 @@ from ..planning.request import Request
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
 from ..readers.source import as_source
-from .model_estimator import ModelEstimator, of_model
+from .model_estimator import PaddedEstimator, of_model
 
 
 @dataclass(eq=False, repr=False)
-class KernelPCA(ModelEstimator, KernelPCADescription):
+class KernelPCA(PaddedEstimator, KernelPCADescription):
     """Kernel principal component analysis of collections that need not fit in memory.
 
     Parameters
@@ -104,16 +103,6 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         most = min([n_samples - 1, *(limit for limit in limits if isinstance(limit, int))])
         return request.asking(n_components=max(1, min(count, most)))
 
-    def _limited(self, opened: Opened) -> Opened:
-        """Return a fit of no more components than the mapped samples have; scikit-learn's scores along others are 0."""
-        collection, count = opened.collection, self.n_components
-        if not isinstance(count, Integral) or opened.request.metric != "euclidean":
-            return opened
-        most = collection.n_samples - 1
-        if collection.pending is None:
-            most = min(collection.n_features, most)
-        return replace(opened, request=opened.request.asking(n_components=min(int(count), most)))
-
     def _check_samples_are_held(self, opened: Opened) -> None:
         """Refuse pre-images for a precomputed kernel, and for samples that do not fit in memory."""
         if self.kernel == PRECOMPUTED:
@@ -124,12 +113,9 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
                 "model_.inverse_transform, which learns from some of them, or give landmarks such as 1000."
             )
 
-    def _set_eigenvalues(self, values: Float64) -> None:
-        """Store the eigenvalues of the model, and 0 for further components that were requested."""
-        self._rank = len(values)
-        count = self.n_components if isinstance(self.n_components, Integral) else 0
-        missing = 0 if self.remove_zero_eig else max(0, int(count) - len(values))
-        self.eigenvalues_ = np.concatenate([values, np.zeros(missing)])
+    @property
+    def _pads(self) -> bool:
+        return not self.remove_zero_eig
 
     def transform(self, X: Any) -> Any:
         """Return scores, (m, n_components_); for paths a lazy array, see `PCAModel.transform`.
@@ -137,20 +123,6 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
         For kernel "precomputed", `X` is the kernel between m samples and those fitted, (m, n).
         """
         return super().transform(X)
-
-    def _scores(self, samples: Any) -> Any:
-        return self._padded(super()._scores(samples))
-
-    def _padded(self, scores: Any) -> Any:
-        """Append columns of 0 to scores, for components of eigenvalue 0."""
-        missing = len(self.eigenvalues_) - scores.shape[1]
-        if missing < 1:
-            return scores
-        if isinstance(scores, np.ndarray):
-            return np.pad(scores, ((0, 0), (0, missing)))
-        raise RequestError(
-            f"{missing} components have no variance; ask for n_components={scores.shape[1]} to transform lazily."
-        )
 
     def _learn_pre_images(self) -> None:
         """Regress samples on their scores with the kernel, as scikit-learn does."""
@@ -224,16 +196,6 @@ class KernelPCA(ModelEstimator, KernelPCADescription):
     def left_out_(self) -> float:
         """Largest share of the variance of the kernel's own features that landmarks may leave out."""
         return float(self.model_.left_out)
-
-    @property
-    def n_components_(self) -> int:
-        """Number of components."""
-        check_is_fitted(self)
-        return len(self.eigenvalues_)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: `X` may be sparse, or a precomputed kernel."""

@@ -91,7 +91,7 @@ class ManifoldEstimator(ModelEstimator):
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Embed samples, and return their coordinates, (n, n_components)."""
-        return self.fit(X, y, **fit_params).embedding_
+        return self.fit(X, y, **fit_params).embedding_.copy()
 
     @property
     def _n_features_out(self) -> int:
@@ -399,10 +399,10 @@ class SpectralClustering(ClusterMixin, SpectralEstimator, SpectralClusteringDesc
         super()._set_results(model)
         # Samples that are left out have no place, and label -1.
         known: npt.NDArray[np.bool_] = np.asarray(np.isfinite(self.embedding_).all(axis=1))
-        labels = cdist(self.embedding_[known], model.centers).argmin(axis=1)
-        labels[model.embedded_samples] = model.labels
-        self.labels_ = np.full(len(known), -1, labels.dtype)
-        self.labels_[known] = labels
+        labels = np.full(len(known), -1)
+        labels[known] = cdist(self.embedding_[known], model.centers).argmin(axis=1)
+        labels[np.flatnonzero(known)[model.embedded_samples]] = model.labels
+        self.labels_: npt.NDArray[np.int64] = labels
         self.cuts_ = {name: model.measured[name] for name in CUTS}
 
     def _set_found(self, found: Embedded) -> None:
@@ -412,7 +412,7 @@ class SpectralClustering(ClusterMixin, SpectralEstimator, SpectralClusteringDesc
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> npt.NDArray[np.int64]:
         """Cluster samples, and return their clusters, (n,)."""
-        return cast("npt.NDArray[np.int64]", self.fit(X, y, **kwargs).labels_)
+        return self.fit(X, y, **kwargs).labels_.copy()
 
     def predict(self, X: Any) -> npt.NDArray[np.int64]:
         """Return the clusters of other samples, whose places in the embedding are nearest to these centers, (m,)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,20 @@ def of_model(name: str, meaning: str) -> Any:
     return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
 
 
+def read_only(value: Any) -> Any:
+    """Return an array as a view that refuses to be edited, which would change some uses of a model and not others."""
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def _read_only_property(member: property) -> property:
+    """Return a property whose arrays are read-only."""
+    return property(lambda estimator: read_only(member.__get__(estimator)), doc=member.__doc__)
+
+
 @dataclass(eq=False, repr=False)
 class ModelEstimator(TransformerBase, Description):
     """Base of estimators that fit a model, and apply it to tables, images and everything that can be opened.
@@ -53,10 +68,20 @@ class ModelEstimator(TransformerBase, Description):
     run: Run | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Add the parameters to the docstring of the estimator of a kind, which has none under ``-OO``."""
+        """Make arrays of results read-only; add parameters to the docstring, which is missing under ``-OO``."""
         super().__init_subclass__(**kwargs)
+        for name, member in list(vars(cls).items()):
+            if isinstance(member, property) and name.endswith("_"):
+                setattr(cls, name, _read_only_property(member))
         if cls.kind and cls.__doc__ and "__init__" not in vars(cls):
             cls.__doc__ = with_parameters(cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, read_only(value) if name.endswith("_") else value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled estimator, whose arrays numpy unpickles as writable ones."""
+        super().__setstate__({name: read_only(value) if name.endswith("_") else value for name, value in state.items()})
 
     def _arguments(self, **changes: Any) -> Arguments:
         """Return the checked arguments of a fit, with other values of some parameters of the kind."""
@@ -209,6 +234,60 @@ class ModelEstimator(TransformerBase, Description):
         tags.target_tags.required = bool(self.target_rule)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+@dataclass(eq=False, repr=False)
+class PaddedEstimator(ModelEstimator):
+    """Base of estimators with as many components as requested: those that the samples lack have eigenvalue 0.
+
+    scikit-learn does so. Models hold the others alone.
+    """
+
+    @property
+    def _pads(self) -> bool:
+        """True where components of eigenvalue 0 are kept."""
+        return True
+
+    def _limited(self, opened: Opened) -> Opened:
+        """Return a fit of no more components than the mapped samples have."""
+        collection, count = opened.collection, opened.request.n_components
+        if not isinstance(count, int) or opened.request.metric != "euclidean":
+            return opened
+        most = collection.n_samples - 1
+        if collection.pending is None:
+            most = min(collection.n_features, most)
+        return replace(opened, request=opened.request.asking(n_components=min(count, most)))
+
+    def _set_eigenvalues(self, values: Array) -> None:
+        """Store the eigenvalues of the model, and 0 for further components that were requested."""
+        self._rank = len(values)
+        count = getattr(self, "n_components", None)
+        missing = int(count) - len(values) if isinstance(count, Integral) and self._pads else 0
+        self.eigenvalues_: Array = np.pad(values, (0, max(0, missing)))
+
+    def _scores(self, samples: Any) -> Any:
+        return self._padded(super()._scores(samples))
+
+    def _padded(self, scores: Any) -> Any:
+        """Append columns of 0 to scores, for components of eigenvalue 0."""
+        missing = len(self.eigenvalues_) - scores.shape[1]
+        if missing < 1:
+            return scores
+        if isinstance(scores, np.ndarray):
+            return np.pad(scores, ((0, 0), (0, missing)))
+        raise RequestError(
+            f"{missing} components have no variance; ask for n_components={scores.shape[1]} to transform lazily."
+        )
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        check_is_fitted(self)
+        return len(self.eigenvalues_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
 
 
 @dataclass(eq=False, repr=False)
