@@ -92,7 +92,7 @@ def main() -> None:
             figure(json.loads(asked.results.read_text(encoding="utf-8")), asked.output)
         case _:
             for name, said in scripts().items():
-                print(f"{name:<15}{said}")
+                print(f"{name:<16}{said}")
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ def watch_parts(clock: Clock) -> None:
     clock.watch(scatter.Scatter, "_settle", "placing the centre")
     clock.watch(scatter.Scatter, "_centred", "centring, to float32")
     clock.watch(scatter, "symmetric_product", "product (ssyrk)")
-    clock.watch(scatter.Scatter, "_sums", "sums of rows")
+    clock.watch(scatter, "times", "sums of rows")
     clock.watch(scatter.Scatter, "_absorb_piece", "adding p x p, and checks")
     clock.watch(Probes, "update", "probes")
     clock.watch(covariance, "leading_pairs", "eigenvectors")

@@ -132,7 +132,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
         target = Target(np.arange(n) % 4, np.arange(4)) if kind in ("supervised", "discriminant") else None
         target = Target(np.sin(np.arange(n))[:, None]) if kind == "screening" else target
         opened = Opened(collection, request, weights, target)
-        return fitting.fit_collection(opened, checkpoint=how, place=place, listener=listener)
+        return fitting.fit_collection(opened, checkpoint=how, output=place, listener=listener)
 
 
 _ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bound", "variance_bound")

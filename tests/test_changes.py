@@ -145,7 +145,7 @@ def run(source, listener=lambda event: None, output=None, checkpoint=None, metho
     request = by_options.request(5, method, 40 * 2**20, "auto", output=output is not None)
     place = None if output is None else ModelOutput(str(output))
     collection = prepare(streampca.open_collection(source), None)
-    return fit_collection(Opened(collection, request), place=place, listener=listener, **how)
+    return fit_collection(Opened(collection, request), output=place, listener=listener, **how)
 
 
 def changing(change, source, kind=PassStarted):

@@ -160,7 +160,7 @@ def test_views_are_fitted_and_remembered(folder):
     again = open_collection(folder, samples=slice(*ours.provenance["opened"]["options"]["samples"]["slice"]))
     assert again.fingerprint() == collection[5:20].fingerprint()
     mixed = streampca.fit(collection[[5, 2, 9, 7]], n_components=2)
-    assert mixed.provenance["opened"] == {"source": str(folder), "options": {}, "not_kept": ["samples"]}
+    assert mixed.provenance["opened"] == {"source": str(folder), "options": {"samples": [5, 2, 9, 7]}, "not_kept": []}
     np.testing.assert_allclose(mixed.transform(collection[[9, 5]]), mixed.transform(X[[9, 5]]), atol=1e-4)
 
 

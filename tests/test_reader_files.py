@@ -376,7 +376,7 @@ def test_array_refusals():
         ({"select": {"time": slice(0, 3, 2)}}, "not a range with step 1"),
         ({"select": {"time": 9}}, "takes entry 9; it has 4 entries, numbered 0 to 3"),
         ({"select": {"time": [1, 2]}}, "give one whole number or a slice"),
-        ({"select": {"time": 1, 0: 2}}, "twice, by name and by number"),
+        ({"select": {"time": 1, 0: 2}}, "twice, also as 'time'; name it once"),
         ({"key": "x"}, "holds a single array"),
     ],
 )

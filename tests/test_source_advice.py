@@ -91,7 +91,7 @@ def test_images_that_were_not_fetched_can_be_left_out(tmp_path):
     ("name", "start", "advice"),
     [
         ("a.nii", bytes(344) + b"n+1\0", "NIfTI; save its array by nibabel"),
-        ("a.nii.gz", gzip.compress(bytes(344) + b"n+1\0"), "NIfTI; save its array by nibabel"),
+        ("a.nii.gz", gzip.compress(bytes(344) + b"n+1\0", mtime=0), "NIfTI; save its array by nibabel"),
         ("a.dat", bytes(4) + b"n+2\0", "NIfTI; save its array by nibabel"),
         ("a.czi", b"ZISRAWFILE", "Zeiss CZI; convert it to OME-Zarr, as by bioformats2raw"),
         ("a.nd2", b"\xda\xce\xbe\n", "Nikon ND2; convert it to OME-Zarr, as by bioformats2raw"),
