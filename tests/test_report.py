@@ -466,7 +466,7 @@ def test_one_model_has_the_same_figures_at_every_door(undrawn, here):
     cells = [line.split()[3] for line in succeeded("inspect", "m.zarr").splitlines()[2:5]]
     assert cells == [bound_text(bound) for bound in bounds]
     axes = streampca.plot.mean_and_components(streampca.load_model("m.zarr"))
-    assert axes[1].get_title().endswith(f"\nvariance bound {cells[0]}")
+    assert axes[1].get_title().endswith(f"\nbound {cells[0]}")
 
 
 def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, here):

@@ -77,7 +77,7 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
         draw(ax, pictures, signed=True, captions=view.captions, x=view.along)
         bound = bound_text(drawn.variance_bound[index])
         share = f"{index + 1}: {100 * drawn.explained_variance_ratio[index]:.3g} %"
-        ax.set_title(f"{share}\nvariance bound {bound}" if bound else share, fontsize=SMALL)
+        ax.set_title(f"{share}\nbound {bound}" if bound else share, fontsize=SMALL)
     _explain(figure, axes, view)
     return axes
 
