@@ -19,6 +19,7 @@ import numpy as np
 from ...arrays import Array
 from ...errors import RequestError, SourceError, first_line, nearest
 from ...storage.disk import expanded, open_regular
+from ...storage.outputs import CSV_START
 from ...storage.table_cells import of_cell
 from ...units import format_bytes
 from ..collection import Collection, unmasked
@@ -146,11 +147,13 @@ def undecoded(path: str, error: UnicodeDecodeError) -> SourceError:
 
 
 def array_of_table(path: str) -> str | None:
-    """Return what makes an array of a table of numbers, for errors; None for any other table."""
+    """Return what makes an array of a table of numbers, for errors; None for any other table, as one of scores."""
     try:
         with open_regular(path, "r", encoding="utf-8-sig") as file:
             lines = [file.readline(LONGEST_LINE) for _ in range(2)]
     except (OSError, UnicodeDecodeError):
+        return None
+    if lines[0].encode().startswith(CSV_START):
         return None
     for separator in _SEPARATORS:
         is_numeric = [all(map(_is_number, line.split(separator))) for line in lines if line.strip()]
