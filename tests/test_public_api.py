@@ -40,6 +40,7 @@ TAKEN_APART = {
     "many_files": {"readers"},
     "metered": {"machine"},
     "neighbors": {"fitting"},
+    "unfolding_sets": {"events", "manifold"},  # leaves out what is too small, and listens for warnings
     "rates": {"eigensolvers", "execution", "machine", "planning", "preprocessing"},  # measures the rates of plans
     "report": {"units"},
     "surfaces": {"units"},
