@@ -31,7 +31,7 @@ def main() -> None:
         installed = Version(version(name))
         if installed < bound or (exact and installed.release[: len(bound.release)] != bound.release):
             wrong.append(f"{name}>={bound} is the bound, and {installed} the lowest version for this Python")
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or 0)
 
 
 if __name__ == "__main__":
