@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import hashlib
+import io
 import json
 import os
 import pickle
 import struct
+import sys
+import time
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +34,7 @@ from zarr.codecs import GzipCodec
 from streampca.errors import RequestError, SourceError, StreampcaError
 from streampca.readers import open_collection
 from streampca.readers.idx import read_idx
+from streampca.readers.npy import read_header
 from streampca.units import MIB
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="references.json is not in ../shared/data")
@@ -78,6 +83,36 @@ def test_missing_paths_say_what_there_is_instead(tmp_path):
     refused([], "list of image files is empty")
     refused([tmp_path / "no.png"], tmp_path / "no.png", "does not exist")
     refused(3, "an object of type int is not a collection")
+
+
+def test_npy_headers_are_read_by_threads():
+    """Collections of garbage between the steps of parsing let other threads parse, which Python 3.11 cannot bear."""
+
+    class Yielding:
+        """Garbage that lets another thread run when it is collected."""
+
+        def __init__(self):
+            self.cycle = self
+
+        def __del__(self):
+            time.sleep(0)
+
+    file = io.BytesIO()
+    np.save(file, np.zeros((3, 4, 5)))
+
+    def parse(_):
+        Yielding()
+        return read_header(io.BytesIO(file.getvalue()), "x.npy").shape
+
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(5)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert {*threads.map(parse, range(6000))} == {(3, 4, 5)}
+    finally:
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)
 
 
 def test_npy_refusals(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 import zipfile
 from functools import partial
 from typing import IO, Unpack
@@ -24,6 +25,9 @@ from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
+# Python 3.11 counts the depth of literals for all threads together, and fails where two parse at once
+# (https://github.com/python/cpython/issues/106905).
+_PARSING = threading.Lock()
 _LONGEST_HEADER = MIB  # bytes; an array of plain numbers has a header of about a hundred
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -69,7 +73,8 @@ def read_header(file: IO[bytes], subject: str) -> FlatHeader:
         if (count := int.from_bytes(length, "little")) > _LONGEST_HEADER:  # numpy reads all of it before it refuses
             raise ValueError(f"{format_bytes(count)} of text")
         text = file.read(count)
-        shape, fortran, dtype = read(io.BytesIO(length + text))
+        with _PARSING:
+            shape, fortran, dtype = read(io.BytesIO(length + text))
     except Exception as error:  # a broken literal fails in the tokenizer, a broken compressed member in zlib
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error
