@@ -303,7 +303,7 @@ class MaximumVarianceModel(LocallyLinearModel):
 
     @property
     def remedy(self) -> str:
-        """What to do if the unfolding has not converged."""
+        """Remedy for an unfolding that has not converged."""
         return exact_remedy(int(self.n_neighbors), self.n_scores)
 
     @property
