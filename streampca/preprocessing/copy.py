@@ -161,14 +161,15 @@ def _source_of_copy(collection: Collection) -> Collection:
     if isinstance(collection, Prepared):
         if collection.mask is not None:
             raise RequestError(
-                f"a copy of {collection.source} holds whole images, and mask leaves pixels out; leave the mask out "
-                "here and give it to the fit."
+                f"a copy of {collection.source} holds whole images, and mask leaves pixels out; leave --mask (mask) "
+                "out here and give it to the fit."
             )
         if collection.preparation.is_identity:
             collection = collection.raw
     if collection.mixed:
         raise RequestError(
-            f"{collection.source} holds images of several shapes, and one array holds one; resize them in preparation."
+            f"{collection.source} holds images of several shapes, and one array holds one; bring them to one size with "
+            "--resize (resize)."
         )
     return collection
 

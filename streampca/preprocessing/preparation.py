@@ -404,8 +404,8 @@ class Preparation:
         bad = ~(np.isfinite(factors) & (factors > 0)) & (True if mask is None else mask)
         if bad.any():
             raise RequestError(
-                f"scale is not a positive number at {int(bad.sum())} of the pixels analysed; leave them out with a "
-                "mask, or give them a factor."
+                f"scale is not a positive number at {int(bad.sum())} of the pixels analysed; leave them out with "
+                "--mask (mask), or give them a factor."
             )
 
 
