@@ -106,6 +106,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """The output of an earlier run at `path` stands; `why` completes the sentence that its path begins."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resumed:
     """The current pass resumes from a checkpoint, with so many samples and stored bytes done."""
 
@@ -153,6 +161,7 @@ Event: TypeAlias = (
     | Converging
     | Checkpoint
     | Stored
+    | Kept
     | Resumed
     | Warned
     | Assumed
@@ -187,6 +196,8 @@ def describe(event: Event) -> str:
             return f"{what} finished after {format_seconds(seconds)}"
         case Stored(path, samples):
             return f"{path}: {samples} samples"
+        case Kept(path, why):
+            return f"{path} {why}"
         case Warned(message):
             return f"warning: {message}"
         case Assumed(message):

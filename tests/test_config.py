@@ -94,7 +94,7 @@ FULL = {
         "anomaly": "dayofyear", "detrend": True, "standardize": True, "normalize": "ratio",
     },
     "model": {"kind": "kernel-pca", "n_components": 1e-4, "kernel": "poly", "landmarks": 1000},
-    "update": {"model": "m.zarr", "approximate": True},
+    "update": {"model": "m.zarr", "approximate": True, "enabled": True},
     "follow": {"enabled": True, "settle": 2.0, "interval": 60.0, "until": 500, "idle": 600.0},
     "neighbors": {"n_neighbors": 30, "method": "hnsw", "ef_search": 200, "random_state": 7},
     "run": {
@@ -105,7 +105,7 @@ FULL = {
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
         "graph": "g.zarr", "transform": True, "report": True, "whiten": True, "missing": "drop-samples",
-        "n_components": 3, "residual": True, "whole": True,
+        "n_components": 3, "residual": True, "whole": True, "examine": None, "picture_format": "svg",
     },
 }  # fmt: skip
 # Values of the parameters of kinds, none of them a default.

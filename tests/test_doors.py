@@ -17,7 +17,7 @@ from shell import diagonal, pictures, typed
 
 import streampca
 from streampca.errors import OutputError, RequestError, StreampcaError
-from streampca.events import FileSkipped, Warned
+from streampca.events import FileSkipped, Kept
 from streampca.kinds.registry import KINDS as KIND_NAMES
 from streampca.kinds.registry import kind_class
 
@@ -239,9 +239,7 @@ def test_the_model_of_an_earlier_run_is_used_again(name, folder, tmp_path, monke
     how = {"target": kind.target, "output": str(tmp_path / "m.zarr"), "reuse": True, "listener": events.append}
     created = [streampca.fit("x.npy", kind.described(), **how).provenance["created"] for _ in range(2)]
     assert created[0] == created[1]
-    assert [event.message for event in events if isinstance(event, Warned) and "used again" in event.message] == [
-        f"{tmp_path}/m.zarr was fitted by an earlier run with the same options; it is used again."
-    ]
+    assert [event.path for event in events if isinstance(event, Kept)] == [f"{tmp_path}/m.zarr"]
     with pytest.raises(OutputError, match=r"m\.zarr was fitted with random_state 0 and this run has 5"):
         streampca.fit("x.npy", kind.described(random_state=5), **how)
     np.save(tmp_path / "y.npy", np.load("x.npy")[::-1])

@@ -72,6 +72,8 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
         result = execute(run, listener)
     shows_model = result.plan is not None or run.output.directory  # not one that is only applied
     print_fit(_console(), result.model if shows_model else None, result.plan, result.written)
+    for path in result.kept:
+        _say(f"kept {path}")
     if result.compression is not None:
         _say(result.compression.line())
     if result.graph is not None:
@@ -205,7 +207,7 @@ def plan(run: RunFile, shape: str | None, as_json: bool) -> None:
 @options("run.scratch", "run.part")
 @_saving
 @_sharing
-@options("update", "follow", "collection.sample_weight")
+@options("update", "follow", "collection.sample_weight", omit=("update.enabled",))
 @_opening
 @_preparing
 @takes_run
@@ -613,7 +615,10 @@ def run_command(
     if dry_run:
         from .pipeline import foresee
 
-        _print_facts(foresee(run))
+        facts, refusal = foresee(run)
+        _print_facts(facts)
+        if refusal is not None:
+            raise refusal
         return
     _carry_out(run, quiet=quiet, print_config=print_config)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RequestError
@@ -28,6 +28,7 @@ class OutputPaths:
     pictures: str | None
     collection: str | None
     graph: str | None
+    picture_format: str
 
     @classmethod
     def of(cls, run: RunFile) -> OutputPaths:
@@ -63,17 +64,15 @@ class OutputPaths:
         """Outputs that are each written in one step, in the order of writing."""
         return [path for path in (self.model, self.collection, self.scores, self.images, self.graph) if path]
 
+    def name_of(self, path: str) -> str:
+        """Return the key of an output."""
+        return next(name for name, value in vars(self).items() if value == path and name != "directory")
+
     @property
     def claimed(self) -> list[str]:
         """Outputs that are locked during the run; the record stands for the directory."""
         record = os.path.join(self.directory, SUMMARY) if self.directory else None
         return [*self.files, *filter(None, (self.report, self.pictures, record))]
-
-    @property
-    def recorded(self) -> dict[str, str]:
-        """Outputs that a later run reuses if its model is the same, by name."""
-        paths = {"collection": self.collection, "scores": self.scores, "images": self.images, "graph": self.graph}
-        return {name: path for name, path in paths.items() if path}
 
     @property
     def need_model(self) -> bool:
@@ -84,10 +83,6 @@ class OutputPaths:
     def apply_model(self) -> bool:
         """True if an output is made by applying a model."""
         return any((self.scores, self.images, self.report))
-
-    def without(self, reused: Set[str]) -> OutputPaths:
-        """Return the outputs without those of an earlier run that are reused."""
-        return replace(self, **{name: None for name, path in self.recorded.items() if path in reused})
 
     def listing(self, run: RunFile) -> str | None:
         """Return the path of the table of a folder's files, which spares the next run their headers.
@@ -102,29 +97,34 @@ class OutputPaths:
         inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(expanded(source)))
         return None if inside else path
 
-    def check(self, *, overwrite: bool, model: bool) -> None:
-        """Refuse outputs that exist or cannot be written; that of the model only if `model`."""
-        for path, kind in ((self.scores, "scores"), (self.images, "images")):
-            if path:
-                check_output(path, kind, overwrite=overwrite)
-        if self.collection:
-            from ..preprocessing.copy import check_copy
-
-            check_copy(self.collection, overwrite=overwrite)
-        if self.graph:
-            from ..manifold.stored_graph import check_graph_output
-
-            check_graph_output(self.graph, overwrite=overwrite)
-        if self.model and model:
-            from ..models.store import check_model_output
-
-            check_model_output(self.model, overwrite=overwrite)
-        if self.report:
-            from ..plot.report import ReportFiles
-
-            ReportFiles(self.report, self.pictures, "png", overwrite=True).check()
+    def check(self, may_replace: Callable[[str], bool], *, model: bool) -> None:
+        """Refuse outputs that cannot be written, or exist and may not be replaced; the model's only if `model`."""
+        for path in (*self.files, *filter(None, (self.report,))):
+            if path != self.model or model:
+                self.check_output(path, overwrite=may_replace(path))
         if self.directory:
             check_directory(self.directory)
+
+    def check_output(self, path: str, *, overwrite: bool) -> None:
+        """Refuse one output if it cannot be written, or exists and is not to be replaced."""
+        if path in (self.scores, self.images):
+            check_output(path, "scores" if path == self.scores else "images", overwrite=overwrite)
+        elif path == self.collection:
+            from ..preprocessing.copy import check_copy
+
+            check_copy(path, overwrite=overwrite)
+        elif path == self.graph:
+            from ..manifold.stored_graph import check_graph_output
+
+            check_graph_output(path, overwrite=overwrite)
+        elif path == self.model:
+            from ..models.store import check_model_output
+
+            check_model_output(path, overwrite=overwrite)
+        else:
+            from ..plot.report import ReportFiles
+
+            ReportFiles(path, self.pictures, self.picture_format, overwrite=overwrite).check()
 
     def _check_apart(self, run: RunFile) -> None:
         """Refuse outputs that contain or lie in the input or one another."""
@@ -132,7 +132,7 @@ class OutputPaths:
         if self.pictures:
             from ..plot.report import picture_files
 
-            files += picture_files(self.pictures)
+            files += picture_files(self.pictures, self.picture_format)
         records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
         prepare, collection = run.prepare, run.collection
         columns = column_paths(
@@ -168,4 +168,5 @@ def _paths(run: RunFile) -> OutputPaths:
         pictures=place(None, PICTURES, output.report),
         collection=place(output.collection),
         graph=place(output.graph),
+        picture_format=output.picture_format,
     )

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import streampca
 
 from ..errors import RESUMABLE, ConfigError, ModelError, RequestError, Stopped, StreampcaError
-from ..events import Event, FileSkipped, Listener, Planned, silent
+from ..events import Event, FileSkipped, Kept, Listener, Planned, Warned, silent
 from ..execution.checkpoint import clear_finished, folder_beside
 from ..execution.executor import cluster_of, executing
-from ..fitting.foresee_outputs import AppliedOutputs, foresee_applying, foresee_fit
+from ..fitting.foresee_outputs import AppliedOutputs, foresee_applying, foresee_fit, foresee_model
+from ..fitting.seen import samples_added
 from ..kinds.run import Run
 from ..preprocessing.mask_files import read_mask, read_scale
+from ..readers.collection import fingerprint_of
 from ..storage.locks import output_lock
 from ..storage.outputs import recover
 from ..units import parse_bytes
 from .output_paths import OutputPaths
 from .run_file import RunFile
-from .run_record import Record, recorded
+from .run_record import DATA, MODEL, Record, identity_of_model, recorded
 from .sections import COLUMNS, CollectionSection
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 # Fields of a `Run` for stages on an executor that exists already, and for stages that fit no model.
 NOTHING_SHARED: dict[str, Any] = {"workers": None, "cluster_options": None, "worker_memory": None, "dashboard": False}
 NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False}
+OF_THE_MODEL = ("scores", "images", "report")
+UPDATED = ("n_components", "half_life")  # parameters that an update can change
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Result:
         Plan of the fit, if there was one.
     written : list of str
         Paths of the outputs, in the order of writing.
+    kept : list of str
+        Paths of the outputs of earlier runs that are as this one would make them.
     compression : Compression or None
         Rates and errors of images that were reconstructed from samples.
     graph : NeighborGraph or None
@@ -61,6 +67,7 @@ class Result:
     model: Model | None
     plan: Plan | None = None
     written: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     compression: Compression | None = None
     graph: NeighborGraph | None = None
 
@@ -169,7 +176,7 @@ def check_together(run: RunFile) -> None:
         return
     sections = {"model": run.given.get("model", frozenset()), "prepare": run.given.get("prepare", frozenset())}
     if subject == "update.model":
-        sections["model"] -= {"n_components", "half_life"}
+        sections["model"] -= {*UPDATED}
         sections["run"] = frozenset(name for name in ("part", "scratch") if getattr(run.run, name) is not None)
     elif run.update.model is not None:
         sections["update"] = frozenset({"model"})
@@ -186,67 +193,77 @@ def _execute_locked(run: RunFile, outputs: OutputPaths, listener: Listener) -> R
         recover(path.rstrip("/"))
         clear_finished(path)
     job = _open(run, outputs, listener)
-    record = Record(outputs.directory, run, outputs.recorded)
-    may_reuse = job.may_reuse
-    if may_reuse:
-        outputs = job.outputs = _without_reused(outputs, record)
-    outputs.check(overwrite=run.run.overwrite, model=not may_reuse and not (run.update.model and job.is_in_place))
+    outputs.check(job.may_replace, model=not (job.is_in_place or job.may_reuse))
     with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as events, job.stack:
         job.listener = events
         for item in job.raw.skipped:
             events(FileSkipped(*item))
-        if not may_reuse:
+        if not job.may_reuse:
             _check_feasible(job)
-            if not any(map(os.path.lexists, outputs.files)):
-                record.start()  # an existing record describes the existing outputs until the first is replaced
-        result = _fit(job) if job.applied is None and outputs.need_model else Result(job.applied)
-        if may_reuse:
-            record.start()
-        provenance = None if result.model is None else result.model.provenance
-
-        def note(path: str) -> None:
-            result.written.append(path)
-            record.note(path, provenance)
-
-        if result.plan is not None and outputs.model:
-            note(outputs.model)
-        _write(job, result, note)
-        if summary := record.note(None, provenance):
+        result = job.result = _fit(job) if job.applied is None and outputs.need_model else Result(job.applied)
+        _write(job)
+        if summary := job.record.complete():
             result.written.append(summary)
         return result
 
 
-def _without_reused(outputs: OutputPaths, record: Record) -> OutputPaths:
-    """Return the outputs without those that an earlier run made with the existing model."""
-    try:
-        earlier = streampca.load_model(str(outputs.model), components=False)
-    except ModelError:  # it is unfinished, and will be fitted anew
-        return outputs
-    return outputs.without(record.reusable(earlier.provenance))
-
-
-def foresee(run: RunFile) -> Iterator[tuple[str, str]]:
-    """Yield a description of a run, as headings and texts; reads headers only.
+def foresee(run: RunFile) -> tuple[list[tuple[str, str]], StreampcaError | None]:
+    """Return a description of a run, as headings and texts, and the first refusal; reads headers only.
 
     Raises
     ------
     StreampcaError
-        As `execute`, if the run itself, its plan or its outputs are wrong.
+        As `execute`, if the run itself or its plan is wrong.
     """
     outputs = OutputPaths.of(run)
     check_together(run)
-    if outputs.directory is None:  # outputs in a run directory may be reused
-        outputs.check(overwrite=run.run.overwrite, model=run.update.model is None)
+    facts: list[tuple[str, str]] = []
     if run.apply is None and run.update.model is None and outputs.need_model:
-        yield from plan_of(run).lines()
+        facts += plan_of(run).lines()
     else:
-        yield "collection", open_run(run.collection).facts()["samples"]
-        yield from ((word, path) for word, path in (("model", run.apply), ("updating", run.update.model)) if path)
+        facts.append(("collection", open_run(run.collection).facts()["samples"]))
+        facts += [(word, path) for word, path in (("model", run.apply), ("updating", run.update.model)) if path]
     if outputs.graph and not outputs.need_model:
-        yield from plan_of_graph(run).lines()
-    written = [*outputs.files, *filter(None, (outputs.report,))]
-    for index, path in enumerate(written):
-        yield "" if index else "writes", path
+        facts += plan_of_graph(run).lines()
+    job, refusal = _open(run, outputs, silent), None
+    for path in [*outputs.files, *filter(None, (outputs.report,))]:
+        try:
+            fate, why = _fate_of(job, path)
+        except StreampcaError as error:
+            fate, why, refusal = "refused", "", refusal or error
+        facts.append((fate, path + (why and f": {why}")))
+    return facts, refusal
+
+
+def _fate_of(job: _Job, path: str) -> tuple[str, str]:
+    """Return what a run will do to an output, in words, and the reason where it replaces one.
+
+    Raises
+    ------
+    StreampcaError
+        As the run would, if it refuses the output.
+    """
+    run, outputs, may_replace = job.run, job.outputs, job.may_replace(path)
+    if path == outputs.model and run.update.model is None and not job.has_grown:
+        stage = replace(run.how(output=path, checkpoint=checkpoint_beside(run, path)), **job.reuse)
+        fate = foresee_model(job.raw, run.model, stage, **columns_of(run), preparation=job.preparation)
+        job.result.model = fate.model if fate.n_components is None else None
+        return _in_words(path, stands=job.result.model is not None), fate.why
+    is_updated = path == outputs.model and (job.is_in_place or job.has_grown)
+    outputs.check_output(path, overwrite=may_replace or is_updated)
+    if is_updated:
+        return "to update", ""
+    if run.run.overwrite or not job.record.is_own(path):
+        return _in_words(path), ""
+    name, model = outputs.name_of(path), job.applied or job.result.model
+    if model is None and (name in OF_THE_MODEL or (name == "graph" and outputs.scores)):
+        return _in_words(path), "it is of another model"
+    settings = job.settings_of(name, model)
+    return _in_words(path, stands=job.record.stands(path, settings)), job.change(path, settings)
+
+
+def _in_words(path: str, *, stands: bool = False) -> str:
+    return "stands" if stands else "to replace" if os.path.lexists(path) else "to write"
 
 
 def plan_of(run: RunFile, **others: Any) -> Any:
@@ -281,7 +298,7 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         )
     assert outputs.model is not None  # noqa: S101 - it is the only output left, and a run without any is refused
     follow = run.follow
-    plans = list[Any]()
+    noted = list[Planned | Kept]()
     model = streampca.follow(
         run.collection.source,
         run.model,
@@ -289,21 +306,30 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
         preparation=preparation_of(run),
         output=outputs.model,
         memory=run.run.memory,
-        listener=_noting_plans(listener, plans),
+        listener=_noting(listener, noted),
         **opening_of(run.collection),
     )
-    return Result(model, plans[0] if plans else None, [outputs.model])
+    return Result(model, _first_plan(noted), [outputs.model])
 
 
-def _noting_plans(listener: Listener, plans: list[Any]) -> Listener:
-    """Return a listener that adds the plans of a fit to a list, and passes all events on."""
+def _noting(listener: Listener, noted: list[Planned | Kept], begin: Callable[[], None] | None = None) -> Listener:
+    """Return a listener that adds plans and models that are kept to a list, and passes all events on.
+
+    The function `begin` is called before the first plan is carried out.
+    """
 
     def note(event: Event) -> None:
-        if isinstance(event, Planned):
-            plans.append(event.plan)
+        if isinstance(event, Planned | Kept):
+            if begin is not None and isinstance(event, Planned) and not noted:
+                begin()
+            noted.append(event)
         listener(event)
 
     return note
+
+
+def _first_plan(noted: list[Planned | Kept]) -> Any:
+    return next((event.plan for event in noted if isinstance(event, Planned)), None)
 
 
 @dataclass
@@ -315,6 +341,8 @@ class _Job:
     raw: Collection
     listener: Listener
     applied: Model | None
+    record: Record
+    result: Result = field(default_factory=lambda: Result(None))
     stack: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
@@ -334,6 +362,92 @@ class _Job:
         run, path = self.run, self.outputs.model
         is_replaced = run.apply or run.update.model or run.run.overwrite
         return not is_replaced and bool(self.outputs.directory and path and os.path.lexists(path))
+
+    @cached_property
+    def has_grown(self) -> bool:
+        """True if the model of the directory is to be updated by samples that its source has gained."""
+        path = self.outputs.model
+        if not (self.run.update.enabled and self.may_reuse and path) or self.has_other_settings:
+            return False
+        with suppress(ModelError):  # an unfinished model is fitted anew
+            return bool(samples_added(streampca.load_model(path, components=False).provenance, self.raw, path))
+        return False
+
+    @cached_property
+    def has_other_settings(self) -> bool:
+        """True if runs of the directory wrote its model by other settings."""
+        path = self.outputs.model
+        is_own = path is not None and self.record.is_own(path)
+        return is_own and self.record.difference(str(path), self.settings_of_model) is not None
+
+    @property
+    def reuse(self) -> dict[str, Any]:
+        """Fields of a fit's `Run` for an existing model: used again, or replaced if other settings made it."""
+        return {"reuse": self.may_reuse, "overwrite": self.run.run.overwrite or self.has_other_settings}
+
+    def may_replace(self, path: str) -> bool:
+        """Return whether an output that exists may be replaced: a run of this directory wrote it, or all may be."""
+        return self.run.run.overwrite or self.record.is_own(path)
+
+    def change(self, path: str, settings: dict[str, Any]) -> str:
+        """Return why an output that a run of this directory wrote is replaced, as a clause; empty if it stands."""
+        if self.record.stands(path, settings):
+            return ""
+        return self.record.difference(path, settings) or "some of its files are gone or changed"
+
+    # -- settings that decide outputs
+
+    @cached_property
+    def settings_of_model(self) -> dict[str, Any]:
+        """Settings that decide the model; the data of the source are compared by the fit."""
+        data, run = self.run.data(complete=True), self.run
+        sections = {name: data.get(name) for name in ("collection", "prepare", "model")}
+        return {**sections, "update.model": run.update.model, "run.part": run.run.part}
+
+    def settings_of(self, name: str, model: Model | None) -> dict[str, Any]:
+        """Return the settings that decide an output other than the model: source, model, and keys of the run."""
+        run = self.run
+        keys = {
+            "scores": ("whiten", "missing"),
+            "images": ("n_components", "residual", "whole", "missing"),
+            "report": ("examine", "picture_format"),
+        }
+        of_run: dict[str, Any] = {"output": {key: getattr(run.output, key) for key in keys.get(name, ())}}
+        if name == "graph" and self.outputs.scores is not None:
+            of_run = self.settings_of("scores", model)
+        if name == "graph":
+            of_run["neighbors"] = vars(run.neighbors)
+        if name == "collection" or (name == "graph" and self.outputs.scores is None):
+            of_run["prepare"], model = vars(run.prepare), None
+        of_model = {} if model is None else {MODEL: identity_of_model(model.provenance)}
+        return {**of_model, "collection": run.data(complete=True)["collection"], DATA: self._fingerprint, **of_run}
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint_of(self.raw, self.raw.states())
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[list[str]]:
+        """Record an output, of the model of the result, around its writing; the files written are put into a list."""
+        path, model, files = getattr(self.outputs, name), self.result.model, list[str]()
+        settings = self.settings_of(name, model)
+        if self.record.is_own(path) and not self.run.run.overwrite:
+            self.listener(Warned(f"{path} is replaced: {self.change(path, settings)}."))
+        self.record.begin(path, settings)
+        yield files
+        self.record.finish(files or [path], settings, None if model is None else model.provenance)
+        self.result.written += files or [path]
+
+    def is_due(self, name: str) -> bool:
+        """Return whether an output is to be written: it is asked for, and does not stand."""
+        path = getattr(self.outputs, name)
+        if path is None or self.run.run.overwrite:
+            return path is not None
+        stands = self.record.stands(path, self.settings_of(name, self.result.model))
+        if stands:
+            self.listener(Kept(path, "was written by an earlier run with the same settings; it is kept"))
+            self.result.kept.append(path)
+        return not stands
 
     @property
     def applied_outputs(self) -> AppliedOutputs:
@@ -365,13 +479,16 @@ class _Job:
         """Return the `Run` of the stage that writes an output."""
         shared = {} if self.cluster is None else {**NOTHING_SHARED, "cluster": self.cluster}
         checkpoint = checkpoint_beside(self.run, output)
-        return self.run.how(**shared, output=output, checkpoint=checkpoint, listener=self.listener, **others)
+        overwrite = output is not None and self.may_replace(output)
+        how = {"output": output, "overwrite": overwrite, "checkpoint": checkpoint, "listener": self.listener, **others}
+        return self.run.how(**shared, **how)
 
     def local_stage(self, path: str, **others: Any) -> Run:
         """Return the `Run` of a graph or a report, which is made in this process, also if workers fit the model."""
         alone = {**NOTHING_SHARED, **NOT_FITTED, "cluster": None}
         checkpoint = checkpoint_beside(self.run, path)
-        return self.run.how(**{**alone, "checkpoint": checkpoint, "listener": self.listener, **others})
+        how = {"overwrite": self.may_replace(path), "checkpoint": checkpoint, "listener": self.listener, **others}
+        return self.run.how(**{**alone, **how})
 
     def applying(self, output: str) -> dict[str, Any]:
         """Return the options of a model's methods that write an output."""
@@ -388,7 +505,7 @@ def _open(run: RunFile, outputs: OutputPaths, listener: Listener) -> _Job:
         open_run(run.collection)  # a source given in the model's place is the likelier mistake: its error comes first
         raise
     raw = open_run(run.collection, listing=outputs.listing(run), like=model, listener=listener)
-    return _Job(run, outputs, raw, listener, model if run.apply else None)
+    return _Job(run, outputs, raw, listener, model if run.apply else None, Record(outputs.directory, run))
 
 
 def _check_feasible(job: _Job) -> None:
@@ -405,74 +522,79 @@ def _check_feasible(job: _Job) -> None:
 
 
 def _fit(job: _Job) -> Result:
-    """Fit or update a model, and write it if there is an output for it."""
-    run, path, plans = job.run, job.outputs.model, list[Any]()
-    listener = _noting_plans(job.listener, plans)
-    if run.update.model is None:
-        stage = replace(job.stage(path, reuse=job.may_reuse), listener=listener)
-        model = streampca.fit(job.raw, run.model, **columns_of(run), preparation=job.preparation, run=stage)
-    else:
-        changes = {name: getattr(run.model, name) for name in run.given.get("model", ()) if name != "kind"}
+    """Fit or update a model, and write it if there is an output for it; a model that stands is loaded."""
+    run, path, settings = job.run, job.outputs.model, job.settings_of_model
+    noted = list[Planned | Kept]()
+    listener = _noting(job.listener, noted, partial(job.record.begin, path, settings) if path else None)
+    base = run.update.model or (path if job.has_grown else None)
+    if base is not None:
+        changes = {name: getattr(run.model, name) for name in UPDATED if run.is_given("model", name)}
         if changes.get("n_components", "") is None:  # all components, which `update` calls "all"
             changes["n_components"] = "all"
-        model = streampca.update(
-            run.update.model,
+        model: Model = streampca.update(
+            base,
             job.raw,
             approximate=run.update.approximate,
             sample_weight=run.collection.sample_weight,
             run=replace(job.stage(path), listener=listener),
             **changes,
         )
+    else:
+        # Other settings replace the model of an earlier run; a source that has changed since is refused by the fit.
+        stage = replace(job.stage(path), listener=listener, **job.reuse)
+        model = streampca.fit(job.raw, run.model, **columns_of(run), preparation=job.preparation, run=stage)
     if job.outputs.apply_model:
         if path is not None:  # outputs name the model by its path, and the memory of a large one is free for them
             del model
             model = streampca.load_model(path, memory=run.run.memory)
         if isinstance(model, streampca.PCAModel):
             model = model.without_statistic()  # and that of the p x p statistic
-    return Result(model, plans[0] if plans else None)
+    if path is not None:
+        job.record.finish([path], settings, model.provenance)
+    result = Result(model, _first_plan(noted))
+    if path is not None:
+        is_kept = any(isinstance(event, Kept) for event in noted)
+        (result.kept if is_kept else result.written).append(path)
+    return result
 
 
-def _write(job: _Job, result: Result, note: Callable[[str], None]) -> None:
-    """Write the copy of the run's collection, and scores, images, graph and report of it."""
-    run, outputs = job.run, job.outputs
-    if outputs.collection:
-        stage = replace(job.stage(outputs.collection), **NOT_FITTED)
-        streampca.copy(job.raw, preparation=job.preparation, run=stage)
-        note(outputs.collection)
-    if result.model is not None and outputs.apply_model:
-        _apply(job, result, result.model, note)
-    if outputs.graph:
-        scores = OutputPaths.of(run).scores  # `outputs` lacks scores that are reused
-        source = job.raw if scores is None else scores
-        preparation = job.preparation if scores is None else None
-        stage = job.local_stage(outputs.graph, output=outputs.graph)
-        result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=stage)
-        note(outputs.graph)
+def _write(job: _Job) -> None:
+    """Write the copy of the run's collection, and scores, images, graph and report of it, but those that stand."""
+    run, outputs, model = job.run, job.outputs, job.result.model
+    if job.is_due("collection"):
+        with job.writing("collection"):
+            stage = replace(job.stage(outputs.collection), **NOT_FITTED)
+            streampca.copy(job.raw, preparation=job.preparation, run=stage)
+    if model is not None and outputs.apply_model:
+        _apply(job, model)
+    if job.is_due("graph"):
+        with job.writing("graph"):
+            source, preparation = (job.raw, job.preparation) if outputs.scores is None else (outputs.scores, None)
+            stage = job.local_stage(str(outputs.graph), output=outputs.graph)
+            job.result.graph = streampca.neighbors(source, **vars(run.neighbors), preparation=preparation, run=stage)
 
 
-def _apply(job: _Job, result: Result, model: Model, note: Callable[[str], None]) -> None:
+def _apply(job: _Job, model: Model) -> None:
     """Write scores, images and the report of the run's collection."""
     outputs, output = job.outputs, job.run.output
     if job.applied is None:  # `_check_feasible` knew only the fewest components that a rule may count
         foresee_applying(model, job.raw, job.applied_outputs)
-    if outputs.scores:
-        model.write_scores(job.raw, outputs.scores, **job.applying(outputs.scores))
-        note(outputs.scores)
-    if outputs.images:
-        result.compression = cast("PCAModel", model).write_reconstruction(  # others were refused
-            job.raw,
-            outputs.images,
-            n_components=output.n_components,
-            residual=output.residual,
-            whole=output.whole,
-            **job.applying(outputs.images),
-        )
-        note(outputs.images)
-    if outputs.report:
-        result.written += streampca.write_report(
-            model,
-            outputs.report,
-            collection=job.raw,
-            pictures=outputs.pictures,
-            run=job.local_stage(outputs.report, overwrite=True),
-        )
+    if job.is_due("scores"):
+        with job.writing("scores"):
+            model.write_scores(job.raw, str(outputs.scores), **job.applying(str(outputs.scores)))
+    if job.is_due("images"):
+        with job.writing("images"):
+            images, path = cast("PCAModel", model), str(outputs.images)  # others were refused
+            form = {name: getattr(output, name) for name in ("n_components", "residual", "whole")}
+            job.result.compression = images.write_reconstruction(job.raw, path, **form, **job.applying(path))
+    if job.is_due("report"):
+        with job.writing("report") as files:
+            files += streampca.write_report(
+                model,
+                str(outputs.report),
+                collection=job.raw,
+                pictures=outputs.pictures,
+                examine=output.examine,
+                picture_format=output.picture_format,
+                run=job.local_stage(str(outputs.report), overwrite=True),
+            )

@@ -65,7 +65,7 @@ class RunFile:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RunFile):
             return False
-        return bool(escaped(self._data(complete=True)) == escaped(other._data(complete=True)))
+        return bool(escaped(self.data(complete=True)) == escaped(other.data(complete=True)))
 
     def __hash__(self) -> int:
         return hash((self.model.kind, self.apply))
@@ -89,7 +89,7 @@ class RunFile:
 
         from ..execution.cluster_options import COMMAND_OPTIONS, CONFIGURED
 
-        data = escaped(self._data(complete=complete))
+        data = escaped(self.data(complete=complete))
         if self.as_written:
             put_back(data, self.as_written)
         data["collection"].pop("allow_remote", None)
@@ -103,12 +103,12 @@ class RunFile:
         has_breaks = any(mark in text for mark in "\x85\u2028\u2029")
         return yaml.safe_dump(data, sort_keys=False) if has_breaks else text
 
-    def _data(self, *, complete: bool) -> dict[str, Any]:
+    def data(self, *, complete: bool) -> dict[str, Any]:
         """Return the keys with other values than their defaults; if `complete`, all keys of sections that apply."""
         is_idle = {
             "model": self.apply is not None or self.update.model is not None,
             "prepare": self.apply is not None or self.update.model is not None,
-            "update": self.update.model is None,
+            "update": self.update.model is None and not self.update.enabled,
             "follow": not self.follow.enabled,
             "neighbors": self.output.graph is None,
         }
@@ -185,6 +185,8 @@ def _mapping(values: Any, section: str, cls: type, subject: str) -> dict[Any, An
     keys = (["kind"] if section == "model" else []) + keys
     if values is None:
         return {}
+    if values is True and "enabled" in keys:
+        return {"enabled": True}
     if not isinstance(values, Mapping):
         remedy = f"give keys under it ({', '.join(keys)}), or leave it out"
         raise ConfigError(f"{subject}: {section} = {reprlib.repr(values)} is not a section; {remedy}.")

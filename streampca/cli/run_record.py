@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import OutputError, Stopped, first_line, readable
+from ..errors import OutputError, SourceError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
+from ..execution.fingerprint import first_difference
 from ..readers.collection import digest, file_state
 from ..storage.disk import check_place, is_own, open_own, open_regular
 from ..storage.free_space import writing
@@ -24,7 +24,10 @@ from .run_file import RunFile
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
 RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
 REPORT, PICTURES = "report.html", "pictures"
-OUTPUTS = "outputs"  # key of run.json for the outputs that depend on the model
+OUTPUTS = "outputs"  # key of run.json for the outputs, by name
+SETTINGS, FILES, UNFINISHED = "settings", "files", "unfinished"  # keys of an output
+MODEL, DATA = "model", "data of the source"  # settings that hold digests
+DIGESTED = (MODEL, DATA)
 
 
 def check_directory(folder: str) -> None:
@@ -54,44 +57,57 @@ def check_directory(folder: str) -> None:
 
 
 class Record:
-    """Record of a run's outputs in its directory; without a directory, nothing is written.
+    """Outputs that runs of a directory wrote, each with the settings that decided it; without a directory, none.
 
     Parameters
     ----------
     folder : str or None
         Path of the directory.
     run : RunFile
-        Run to record.
-    outputs : mapping of str to str
-        Paths of the outputs that a later run can reuse, by name.
+        Run that is carried out.
     """
 
-    def __init__(self, folder: str | None, run: RunFile, outputs: Mapping[str, str]) -> None:
-        self._folder, self._run, self._outputs = folder, run, outputs
-        self._options = asdict(run.output)
-        if run.output.graph is not None:
-            self._options["neighbors"] = asdict(run.neighbors)
-        self._states: dict[str, list[int]] = {}
-        self._started = False
+    def __init__(self, folder: str | None, run: RunFile) -> None:
+        self._folder, self._run, self._started = folder, run, False
+        self._provenance: dict[str, Any] = {}
+        self._outputs: dict[str, dict[str, Any]] = {}
+        # The file may be anything: without a record that can be read, existing outputs are of unknown origin.
+        with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+            with open_regular(os.path.join(folder or "", SUMMARY), "r", encoding="utf-8") as file:
+                data = json.loads(file.read())
+            outputs = data.pop(OUTPUTS)
+            if all(isinstance(entry[part], dict) for entry in outputs.values() for part in (SETTINGS, FILES)):
+                self._provenance, self._outputs = data, outputs
 
-    def reusable(self, provenance: Mapping[str, Any]) -> set[str]:
-        """Return the paths of complete outputs that the same run wrote with the model of a provenance."""
-        try:
-            with open_regular(os.path.join(self._folder or "", SUMMARY), "r", encoding="utf-8") as file:
-                text = file.read()
-            record = json.loads(text).pop(OUTPUTS)
-            if record["options"] != self._options or record["model"] != _identity(provenance):
-                return set()
-            states = record["states"]
-            self._states = {name: states[name] for name in self._outputs if self._is_unchanged(name, states)}
-        # The file may be anything: a record that cannot be read means that nothing is reused.
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return set()
-        return {self._outputs[name] for name in self._states}
+    def is_own(self, path: str) -> bool:
+        """Return whether what exists at a path is as runs of this directory left it."""
+        entry = self._outputs.get(self._key(path))
+        if entry is None or not os.path.lexists(path):
+            return False
+        # A run that was ended after it began this output left the one before it, or a complete one.
+        return UNFINISHED in entry or entry[FILES].get(self._key(path)) == _state(path)
 
-    def _is_unchanged(self, name: str, states: Mapping[str, Any]) -> bool:
-        path = self._outputs[name]
-        return name in states and os.path.exists(path) and states[name] == _state(path)
+    def difference(self, path: str, settings: Mapping[str, Any]) -> str | None:
+        """Return the first setting that decides a recorded output otherwise, in words; None if there is none."""
+        before = self._outputs[self._key(path)][SETTINGS]
+        changed = first_difference(_flat(before), _flat(_plain(settings)))
+        if changed is None:
+            return "a run that was to replace it was ended" if self._is_unfinished(path) else None
+        if changed.name in DIGESTED:
+            return f"the {changed.name} is another"
+        return f"{changed.name} was {changed.before!r} and is {changed.now!r}"
+
+    def stands(self, path: str, settings: Mapping[str, Any]) -> bool:
+        """Return whether an output is complete, unchanged, and as the run would make it."""
+        if not self.is_own(path) or self.difference(path, settings) is not None:
+            return False
+        files = self._outputs[self._key(path)][FILES]
+        return all(_state(os.path.join(self._folder or "", key)) == state for key, state in files.items())
+
+    def _is_unfinished(self, path: str) -> bool:
+        """Return whether a run began to replace what exists at a path, and was ended before it did."""
+        entry = self._outputs[self._key(path)]
+        return UNFINISHED in entry and entry[UNFINISHED] == _state(path)
 
     def start(self) -> None:
         """Write the run file, once."""
@@ -99,30 +115,67 @@ class Record:
             _write(self._folder, CONFIG, self._run.to_yaml(complete=True))
             self._started = True
 
-    def note(self, path: str | None, provenance: Mapping[str, Any] | None) -> str | None:
-        """Record that an output is complete, and the provenance of its model; return the path of the record."""
+    def begin(self, path: str, settings: Mapping[str, Any]) -> None:
+        """Record that an output is about to be written, so that a later run knows it for one of its own."""
+        before = _state(path) if os.path.lexists(path) else None
+        self._outputs[self._key(path)] = {SETTINGS: _plain(settings), FILES: {}, UNFINISHED: before}
+        self._write()
+
+    def finish(self, files: Sequence[str], settings: Mapping[str, Any], model: Mapping[str, Any] | None) -> None:
+        """Record that an output is complete: its path and those of its further files; and its model's provenance."""
+        states = {self._key(file): _state(file) for file in files}
+        self._outputs[self._key(files[0])] = {SETTINGS: _plain(settings), FILES: states}
+        self._provenance = self._provenance if model is None else dict(model)
+        self._write()
+
+    def complete(self) -> str | None:
+        """Write the run file and the record, also if all outputs stand; return the path of the record."""
+        self._write()
+        return os.path.join(self._folder, SUMMARY) if self._folder else None
+
+    def _write(self) -> None:
         self.start()
-        if not self._folder or provenance is None:
-            return None
-        self._states |= {name: _state(place) for name, place in self._outputs.items() if place == path}
-        record = {"model": _identity(provenance), "options": self._options, "states": self._states}
-        return _write(self._folder, SUMMARY, json.dumps({**provenance, OUTPUTS: record}, indent=1) + "\n")
+        if self._folder:
+            _write(self._folder, SUMMARY, json.dumps({**self._provenance, OUTPUTS: self._outputs}, indent=1) + "\n")
+
+    def _key(self, path: str) -> str:
+        """Return the name of a path in the record: relative to the directory, so that both may be moved together."""
+        return os.path.relpath(os.path.realpath(path), os.path.realpath(self._folder or ""))
 
 
-def _identity(provenance: Mapping[str, Any]) -> str:
+def identity_of_model(provenance: Mapping[str, Any]) -> str:
     """Return a digest of a provenance, which holds the time of the fit and so belongs to one fit only."""
     return digest(json.dumps(dict(provenance), sort_keys=True))
 
 
-def _state(path: str) -> list[int]:
-    """Return the size and time of an output, which change when it is written again."""
-    return list(file_state(os.path.join(path, "zarr.json") if os.path.isdir(path) else path))
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as JSON returns them."""
+    return dict(json.loads(json.dumps(settings, default=str)))
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key, as messages name them."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= {f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _state(path: str) -> list[int] | None:
+    """Return the size and time of an output, which change when it is written again; None if it is gone."""
+    try:
+        return list(file_state(os.path.join(path, "zarr.json") if os.path.isdir(path) else path))
+    except SourceError:
+        return None
 
 
 @contextmanager
 def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
-    """Yield a listener that appends events to the log of a directory and passes them on to `listener`."""
-    path = os.path.join(folder, LOG)
+    """Yield a listener that appends events to the log of a directory and passes them on to `listener`.
+
+    A directory that is new is removed if the run fails before it has anything but its records.
+    """
+    path, missing = os.path.join(folder, LOG), _missing_folders(folder)
     with writing(path):
         os.makedirs(folder, exist_ok=True)
         file = open(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115 - closed below
@@ -144,8 +197,22 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
             yield record
         except BaseException as error:
             note("stopped" if isinstance(error, Stopped) else f"failed: {first_line(error)}")
+            if missing and {*os.listdir(folder)} <= {CONFIG, LOG, SUMMARY}:
+                for name in os.listdir(folder):
+                    os.unlink(os.path.join(folder, name))
+                for made in missing:
+                    os.rmdir(made)
             raise
         note("finished")
+
+
+def _missing_folders(folder: str) -> list[str]:
+    """Return a folder and those that contain it, from the inside, as far as they do not exist."""
+    missing = []
+    while folder and not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing
 
 
 def _write(folder: str, name: str, text: str) -> str:

@@ -148,6 +148,10 @@ class OutputSection:
         Write images less their reconstructions.
     whole : bool, default=False
         Join patches to whole pictures. Overlapping patches are averaged.
+    examine : int or None, default=200000
+        Samples that the report examines at most; null for all.
+    picture_format : {"png", "svg"}, default="png"
+        Format of the pictures in the report and its folder.
     """
 
     directory: str | None = None
@@ -163,6 +167,8 @@ class OutputSection:
     missing: MissingRule | None = None
     residual: bool = False
     whole: bool = False
+    examine: Count | None = 200_000
+    picture_format: Literal["png", "svg"] = "png"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -175,10 +181,13 @@ class UpdateSection:
         Model to add the samples to. Of a source that has grown, only the new samples are added.
     approximate : bool, default=False
         Let components stand for a statistic that a model lacks.
+    enabled : bool, default=False
+        Add samples that the source has gained to the model of the run directory. Short for it is update: true.
     """
 
     model: str | None = None
     approximate: bool = False
+    enabled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..errors import OutputError
-from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
+from ..events import Listener, Planned, check_listener, or_logged, silent
 from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished
 from ..execution.executor import planning_for
@@ -151,7 +151,7 @@ def output_of(run: Run, source: Any, *columns: Any) -> ModelOutput | None:
         return None
     path = expanded(run.output)
     check_apart([path], [*paths_of(source), *column_paths(*columns)])
-    return ModelOutput(path, run.overwrite, run.reuse and not run.overwrite and os.path.lexists(path))
+    return ModelOutput(path, run.overwrite, run.reuse and os.path.lexists(path))
 
 
 def carry_out(opened: Opened, run: Run, output: ModelOutput | None) -> Model:
@@ -161,11 +161,9 @@ def carry_out(opened: Opened, run: Run, output: ModelOutput | None) -> Model:
     """
     part = part_of(run.part)
     if output is not None and output.may_be_reused:
-        if (earlier := load_earlier(output.path, opened, part)) is not None:
-            warning = f"{output.path} was fitted by an earlier run with the same options; it is used again."
-            or_logged(run.listener)(Warned(warning))
+        how: Any = {"overwrite": output.overwrite, "listener": or_logged(run.listener)}
+        if (earlier := load_earlier(output.path, opened, part, **how)) is not None:
             return earlier
-        check_model_output(output.path, overwrite=False)
     name = "embed" if opened.request.model.uses_graph else "fit"
     with run_session(name, run, None if output is None else output.path) as current:
         return fit_in(current, opened, part=part)
@@ -182,7 +180,7 @@ class ModelOutput:
     overwrite : bool
         Replace an existing model.
     may_be_reused : bool
-        Compare an existing model with this fit, and return it if it is the same.
+        Compare an existing model with this fit, and return it if it is the same; else replace it with `overwrite`.
 
     Raises
     ------

@@ -6,6 +6,7 @@ when its turn comes, after hours perhaps, and with the outputs before it written
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import RequestError
+from ..events import silent
+from ..execution.checkpoint import CheckpointFolder, checkpointing_of
 from ..kinds.description import Description
 from ..kinds.kernel_pca import PRECOMPUTED
-from ..kinds.run import Run
+from ..kinds.run import Run, part_of
 from ..models.images import ReconstructingModel
 from ..models.model import Model, require
-from ..models.store import fits_in_memory
+from ..models.store import check_model_output, fits_in_memory
 from ..models.transform import ComponentsToCome, check_foreseen
 from ..planning import Plan
 from ..planning.embedding import EmbeddingPlan
@@ -26,9 +29,13 @@ from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import foresee_copy
 from ..readers import Collection
 from ..readers.target import check_target
+from ..readers.weights import weights_digest
+from ..storage.disk import expanded
 from ..storage.free_space import check_free_spaces
 from ..storage.outputs import UNCOMPRESSED, partial_bytes
 from .arguments import DEFAULT, arguments_of
+from .earlier_model import Fate, fate_of
+from .identity import identity_of
 from .open_fit import Opened, open_fit
 
 
@@ -107,24 +114,14 @@ def foresee_fit(
     BudgetError, OutputError, RequestError
         If the fit or an output does not fit; the first of them is named.
     """
-    options: dict[str, Any] = {"memory": outputs.run.memory, "scratch": outputs.run.scratch}
-    options["output"] = "model" if outputs.is_stored else None  # any path: components may then be larger than memory
-    arguments = arguments_of(foresee_fit, kind, DEFAULT, preparation, options)
-    check_target(target, arguments.model)
-    opened = open_fit(
-        collection,
-        arguments.request(),
-        arguments.preparation,
-        sample_weight=sample_weight,
-        target=target,
-        shared=outputs.run.is_shared,
-        foreseen=True,
-    )
+    columns = {"target": target, "sample_weight": sample_weight}
+    # Any path: components may then be larger than memory.
+    run = replace(outputs.run, output="model" if outputs.is_stored else None)
+    opened = _open(collection, kind, run, preparation, columns)
     if outputs.collection:
-        run = outputs.run
         foresee_copy(opened.collection, outputs.collection, memory=run.budget, overwrite=run.overwrite)
     outputs.check_report(opened.collection)
-    if arguments.model.uses_graph:
+    if opened.request.model.uses_graph:
         if outputs.images:
             raise RequestError(f"output.images: kind {kind.kind!r} makes no images; leave it out.")
         return opened.plan_stages()
@@ -132,6 +129,51 @@ def foresee_fit(
     if outputs.scores or outputs.images:
         _check_applying(opened, plan, outputs)
     return plan
+
+
+def foresee_model(
+    collection: Collection,
+    kind: Description,
+    run: Run,
+    *,
+    target: Any = None,
+    sample_weight: Any = None,
+    preparation: Preparation | None = None,
+) -> Fate:
+    """Return what a fit will do to its output, ``run.output``; reads headers only.
+
+    Raises
+    ------
+    OutputError
+        If another model or the checkpoint of other work is there, which the fit would refuse.
+    """
+    path, checkpoint, part = expanded(str(run.output)), checkpointing_of(run), part_of(run.part)
+    opened = _open(collection, kind, run, preparation, {"target": target, "sample_weight": sample_weight})
+    fate = Fate(None, None, "")
+    if os.path.lexists(path):
+        if run.reuse:
+            fate = fate_of(path, opened, part, overwrite=run.overwrite)
+            if fate.model is not None:
+                return fate
+        check_model_output(path, overwrite=run.overwrite)
+    if checkpoint is not None and not opened.request.model.uses_graph:
+        digest = None if opened.target is None else opened.target.digest
+        about: Any = weights_digest(opened.weights), part, opened.collection.states(), digest
+        identity = identity_of(opened.collection, opened.request, *about)
+        if CheckpointFolder(checkpoint, identity, overwrite=run.overwrite, listener=silent).record:
+            return fate._replace(why="the fit is resumed")
+    return fate
+
+
+def _open(
+    collection: Collection, kind: Description, run: Run, preparation: Preparation | None, columns: dict[str, Any]
+) -> Opened:
+    """Open a fit that is foreseen."""
+    options: dict[str, Any] = {"memory": run.memory, "scratch": run.scratch, "output": run.output}
+    arguments = arguments_of(foresee_fit, kind, DEFAULT, preparation, options)
+    check_target(columns["target"], arguments.model)
+    request, steps = arguments.request(), arguments.preparation
+    return open_fit(collection, request, steps, **columns, shared=run.is_shared, foreseen=True)
 
 
 def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> None:

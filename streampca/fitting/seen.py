@@ -69,7 +69,7 @@ class Seen:
         place = place_of(raw)
         return place is not None and self.place == place and _without(self.options) == _without(_options(raw))
 
-    def check(self, whole: Prepared, model: str) -> None:
+    def check(self, whole: Collection, model: str) -> None:
         """Refuse a source whose recorded samples have changed.
 
         The last storage chunk is not compared if the recorded samples did not fill it, as adding samples rewrites it.
@@ -265,12 +265,24 @@ def seen_by(about: Mapping[str, Any], model: str) -> list[Seen]:
         OpeningRecord.from_json(opened, model)
     if SEEN in about:
         return [Seen(**entry) for entry in about[SEEN]]
-    if about.get("states") is None:
+    if about.get("states") is None or "plan" not in about:  # embeddings, which are not updated, have plans of stages
         return []
     options = None if opened is None else {**opened, "source": None}
     states = about.get("states_of_parts", about["states"])
     n_samples = about["plan"]["problem"]["n_samples"]
     return [Seen(about.get("place"), options, n_samples, states, about.get("files", ""), about.get("dates", ""))]
+
+
+def samples_added(about: Mapping[str, Any], raw: Collection, model: str) -> int:
+    """Return how many samples a source has gained since the fit of a provenance; 0 if others have changed as well."""
+    before = next((source for source in seen_by(about, model) if source.is_of(raw)), None)
+    if before is None or raw.n_samples <= before.n_samples:
+        return 0
+    try:
+        before.check(raw, model)
+    except (ChangedError, RequestError):  # or if the source does not show whether they have
+        return 0
+    return raw.n_samples - before.n_samples
 
 
 def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:

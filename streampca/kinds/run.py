@@ -53,8 +53,8 @@ class Run:
     overwrite : bool, default=False
         Replace an output that exists.
     reuse : bool, default=False
-        Return the model at the output if the same fit of the same data wrote it. Another one is refused; overwrite
-        replaces any.
+        Return the model at the output if the same fit of the same data wrote it. Another one is refused, or replaced
+        with overwrite.
     scratch : path, optional
         Folder for a scratch copy of the collection; by default beside the output. A copy in the order in which the
         collection is analysed is made where the plan finds that faster than decoding it several times. It is removed

@@ -23,6 +23,7 @@ from ...events import (
     Converging,
     Drawing,
     Event,
+    Kept,
     PassFinished,
     PassStarted,
     Planned,
@@ -115,7 +116,7 @@ class Progress:
                 self._clear()
                 self._print(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
                 self._pass = None
-            case Stored():
+            case Stored() | Kept():
                 self._clear()
                 self._print(events.describe(event))
             case Solving():
