@@ -337,19 +337,6 @@ def test_missing_run_file(here):
 # -- models
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_scores_in_tables_are_not_read(source, model, suffix):
-    path = f"scores.{suffix}"
-    if suffix == "parquet":
-        pytest.importorskip("pyarrow")
-    succeeded("transform", "model.zarr", source, "-o", path, "-q")
-    assert f"{path} is a table: scores are read from .zarr or .npy" in refused(
-        "reconstruct", "model.zarr", path, "-o", "i.npy"
-    )
-    succeeded("transform", "model.zarr", source, "-o", "scores.npy", "-q")
-    succeeded("reconstruct", "model.zarr", "scores.npy", "-o", "i.npy", "-q")
-
-
 def test_what_is_no_model(source, model):
     assert "does not exist" in refused("inspect", "nowhere.zarr")
     remedy = "Give a folder written by 'streampca fit'."

@@ -66,7 +66,7 @@ KNOWS = {
     "astropy": ("readers", "preprocessing/mask_files"),
     "cftime": ("readers/coordinates", "readers/dates"),
     "tifffile": ("readers", "models/export", "storage/tiff_pages"),
-    "pyarrow": ("storage", "readers/source"),
+    "pyarrow": ("storage", "readers/source", "readers/score_tables"),
     "PIL": ("readers", "preprocessing/resize", "plot", "models"),
     "psutil": ("machine",),
     "fsspec": ("readers",),

@@ -314,8 +314,7 @@ def transform(run: RunFile, quiet: bool, print_config: bool) -> None:
 def reconstruct(run: RunFile, quiet: bool, print_config: bool) -> None:
     """Rebuild images from scores, or themselves: say what is lost.
 
-    SOURCE holds scores in .zarr or .npy, as transform writes them (.csv and .parquet are not read), or images, which
-    are projected first.
+    SOURCE holds scores, as transform writes them, or images, which are projected first.
     """
     _carry_out(run, quiet=quiet, print_config=print_config)
 

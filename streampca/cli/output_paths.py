@@ -11,7 +11,6 @@ from ..errors import RequestError
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
-from ..storage.writers import IN_ORDER
 from .run_file import RunFile
 from .run_record import LISTING, PICTURES, RECORDS, REPORT, SUMMARY, check_directory
 
@@ -42,10 +41,6 @@ class OutputPaths:
         if paths.graph and (paths.need_model or run.apply) and not paths.scores:
             raise RequestError(
                 "output.graph is made from the scores of a model; give output.scores (or output.transform) with it."
-            )
-        if paths.graph and paths.scores and paths.scores.lower().endswith(IN_ORDER):
-            raise RequestError(
-                "output.graph is read from output.scores, and tables (.csv, .parquet) are not read; give .zarr or .npy."
             )
         if (run.output.transform or run.output.report) and not paths.directory:
             raise RequestError(

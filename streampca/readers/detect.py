@@ -139,6 +139,15 @@ def is_animated_gif(source: Any) -> bool:
         return False
 
 
+def is_score_table(source: Any) -> bool:
+    """Return whether a source is a table of scores, .csv or .parquet, as this package writes it."""
+    if not any(_called(source, suffix) for suffix in (".csv", ".parquet")):
+        return False
+    from .score_tables import is_score_table as is_ours
+
+    return is_ours(source)
+
+
 def is_array_files(source: Any) -> bool:
     """Return whether a source is a list, glob or folder of files of arrays, with no image file among them."""
     if isinstance(source, str) and os.path.isdir(source):

@@ -63,6 +63,7 @@ READERS: list[Format] = [
     Format("hdf5", detect.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", detect.is_classic_netcdf, ".netcdf", "open_netcdf"),
     Format("fits", detect.is_fits, ".fits", "open_fits"),
+    Format("score table", detect.is_score_table, ".score_tables", "open_score_table"),
     Format("joined", detect.is_array_files, ".views.joined", "open_joined", options=("opener",)),
     Format("images", detect.is_paths, ".images", "open_images", options=("opener",)),
 ]

@@ -89,7 +89,7 @@ def _guess(start: bytes, path: str) -> str:
     if path.lower().endswith(_TABLES):
         if not path.lower().endswith(".parquet") and (saving := array_of_table(path)) is not None:
             return f"is a table of numbers: make an array of it by {saving}"
-        return "is a table: scores are read from .zarr or .npy, and images from paths in table.csv:column"
+        return "is a table: scores are read as streampca writes them, and images from paths in table.csv:column"
     return (
         "is not of a known format: it begins like none of npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, "
         "JPEG 2000, TIFF, BMP, GIF, WebP, AVIF, PBM, PGM and PPM; save it as one of them; paths in a list are "
