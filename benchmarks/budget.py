@@ -142,7 +142,7 @@ def apply(path: Path, model: Path, verb: str, output: Path, memory: str) -> Step
     collection = opened(path).raw
 
     def work() -> None:
-        getattr(streampca.load_model(model), verb)(collection, output, memory=memory, overwrite=True)
+        getattr(streampca.load(model), verb)(collection, output, memory=memory, overwrite=True)
 
     step = Step(*measured(work)[1:], *estimates)
     shutil.rmtree(output) if output.is_dir() else output.unlink()

@@ -61,7 +61,7 @@ def fitted(path: Path, memory: str, client: Client | None) -> Took:
 
 def transformed(path: Path, model: Path, memory: str, client: Client) -> float:
     """Seconds of a transform on workers."""
-    fitted_model, scores = streampca.load_model(model), path.with_name("scores.npy")
+    fitted_model, scores = streampca.load(model), path.with_name("scores.npy")
     began = time.perf_counter()
     fitted_model.write_scores(path, scores, memory=memory, cluster=client, overwrite=True)
     return time.perf_counter() - began
@@ -83,7 +83,7 @@ def transform_part(path: Path, model: Path, memory: str, part: int, parts: int) 
     chosen = streampca.open_collection(path, samples=slice(first, last))
     scores = path.with_name(f"scores-{part}.npy")
     with limit_cores(1):
-        streampca.load_model(model).write_scores(chosen, scores, memory=memory, overwrite=True)
+        streampca.load(model).write_scores(chosen, scores, memory=memory, overwrite=True)
 
 
 def held(forget: bool) -> int:

@@ -73,7 +73,7 @@ def main() -> int:
         scores = None
         for kind, described in KINDS.items():
             cpu, peak = in_fresh_process(embedded, asked.source, described, place / f"{kind}.zarr")
-            model: Any = streampca.load_model(place / f"{kind}.zarr")
+            model: Any = streampca.load(place / f"{kind}.zarr")
             if scores is None:
                 scores = np.asarray(model.pca.transform(asked.source))
             kept = model.embedded_samples
@@ -94,7 +94,7 @@ def main() -> int:
             for seed in range(SAMPLES):
                 clustering = streampca.SpectralClustering(10, random_state=seed, **LARGEST)
                 cpu, _ = in_fresh_process(embedded, asked.source, clustering, place / "c.zarr")
-                clustered: Any = streampca.load_model(place / "c.zarr")
+                clustered: Any = streampca.load(place / "c.zarr")
                 own = labels[clustered.embedded_samples]
                 ours = adjusted_rand_score(own, clustered.labels)
                 means = adjusted_rand_score(labels, KMeans(10, n_init=10, random_state=seed).fit_predict(scores))

@@ -80,7 +80,7 @@ def transform(path: Path, model_path: Path, count: int, memory: str) -> Done:
     scores = model_path.with_suffix(".npy")
 
     def work() -> np.ndarray:
-        model = streampca.load_model(model_path, memory=memory)
+        model = streampca.load(model_path, memory=memory)
         samples = streampca.open_collection(str(path))[:count]
         model.write_scores(samples, scores, memory=memory, overwrite=True)
         return np.asarray(model.embedding)

@@ -185,7 +185,7 @@ def our_job(case: Case, path: Path, k: int, phases: bool) -> Took:
     output = path.with_suffix(f".{case.job}.zarr")
     tiny = streampca.fit(next(strokes(512, 8)), n_components=4)
     if case.job != "fit":
-        model = streampca.load_model(model_of(path))
+        model = streampca.load(model_of(path))
         tiny.transform(next(strokes(512, 8)))
         write = model.write_scores if case.job == "transform" else model.write_reconstruction
         _, seconds, peak = measured(partial(write, path, output, overwrite=True, memory=case.memory))

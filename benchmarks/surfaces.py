@@ -111,7 +111,7 @@ def judged(name: str, surface: Surface, new: Surface, place: Path) -> tuple[list
         cpu, peak = in_fresh_process(timed, source, kind, output)
         total, cells = total + cpu, ["", "", ""]
         if step == "isomap":
-            model = streampca.load_model(output)
+            model = streampca.load(output)
             r2, off = explained(model.embedding, surface.places), misplaced(model, surface, new)
             cells = [*(f"{value:.5f}" for value in r2), f"{off:.2%}"]
             good &= bool(r2.min() > LEAST_R2 and off < MOST_OFF)

@@ -35,7 +35,7 @@ _HOME = {
     "follow": ".fitting.follow",
     "Model": ".models.model",
     "PCAModel": ".models.pca",
-    "load_model": ".models.load",
+    "load": ".models.load",
     "hsic": ".fitting.hsic",
     "neighbors": ".fitting.neighbors",
     "plan_neighbors": ".fitting.neighbors",
@@ -44,7 +44,6 @@ _HOME = {
     "is_graph": ".manifold.stored_graph",
     "verify": ".models.verify",
     "NeighborGraph": ".manifold.neighbor_graph",
-    "load_graph": ".manifold.stored_graph",
     "bootstrap": ".models.bootstrap",
     "Run": ".kinds.run",
     "Opening": ".kinds.opening",
@@ -99,10 +98,9 @@ if TYPE_CHECKING:
     from .kinds.run import Run as Run
     from .manifold.neighbor_graph import NeighborGraph as NeighborGraph
     from .manifold.stored_graph import is_graph as is_graph
-    from .manifold.stored_graph import load_graph as load_graph
     from .models.bootstrap import bootstrap as bootstrap
     from .models.export import export_components as export_components
-    from .models.load import load_model as load_model
+    from .models.load import load as load
     from .models.model import Model as Model
     from .models.pca import PCAModel as PCAModel
     from .models.verify import verify as verify

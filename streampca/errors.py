@@ -128,13 +128,36 @@ class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stop
             self.exit_code = RESUMABLE
 
 
+# Names of options elsewhere that no spelling leads from: short ones of formulas and commands, and other packages'.
+_ELSEWHERE = {
+    "k": ("n_components", "n_neighbors"),
+    "num_components": ("n_components",),
+    "o": ("output",),
+    "seed": ("random_state",),
+    "n_jobs": ("workers",),
+    "jobs": ("workers",),
+    "dims": ("sample_axes",),
+    "weights": ("sample_weight",),
+    "y": ("target",),
+}
+
+
 def nearest(name: str, known: list[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to `name`, or an empty string when none is close."""
+    closest = closest_name(name, known)
+    return f" Did you mean {closest!r}?" if closest else ""
+
+
+def closest_name(name: str, known: list[str]) -> str:
+    """Return the known name that is meant by `name`, or the closest one; empty when none is close."""
     import difflib
 
+    for meant in _ELSEWHERE.get(name.lower(), ()):
+        if meant in known:
+            return meant
     written = {each.lower(): each for each in reversed(known)}
     close = difflib.get_close_matches(name.lower(), [each.lower() for each in known], n=1)
-    return f" Did you mean {written[close[0]]!r}?" if close else ""
+    return written[close[0]] if close else ""
 
 
 def first_line(error: BaseException) -> str:

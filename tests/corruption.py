@@ -146,7 +146,7 @@ def outcome_of_model(seed, folder):
     shutil.copytree(place, folder / "fuzzed")
     kind, what = damage(folder / "fuzzed", np.random.default_rng([seed, *b"model"]))
     try:
-        found = streampca.load_model(folder / "fuzzed", statistic=True, memory="64MiB")
+        found = streampca.load(folder / "fuzzed", statistic=True, memory="64MiB")
         same = all(np.array_equal(getattr(found, name), getattr(whole, name)) for name in ("components", "mean"))
         wrong = None if same and found.n_samples == whole.n_samples else "another model was loaded"
     except StreampcaError as error:

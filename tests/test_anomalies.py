@@ -101,7 +101,7 @@ def test_patterns_beneath_the_seasons_are_found_by_one_command(sst, tmp_path, mo
     assert 0.975 < float(means.var("month").sum() / x.var("time").sum()) < 0.985
     asked = ["--anomaly", "month", "--scale", "area", "--mask", "valid", "-k", 2]
     succeeded("fit", sst / "sst.nc", *asked, "-o", "m.zarr", "-q")
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     found = sea(model.components)
     true = sea(PATTERNS * HEIGHT)
     assert np.abs(np.corrcoef(found, true)[:2, 2:].diagonal()).min() > 0.99
@@ -251,7 +251,7 @@ def test_labels_are_groups(tmp_path, monkeypatch):
         means = np.stack([rows[np.arange(12) % 3 == group].mean(axis=0) for group in range(3)])
         assert_pca_of(model, rows - means[np.arange(12) % 3], atol=1e-3)
         model.save("m.zarr", overwrite=True)
-        again = streampca.load_model("m.zarr")
+        again = streampca.load("m.zarr")
         np.testing.assert_array_equal(again.preparation.learned.groups, np.unique(labels))
         np.testing.assert_array_equal(again.transform(source).compute(), model.transform(source).compute())
         back = np.asarray(again.reconstruct(source) + again.residual(source))
@@ -296,7 +296,7 @@ def test_images_are_made_range_by_range_of_features(tmp_path, monkeypatch):
     model = streampca.fit(field()[:-12], n_components=60, preparation=Preparation(**ALL))
     model.save(tmp_path / "m.zarr")
     field()[-12:].to_netcdf(tmp_path / "next.nc")
-    stored = streampca.load_model(tmp_path / "m.zarr", memory=f"{4 * model.components.nbytes - 1}B")
+    stored = streampca.load(tmp_path / "m.zarr", memory=f"{4 * model.components.nbytes - 1}B")
     budget = "64MiB"
     assert not isinstance(stored.components, np.ndarray)
 
@@ -368,7 +368,7 @@ def test_what_was_learned_is_stored_with_names(tmp_path):
     np.testing.assert_allclose(means.sel(group=3), x.groupby("time.month").mean().sel(month=3), rtol=1e-13)
     assert np.isnan(opened["deviation"].values[LAND]).all()
     assert opened["group_weight"].sum() == 60
-    again = streampca.load_model(tmp_path / "m.zarr")
+    again = streampca.load(tmp_path / "m.zarr")
     assert again.preparation.learned.digest == model.preparation.learned.digest
     np.testing.assert_array_equal(again.transform(x), model.transform(x))
 
@@ -382,7 +382,7 @@ def test_a_model_without_what_it_learned_is_damaged(tmp_path, name):
     (path / "zarr.json").write_text(json.dumps(document))
     integrity.seal(str(path))  # or the root would be said to differ from its checksum
     with pytest.raises(ModelError, match="damaged"):
-        streampca.load_model(path)
+        streampca.load(path)
 
 
 # -- refusals

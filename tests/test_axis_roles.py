@@ -329,7 +329,7 @@ def test_the_command_says_it_and_writes_it(stack):
     assert printed["collection"] == {"source": "x.npy", "sample_axes": [1, 2]}
     Path("run.yaml").write_text(yaml.safe_dump(printed))
     succeeded("run", "run.yaml")
-    assert streampca.load_model("m.zarr").provenance["opened"]["options"] == {"sample_axes": [1, 2]}
+    assert streampca.load("m.zarr").provenance["opened"]["options"] == {"sample_axes": [1, 2]}
     array = xr.DataArray(np.zeros((3, 4, 5)), dims=("time", "y", "x"), name="v")
     array.to_netcdf("v.nc", engine="scipy")
     named = yaml.safe_load(succeeded("fit", "v.nc", "-k", 2, "-o", "n.zarr", "--print-config"))

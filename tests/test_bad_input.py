@@ -63,7 +63,7 @@ def test_one_sample(here):
     assert "stack.npy has one sample" in line
     assert "sample_axes" in line
     succeeded("fit", "stack.npy", "--sample-axes", "2,3", "-k", 2, "-o", "m.zarr", "-q")
-    assert streampca.load_model("m.zarr").n_samples == 20
+    assert streampca.load("m.zarr").n_samples == 20
     assert "one sample" in refused_fit(folder_of(pictures(1)))
 
 
@@ -368,11 +368,40 @@ def test_collections_of_another_shape_or_kind(source, model):
     ({"bin": 2}, r"preparation=Preparation\(bin=...\)"),
     ({"n_component": 2}, "'n_component' is not an option. Did you mean 'n_components'"),
     ({"sample_axis": 0}, "Did you mean 'sample_axes'"),
+    ({"k": 3}, "'k' is not an option. Did you mean 'n_components'"),
+    ({"seed": 1}, "Did you mean 'random_state'"),
 ])  # fmt: skip
 @pytest.mark.parametrize("function", [streampca.fit, streampca.plan])
 def test_keywords_that_are_none(function, options, says):
     with pytest.raises(TypeError, match=says):
         function(pictures(), **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: streampca.PCA(k=3), "'k' is not a parameter of PCA. Did you mean 'n_components'"),
+        (lambda: streampca.Isomap(n_neighbours=3), "Did you mean 'n_neighbors'"),
+        (lambda: streampca.Preparation(bins=2), "Did you mean 'bin'"),
+        (lambda: streampca.Run(mem="1 GiB"), "Did you mean 'memory'"),
+        (lambda: streampca.open_collection(pictures(), keys="a"), "Did you mean 'key'"),
+    ],
+)
+def test_parameters_that_are_none(make, says):
+    with pytest.raises(TypeError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("fit", "--seed", 1), "Did you mean '--random-state'"),
+        (("fit", "--jobs", 2), "Did you mean '--workers'"),
+        (("neighbors", "-k", 2), "Did you mean '--n-neighbors'"),
+    ],
+)
+def test_options_that_are_none(words, says, source):
+    assert says in refused(words[0], source, *words[1:], "-o", "m.zarr", code=2)
 
 
 @pytest.mark.parametrize(("make", "says"), [

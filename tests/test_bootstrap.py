@@ -112,8 +112,8 @@ def test_masked_pixels_and_components_on_disk(tmp_path, monkeypatch):
     mask = np.indices((4, 4)).sum(axis=0) > 1
     steps = streampca.Preparation(mask=mask)
     streampca.fit(images, n_components=3, preparation=steps, output=tmp_path / "m.zarr")
-    held = streampca.load_model(tmp_path / "m.zarr")
-    stored = streampca.load_model(tmp_path / "m.zarr", memory="1KiB")
+    held = streampca.load(tmp_path / "m.zarr")
+    stored = streampca.load(tmp_path / "m.zarr", memory="1KiB")
     assert not stored.subspace.is_held
     monkeypatch.setattr(module, "PIECE", 12)
     errors = [

@@ -546,7 +546,7 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
     known = replace(known, variance_bound=np.array([1e-8, 1e-9, 1e-4, 1e-7]), error_bound=np.full(4, 1e-4))
     known = replace(known, total_variance=10 * fitted.total_variance)  # so that the rest is no bound itself
     known.save(tmp_path / "model.zarr")
-    back = streampca.load_model(tmp_path / "model.zarr")
+    back = streampca.load(tmp_path / "model.zarr")
     assert back.outside == known.outside
     np.testing.assert_array_equal(back.variance_bound, known.variance_bound)
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.zarr")]).output

@@ -297,7 +297,7 @@ def test_states_of_samples_come_before_those_that_are_added(copied):
 def test_models_keep_states_of_few_bytes(copied, tmp_path):
     source = copied("x.zarr")
     model = streampca.fit(source, n_components=5, output=tmp_path / "model.zarr")
-    kept = streampca.load_model(tmp_path / "model.zarr").provenance["states"]
+    kept = streampca.load(tmp_path / "model.zarr").provenance["states"]
     assert kept == model.provenance["states"]
     assert len(kept) < 32 * MOST_STATES
     raw = streampca.open_collection(source)

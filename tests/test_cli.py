@@ -313,7 +313,7 @@ def test_how_many_components(tmp_path, source, asked, share):
     variances, _ = answer(digits())
     count = 56 if share == 1 else 1 + np.searchsorted(np.cumsum(variances) / variances.sum(), share)
     succeeded("fit", source, *asked, "-o", tmp_path / "m.zarr", "-q")
-    assert streampca.load_model(tmp_path / "m.zarr").n_components == count
+    assert streampca.load(tmp_path / "m.zarr").n_components == count
 
 
 MASK = np.arange(72).reshape(9, 8) % 3 > 0
@@ -338,7 +338,7 @@ def test_preparation_and_axes_equal_numpy(here, options, raw, images):
     np.save("raw.npy", raw)
     np.save("mask.npy", MASK)
     succeeded("fit", "raw.npy", "-k", 3, *options, "--precision", "double", "-o", "m.zarr", "-q")
-    model, (variances, _) = streampca.load_model("m.zarr"), answer(images)
+    model, (variances, _) = streampca.load("m.zarr"), answer(images)
     np.testing.assert_allclose(model.total_variance, variances.sum(), rtol=1e-6)
     np.testing.assert_allclose(model.explained_variance, variances[:3], rtol=1e-6)
     assert model.n_samples == len(images)
@@ -349,7 +349,7 @@ def test_preparation_and_axes_equal_numpy(here, options, raw, images):
 
 
 def same_model(left, right):
-    left, right = streampca.load_model(left), streampca.load_model(right)
+    left, right = streampca.load(left), streampca.load(right)
     for name in ("components", "mean", "explained_variance", "error_bound"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
 
@@ -430,14 +430,14 @@ def test_run_directory(tmp_path, run_file, source, undrawn):
     for name in written - {"pictures"}:
         assert f"wrote {out / name}\n" in said
 
-    created = streampca.load_model(out / "model.zarr").provenance["created"]
+    created = streampca.load(out / "model.zarr").provenance["created"]
     kept = {name: os.stat(out / name).st_mtime_ns for name in ("model.zarr", "scores.zarr")}
     (out / "pictures" / "scree.png").unlink()
     again = typed("run", run_file, *WITH_PICTURES)
     assert again.code == 0, again.err
     assert f"kept {out / 'model.zarr'}\n" in again.out
     assert set(os.listdir(out / "pictures")) == PICTURES
-    assert streampca.load_model(out / "model.zarr").provenance["created"] == created
+    assert streampca.load(out / "model.zarr").provenance["created"] == created
     assert kept == {name: os.stat(out / name).st_mtime_ns for name in kept}
 
 

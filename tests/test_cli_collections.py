@@ -50,7 +50,7 @@ def digits(tmp_path_factory):
 
 
 def same_model(path, expected):
-    model = streampca.load_model(path)
+    model = streampca.load(path)
     np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-12)
     np.testing.assert_allclose(model.total_variance, expected.total_variance, rtol=1e-12)
     return model
@@ -117,12 +117,12 @@ RESIZED = Preparation(resize=(16, 16), grey=True)
 def test_skipping_leaves_out_no_image_that_resizing_makes_fit(both_ways, tmp_path):
     resized = ("--resize", "16x16", "--grey", "-k", 4, "-q")
     succeeded("fit", both_ways, *resized, "--on-bad-file", "skip", "-o", tmp_path / "skip.zarr")
-    [(path, reason)] = streampca.load_model(tmp_path / "skip.zarr").provenance["skipped"]
+    [(path, reason)] = streampca.load(tmp_path / "skip.zarr").provenance["skipped"]
     assert path == str(both_ways / "50b.jpg")
     assert f"skipped     {path}: {reason}" in succeeded("inspect", tmp_path / "skip.zarr")
     (both_ways / "50b.jpg").unlink()
     succeeded("fit", both_ways, *resized, "-o", tmp_path / "all.zarr")
-    model = same_model(tmp_path / "skip.zarr", streampca.load_model(tmp_path / "all.zarr"))
+    model = same_model(tmp_path / "skip.zarr", streampca.load(tmp_path / "all.zarr"))
     assert model.n_samples == 100
     photos = streampca.open_collection(both_ways, on_bad_file="skip", labels=np.arange(100))
     assert photos.n_samples == 100
@@ -132,7 +132,7 @@ def test_skipping_leaves_out_no_image_that_resizing_makes_fit(both_ways, tmp_pat
 def test_skipping_leaves_out_what_no_preparation_makes_fit(undrawn, both_ways, tmp_path):
     skips = ("--on-bad-file", "skip", "-q")
     succeeded("fit", both_ways, *skips, "-k", 4, "-o", tmp_path / "m.zarr")
-    model = streampca.load_model(tmp_path / "m.zarr")
+    model = streampca.load(tmp_path / "m.zarr")
     assert model.raw_shape == (24, 32, 3)
     assert model.n_samples == 60
     left = [os.path.basename(path) for path, _ in model.provenance["skipped"]]

@@ -396,12 +396,12 @@ output: {{model: {folder / "run.zarr"}}}
 """
     (folder / "run.yaml").write_text(config)
     succeeded("run", folder / "run.yaml", "-q")
-    assert streampca.load_model(folder / "run.zarr").provenance["plan"]["workers"] == 2
+    assert streampca.load(folder / "run.zarr").provenance["plan"]["workers"] == 2
 
 
 def test_processes_of_this_machine(folder, images):
     succeeded("fit", images, "-k", 3, "--workers", 2, "--memory", "64MiB", "-o", folder / "two.zarr", "-q")
-    plan = streampca.load_model(folder / "two.zarr").provenance["plan"]
+    plan = streampca.load(folder / "two.zarr").provenance["plan"]
     assert (plan["workers"], plan["cores"]) == (2, 1), "one core of each"
 
 
@@ -580,7 +580,7 @@ run:
     slurm(SUBMITS)
     prologue = "run.cluster_options.job_script_prologue=[export MARK=3]"
     succeeded("run", "run.yaml", "-q", "--set", prologue)
-    assert streampca.load_model("model.zarr").provenance["plan"]["workers"] == 2, "others may come"
+    assert streampca.load("model.zarr").provenance["plan"]["workers"] == 2, "others may come"
     script = (tmp_path / "sbatch.script").read_text()
     for line in ("#SBATCH -t 00:10:00", "#SBATCH -p day", "export MARK=3", "--tls-key", "--no-dashboard"):
         assert line in script

@@ -271,7 +271,7 @@ def test_every_door_takes_the_dtype_and_the_model_keeps_it(mixed):
     succeeded("run", "run.yaml")
     expected = np.asarray(direct.transform(mixed.astype("f4")))
     for path in ("m.zarr", "r.zarr"):
-        model = streampca.load_model(path)
+        model = streampca.load(path)
         assert model.provenance["opened"]["options"] == {"dtype": "float32"}
         np.testing.assert_array_equal(model.components, direct.components)
         np.testing.assert_array_equal(model.transform("mixed"), expected)

@@ -182,7 +182,7 @@ def test_peaks_follow_the_dtype_and_the_scale():
 
 def test_a_model_keeps_the_dtype_of_its_samples(images, model, tmp_path):
     model.save(tmp_path / "m.zarr")
-    assert streampca.load_model(tmp_path / "m.zarr").compression().peak == 255
+    assert streampca.load(tmp_path / "m.zarr").compression().peak == 255
     fractions = streampca.fit(images[1].astype(np.float32), n_components=2, memory="128MiB").compression()
     assert fractions.psnr is None
     assert fractions.original_bytes == 4 * images[1].size

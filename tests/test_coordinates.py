@@ -149,7 +149,7 @@ def test_labels_and_times_along_a_sample(kind, tmp_path):
     x = xr.DataArray(rng.normal(size=(20, 6)), {"site": along}, ("run", "site"), name="x")
     model = streampca.fit(open_collection(x, sample_axes=("site",)), n_components=2)
     model.save(tmp_path / "m.zarr")
-    model = streampca.load_model(tmp_path / "m.zarr")
+    model = streampca.load(tmp_path / "m.zarr")
     mixed = x.isel(site=[3, 0, 1, 5, 4, 2])
     if kind == "time":
         mixed.to_netcdf(tmp_path / "x.nc", encoding={"site": {"units": "hours since 1999-12-31 06:00"}})
@@ -384,7 +384,7 @@ def test_the_command_line_has_one_option(x, tmp_path):
     assert isinstance(refused.exception, ModelError)
     assert not s.exists()
     assert run("transform", m, shifted, "-o", s, "--ignore-coordinates", "-q").exit_code == 0
-    np.testing.assert_array_equal(np.load(s), streampca.load_model(m).transform(x))
+    np.testing.assert_array_equal(np.load(s), streampca.load(m).transform(x))
     several = run("fit", path, shifted, "-k", 2, "-o", tmp_path / "n.zarr")
     assert isinstance(several.exception, SourceError)
     both = ("--ignore-coordinates", "--duplicates", "all")  # their dates are the same
@@ -466,7 +466,7 @@ def test_outputs_of_the_command_line_keep_the_axis_of_samples(files, tmp_path):
     for output, words in commands.items():
         done = run(*words, "-o", output, "-q")
         assert done.exit_code == 0, done.output
-    model = streampca.load_model(m)
+    model = streampca.load(m)
     scores, images = model.transform(x), model.reconstruct(x)
     with xr.open_zarr(s) as written, xr.open_zarr(i) as rebuilt, xr.open_zarr(c) as copied:
         assert written.scores.dims == scores.dims == ("time", "component")

@@ -172,7 +172,7 @@ def test_the_demonstration_takes_little_memory_and_time(here):
     for stem in MAKERS:
         with Image.open(f"streampca-demo/{stem}.png") as picture:
             picture.load()
-        assert streampca.load_model(f"streampca-demo/{stem}-model.zarr").n_components == 16
+        assert streampca.load(f"streampca-demo/{stem}-model.zarr").n_components == 16
     assert "not taken   dual: no gain" in done.stdout
     assert "streampca fit path/to/images" in done.stdout
     making = [json.loads(line) for line in done.stderr.splitlines() if line == "null" or line.isdecimal()]

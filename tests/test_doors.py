@@ -247,7 +247,7 @@ def test_the_model_of_an_earlier_run_is_used_again(name, folder, tmp_path, monke
         streampca.fit(tmp_path / "y.npy", kind.described(), **how)
     again = streampca.fit("x.npy", kind.described(random_state=5), **{**how, "overwrite": True})
     assert again.provenance["created"] >= created[0]
-    assert isinstance(streampca.load_model(tmp_path / "m.zarr"), type(again))
+    assert isinstance(streampca.load(tmp_path / "m.zarr"), type(again))
 
 
 def test_scores_of_a_run_are_those_of_python(folder, tmp_path, monkeypatch):
@@ -314,7 +314,7 @@ def test_a_run_that_is_shared_makes_its_graph_too(folder, tmp_path):
     }  # fmt: skip
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(data))
     assert typed("run", tmp_path / "run.yaml", "-q").code == 0
-    scores, graph = tmp_path / "out" / "scores.zarr", streampca.load_graph(tmp_path / "graph.zarr")
+    scores, graph = tmp_path / "out" / "scores.zarr", streampca.load(tmp_path / "graph.zarr")
     np.testing.assert_array_equal(graph.indices, streampca.neighbors(scores).indices)
 
 

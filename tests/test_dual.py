@@ -256,7 +256,7 @@ def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
     components = (vectors[:, ::-1][:, :20] / np.sqrt(values[::-1][:20])).T @ centred
     overlap = np.abs(np.sum(np.asarray(model.components)[:20].reshape(20, -1) * components, axis=1))
     np.testing.assert_allclose(overlap, 1, atol=1e-9)
-    again = streampca.load_model(tmp_path / "m.zarr", memory="1 GiB")
+    again = streampca.load(tmp_path / "m.zarr", memory="1 GiB")
     np.testing.assert_array_equal(np.asarray(again.components), np.asarray(model.components))
 
 

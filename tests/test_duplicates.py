@@ -193,8 +193,8 @@ def test_a_file_that_is_there_twice_is_refused_with_a_remedy_that_works(kind):
     line = refused("fit", *given, "-k", 1, "-o", "m.zarr", "-q", code=2)
     remedy = re.search(r"--duplicates \S+", line)[0].split()
     succeeded("fit", *given, "-k", 1, "-o", "m.zarr", "-q", *remedy)
-    assert streampca.load_model("m.zarr").n_samples == len(distinct)
-    assert streampca.load_model("m.zarr").provenance["opened"]["options"]["duplicates"] == "first"
+    assert streampca.load("m.zarr").n_samples == len(distinct)
+    assert streampca.load("m.zarr").provenance["opened"]["options"]["duplicates"] == "first"
 
 
 def test_copies_are_files_of_their_own_and_a_folder_is_searched_once():
@@ -253,13 +253,13 @@ def test_dates_of_two_files_are_refused_with_a_remedy_that_works(door):
     expected = streampca.fit(X.astype("f4"), n_components=3)
     if door == "command":
         succeeded("fit", *source, "-k", 3, "-o", "m.zarr", "-q", "--duplicates", "first")
-        model = streampca.load_model("m.zarr")
+        model = streampca.load("m.zarr")
     elif door == "run file":
         shown = succeeded("fit", *source, "-k", 3, "-o", "m.zarr", "--duplicates", "first", "--print-config")
         assert "duplicates: first" in shown
         Path("run.yaml").write_text(shown)
         succeeded("run", "run.yaml", "-q")
-        model = streampca.load_model("m.zarr")
+        model = streampca.load("m.zarr")
     else:
         model = streampca.PCA(3).fit(open_collection(source, duplicates="first")).model_
     np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-6)
@@ -339,7 +339,7 @@ def test_an_update_by_another_path_or_options_is_refused():
     line = refused("fit", "hard.npy", "--update", "m.zarr", "-q", code=2)
     remedy = re.search(r"--duplicates all", line)[0].split()
     succeeded("fit", "hard.npy", "--update", "m.zarr", "-q", *remedy)
-    assert streampca.load_model("m.zarr").n_samples == 80
+    assert streampca.load("m.zarr").n_samples == 80
     assert streampca.update("m.zarr", "b.npy").n_samples == 100
 
 
@@ -398,7 +398,7 @@ def test_a_series_that_is_followed_into_its_own_dates_stops():
     dated("s/2.nc", 35, 20)
     with pytest.raises(DuplicatesError, match=r"2\.nc has 5 dates that s/1\.nc has, too"):
         streampca.follow("s/*.nc", output="m.zarr", n_components=3, pace=streampca.Pace(settle=0, idle=0.1))
-    assert streampca.load_model("m.zarr").n_samples == 40
+    assert streampca.load("m.zarr").n_samples == 40
     with pytest.raises(DuplicatesError, match="is there twice"):
         streampca.follow(["s/0.nc", "s/1.nc", "s/0.nc"], output="n.zarr", pace=streampca.Pace(settle=0, idle=0.1))
 

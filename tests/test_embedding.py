@@ -199,7 +199,7 @@ def test_components_of_the_graph_are_clusters(tmp_path, clumps, laplacian):
     assert model.laplacian_eigenvalues[3] > 1e-3
     assert model.measured["normalized_cut"] == pytest.approx(0)
     new = rows + np.random.default_rng(1).normal(0, 0.1, rows.shape)
-    np.testing.assert_array_equal(streampca.load_model(tmp_path / "model.zarr").predict(new), model.labels)
+    np.testing.assert_array_equal(streampca.load(tmp_path / "model.zarr").predict(new), model.labels)
     finer = streampca.SpectralClustering(4, **how).fit(rows)
     assert len({*zip(finer.labels_.tolist(), clump.tolist(), strict=True)}) == 4
     assert np.all(np.diff(finer.eigenvalues_[2:]) > 1e-3)
@@ -239,7 +239,7 @@ def test_affinities_in_several_parts(clumps):
 def test_stored_models_place_new_samples_lazily_and_to_files(tmp_path, samples, fitted, kind):
     model, path, rows = fitted["roll", kind], tmp_path / "model.zarr", samples["roll"]
     model.save(path)
-    loaded = streampca.load_model(path)
+    loaded = streampca.load(path)
     assert isinstance(loaded, EmbeddingModel)
     assert loaded.kind == kind
     np.testing.assert_array_equal(loaded.embedding, model.embedding)
@@ -335,7 +335,7 @@ def test_a_graph_that_is_given(tmp_path, samples):
     given = by_options.fit(source, kind="spectral-embedding", graph=path)
     np.testing.assert_array_equal(given.embedding, whole.embedding)
     assert given.n_neighbors == NEIGHBORS
-    graph = streampca.NeighborGraph(*(getattr(streampca.load_graph(path), each) for each in ("indices", "distances")))
+    graph = streampca.NeighborGraph(*(getattr(streampca.load(path), each) for each in ("indices", "distances")))
     np.testing.assert_array_equal(
         by_options.fit(rows, graph=graph, kind="isomap").embedding,
         by_options.fit(source, graph=path, kind="isomap").embedding,
@@ -768,7 +768,7 @@ def test_unfolding_by_model(tmp_path, samples):
     arc = (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle)) / 2
     assert np.corrcoef(found.embedding_[:, 0], arc)[0, 1] ** 2 > 0.99
     found.model_.save(tmp_path / "model.zarr")
-    loaded = streampca.load_model(tmp_path / "model.zarr")
+    loaded = streampca.load(tmp_path / "model.zarr")
     assert np.abs(np.asarray(loaded.transform(rows)) - found.embedding_).max() < 0.05 * np.ptp(found.embedding_)
     some = by_options.fit(rows, kind="maximum-variance-unfolding", n_neighbors=6, landmarks=60)
     assert some.measured["n_landmarks"] == 60
@@ -786,7 +786,7 @@ def test_an_unfolding_that_has_not_converged_is_written_marked_and_refused(tmp_p
     options = ["--kind", "maximum-variance-unfolding", "--n-neighbors", "10", "-q"]
     command = ["fit", tmp_path / "roll.npy", *options, "-o", tmp_path / "model.zarr"]
     ended = CliRunner().invoke(cli, [str(word) for word in command])
-    model = streampca.load_model(tmp_path / "model.zarr")
+    model = streampca.load(tmp_path / "model.zarr")
     assert isinstance(ended.exception, NotConvergedError)
     assert ended.exception.exit_code == 1
     assert str(ended.exception) == f"{tmp_path / 'model.zarr'}: {model.failure}"
@@ -813,7 +813,7 @@ def test_actions_by_model(tmp_path):
     found = streampca.ActionRespectingEmbedding(1, n_neighbors=2).fit(images, actions)
     assert np.corrcoef(found.embedding_[:, 0], at)[0, 1] ** 2 > 0.9999
     found.model_.save(tmp_path / "model.zarr")
-    loaded = streampca.load_model(tmp_path / "model.zarr")
+    loaded = streampca.load(tmp_path / "model.zarr")
     path = loaded.play(loaded.embedding[3], ["on", "on", "back"])
     np.testing.assert_allclose(path[:, 0], found.embedding_[[3, 4, 5, 4], 0], atol=1e-3)
     assert list(loaded.actions) == ["back", "on"]

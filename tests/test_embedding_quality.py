@@ -81,7 +81,7 @@ def test_models_without_these_measurements_are_shown_without_them(in_parts, tmp_
         if name not in ("facts", "neighborhoods", "trustworthiness")
     }
     replace(in_parts, provenance={**in_parts.provenance, "embedding": about}).save(tmp_path / "few.zarr")
-    few = streampca.load_model(tmp_path / "few.zarr")
+    few = streampca.load(tmp_path / "few.zarr")
     assert "principal components have" not in " ".join(few.notes)
     streampca.write_report(few, tmp_path / "report.html", pictures=tmp_path / "pictures")
     assert {path.stem for path in (tmp_path / "pictures").iterdir()} == {"scores", "scree"}

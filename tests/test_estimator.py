@@ -245,7 +245,7 @@ def test_partial_fit_after_a_pickled_fit_says_what_to_do(tmp_path):
     ):
         pickle.loads(pickle.dumps(ours)).partial_fit(DIGITS[1000:])  # noqa: S301 - made on this line
     ours.model_.save(tmp_path / "model.zarr")
-    model = streampca.load_model(tmp_path / "model.zarr", statistic=True)
+    model = streampca.load(tmp_path / "model.zarr", statistic=True)
     batches = PCA(4).partial_fit(DIGITS[:1000])
     for each in (PCA.from_model(model), ours, batches):
         again = pickle.loads(pickle.dumps(each)) if each is not ours else each  # noqa: S301 - made on this line

@@ -109,9 +109,9 @@ def test_fit_takes_an_estimator_for_its_kind(kind, tmp_path):
     signs, components = 1, model.basis.components
     if kind == "classical-mds":  # whose signs are scikit-learn's
         signs = np.sign(np.sum(ours.model_.components * components, axis=1))[:, None]
-    for other in (ours.model_, streampca.load_model(tmp_path / "own.zarr")):
+    for other in (ours.model_, streampca.load(tmp_path / "own.zarr")):
         np.testing.assert_array_equal(np.asarray(other.basis.components) * signs, components)
-    np.testing.assert_array_equal(streampca.load_model(tmp_path / "own.zarr").transform(rows),
+    np.testing.assert_array_equal(streampca.load(tmp_path / "own.zarr").transform(rows),
                                   ours.model_.transform(rows))  # fmt: skip
     with pytest.raises(streampca.errors.OutputError, match="exists"):
         cls(run=run).fit(rows, target)

@@ -218,9 +218,9 @@ def test_whole_numbers_that_were_never_written_are_refused_and_both_remedies_wor
         assert remedy in line
     taken = ("--fill-value", -32767, "--missing", "drop-samples")
     succeeded("fit", short, "--key", "h", "-k", 2, "-o", "m.zarr", *taken)
-    assert streampca.load_model("m.zarr").n_samples == 4
+    assert streampca.load("m.zarr").n_samples == 4
     succeeded("fit", short, "--key", "h", "-k", 2, "-o", "n.zarr", "--fill-value", "none")
-    assert streampca.load_model("n.zarr").n_samples == 6
+    assert streampca.load("n.zarr").n_samples == 6
     succeeded("fit", short, "--key", "h", "-k", 2, "-o", "o.zarr", "--samples", ":4")  # what is not read is not refused
     printed = succeeded("fit", short, "--key", "h", *taken, "-o", "p.zarr", "--print-config")
     assert "fill_value: -32767\n" in printed
@@ -233,7 +233,7 @@ def test_a_run_file_and_an_estimator_take_the_same_option(short):
     )
     succeeded("run", "run.yaml")
     direct = streampca.fit(short, streampca.PCA(2, missing="drop-samples"), key="h", fill_value=-32767)
-    np.testing.assert_array_equal(streampca.load_model("r.zarr").explained_variance, direct.explained_variance)
+    np.testing.assert_array_equal(streampca.load("r.zarr").explained_variance, direct.explained_variance)
     assert direct.provenance["opened"]["options"]["fill_value"] == -32767
 
 

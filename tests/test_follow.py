@@ -74,11 +74,11 @@ def test_it_ends_with_the_bits_of_one_fit(kind):
     def listen(event):
         if isinstance(event, Stored):
             stored.append(event.samples)
-            assert streampca.load_model("model.zarr").n_samples == event.samples
+            assert streampca.load("model.zarr").n_samples == event.samples
 
     model = followed(in_bursts(path, write, np.split(X, [100, 250, 260, 500])), listen, until=700)
     same(model, whole())
-    same(streampca.load_model("model.zarr"), whole())
+    same(streampca.load("model.zarr"), whole())
     assert stored == sorted(set(stored))
     assert len(stored) >= 2
     assert model.provenance["source"] == path
@@ -103,7 +103,7 @@ def test_it_goes_on_where_it_was_and_refuses_what_has_changed(kind):
         ChangedError, match=r"has changed since model\.zarr was fitted; fit a new model to all samples\.$"
     ):
         followed(in_bursts(path, write, [X[512:]]), until=700)
-    same(streampca.load_model("model.zarr"), whole(X[:512]))
+    same(streampca.load("model.zarr"), whole(X[:512]))
 
 
 def test_half_an_image_is_never_taken():
@@ -116,7 +116,7 @@ def test_half_an_image_is_never_taken():
     def opened():
         looks.append(len(looks))
         if len(looks) == 4:
-            assert streampca.load_model("model.zarr").n_samples == 19
+            assert streampca.load("model.zarr").n_samples == 19
             (folder / "image00019.png").write_bytes(image)
         return open_collection("images")
 
@@ -142,7 +142,7 @@ def test_an_image_that_stays_damaged_is_named_and_those_before_are_kept():
 
     with pytest.raises(DataError, match=r"00002\.npy"):
         followed(in_bursts("series/*.npy", write, [bad[:50], bad[50:100], bad[100:200], bad[200:]]), until=700)
-    assert streampca.load_model("model.zarr").n_samples == 100
+    assert streampca.load("model.zarr").n_samples == 100
 
 
 def test_an_interrupt_stores_what_was_added():
@@ -279,7 +279,7 @@ def test_another_number_of_components_needs_no_new_samples():
     streampca.follow("images", output="model.zarr", n_components=2, pace=streampca.Pace(settle=0, idle=0))
     found = streampca.follow("images", output="model.zarr", n_components=4, pace=streampca.Pace(settle=0, until=300))
     same(found, whole(X[:300]))
-    same(streampca.load_model("model.zarr"), whole(X[:300]))
+    same(streampca.load("model.zarr"), whole(X[:300]))
     write_folder("others", X[300:600])
     with pytest.raises(ModelError, match=r"model\.zarr is of another source than others"):
         streampca.follow("others", output="model.zarr", n_components=2, pace=streampca.Pace(settle=0, until=300))
@@ -287,7 +287,7 @@ def test_another_number_of_components_needs_no_new_samples():
     Image.fromarray(X[5]).save(first)
     with pytest.raises(ChangedError, match=re.escape(str(first))):
         streampca.follow("images", output="model.zarr", n_components=2, pace=streampca.Pace(settle=0, until=300))
-    same(streampca.load_model("model.zarr"), whole(X[:300]))
+    same(streampca.load("model.zarr"), whole(X[:300]))
 
 
 def test_a_missing_value_is_refused_with_a_remedy_that_there_is():
@@ -327,7 +327,7 @@ def test_the_command_says_what_it_stored():
     assert said.code == 0, said.err
     assert "model.zarr: 700 samples" in said.err
     assert "of the variance of 700 samples" in said.out
-    same(streampca.load_model("model.zarr"), whole())
+    same(streampca.load("model.zarr"), whole())
     assert "'12 x' is not a duration" in refused("fit", "images", "-o", "m.zarr", "--follow", "--idle", "12 x", code=2)
 
 
@@ -444,7 +444,7 @@ def test_images_of_hdf5_that_are_not_written_yet_are_waited_for(writer, monkeypa
         if isinstance(event, Stored):
             stored[event.samples] = clock.now - 1e9
             if event.samples == 61:
-                same(streampca.load_model("model.zarr"), whole(X[:61]))
+                same(streampca.load("model.zarr"), whole(X[:61]))
 
     model = followed(lambda: open_collection("x.h5"), listen, settle=5.0, interval=0.0, until=200)
     assert list(stored) == [40, 60, 61, 200]
@@ -459,7 +459,7 @@ def test_a_changed_image_of_hdf5_is_refused_by_name(writer):
     lines = ("made('x.h5', chunks=(50, 8, 8))", "write(0, 300)"), (), ("data[7] = 5", "write(300, 400)")
     with pytest.raises(ChangedError, match=r"^x\.h5, dataset 'x' \(rows 0 to 49\) has changed since model\.zarr"):
         followed(lines_before_looks(writer, *lines), until=400)
-    same(streampca.load_model("model.zarr"), whole(X[:300]))
+    same(streampca.load("model.zarr"), whole(X[:300]))
 
 
 def test_hdf5_that_is_not_in_swmr_mode(writer):
@@ -532,7 +532,7 @@ def test_a_process_that_is_killed_goes_on_from_the_model_it_stored(kind):
             while int(follower.stdout.readline()) < stop:
                 pass
             follower.kill()
-        same(streampca.load_model("model.zarr"), whole(X[:stop]))
+        same(streampca.load("model.zarr"), whole(X[:stop]))
     write(path, X[500:])
     streampca.follow(path, output="model.zarr", n_components=4, pace=streampca.Pace(settle=0, interval=0, until=700))
-    same(streampca.load_model("model.zarr"), whole())
+    same(streampca.load("model.zarr"), whole())

@@ -104,13 +104,13 @@ def test_full_disk_during_a_run(disk, free, undrawn):
     line = refused("run", "run.yaml")
     assert "No space left on device" in line
     made = Path("disk/out/model.zarr")
-    finished = streampca.load_model(made).provenance["created"] if free >= 400 * 2**10 else None
+    finished = streampca.load(made).provenance["created"] if free >= 400 * 2**10 else None
     os.remove("disk/filler")
     succeeded("run", "run.yaml", "-q")
     assert len(os.listdir("disk/out/pictures")) == 10
     assert streampca.open_collection("disk/images.zarr").shape == (4000, 10, 10)
     if finished:
-        assert streampca.load_model(made).provenance["created"] == finished, "what was finished is used again"
+        assert streampca.load(made).provenance["created"] == finished, "what was finished is used again"
 
 
 def test_outputs_that_do_not_fit_together_are_refused_before_the_fit(disk):
@@ -229,7 +229,7 @@ def test_every_command(fitted, here, undrawn, name, free, request):
 def check(path, name):
     """See that an output is whole."""
     if name == "fit":
-        assert streampca.load_model(path).n_components == 30
+        assert streampca.load(path).n_components == 30
     elif name == "export":
         assert tifffile.imread(path).shape == (21, 20, 20)
     elif name == "report":
@@ -252,7 +252,7 @@ def test_a_run_keeps_what_it_finished(here):
     assert said.code == 1
     assert NO_ROOM["limit"] in said.complaint
     finished = state("out/model.zarr")
-    assert streampca.load_model("out/model.zarr").n_components == 5
+    assert streampca.load("out/model.zarr").n_components == 5
     succeeded("run", "run.yaml", "-q")
     assert {path: digest for path, digest in state("out/model.zarr").items() if path in finished} == finished
     assert streampca.open_collection("out/scores.zarr").shape == (20_000, 5)
@@ -285,7 +285,7 @@ def test_a_fit_goes_on_after_the_disk_was_full(files, unbroken, disk, kind, seed
     if found is None:
         assert IS_FULL.search(said)
         found = again()
-    assert bits(found) == bits(streampca.load_model(disk / "m.zarr")) == expected
+    assert bits(found) == bits(streampca.load(disk / "m.zarr")) == expected
     assert os.listdir(disk) == ["m.zarr"], "nothing is left behind"
 
 

@@ -156,7 +156,7 @@ def test_a_scene_of_another_place_is_refused_by_name(other):
     taken = open_collection([*source, far], coordinates="ignore")
     assert (len(taken), taken.coordinates) == (13, {})
     model = streampca.fit(source, n_components=2, output="m.zarr")
-    for each in (model, streampca.load_model("m.zarr")):
+    for each in (model, streampca.load("m.zarr")):
         with pytest.raises(ModelError, match=said):
             each.transform("far.tif")
         assert each.transform("far.tif", coordinates="ignore").shape == (1, 2)
@@ -182,7 +182,7 @@ def test_most_scenes_say_where_they_are_when_others_are_skipped():
     source = [scene("far.tif", x=505_000.0), *scenes()]
     assert [item.path for item in open_collection(source, on_bad_file="skip").skipped] == ["far.tif"]
     succeeded("fit", ".", "-k", 2, "-o", "../m.zarr", "-q", "--on-bad-file", "skip")
-    assert streampca.load_model("../m.zarr").n_samples == 12
+    assert streampca.load("../m.zarr").n_samples == 12
 
 
 def test_scenes_of_several_sizes_have_no_place_in_common():
@@ -283,7 +283,7 @@ def test_rotated_maps_are_kept_and_compared_whole():
     assert len(open_collection([*source, near])) == 13
     model = streampca.fit(source, n_components=2, output="m.zarr")
     with pytest.raises(ModelError, match=r"spatial_ref of far\.tif"):
-        streampca.load_model("m.zarr").transform("far.tif")
+        streampca.load("m.zarr").transform("far.tif")
     model.write_reconstruction(source, "r.tif")
     np.testing.assert_array_equal(map_of(open_collection("r.tif")), (c, a, b, f, d, e))
 
@@ -317,7 +317,7 @@ def test_a_model_holds_the_reference_as_a_scalar_variable():
     opened = xarray.open_zarr("m.zarr")
     assert opened["spatial_ref"].dims == ()
     assert opened["spatial_ref"].attrs["epsg_code"] == "EPSG:32633"
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     assert model.coordinates["spatial_ref"].attributes["GeoKeyDirectoryTag"] == list(UTM)
     assert model.to_xarray()["mean"].coords["spatial_ref"].attrs["epsg_code"] == "EPSG:32633"
 
@@ -333,7 +333,7 @@ def test_arrays_of_models_and_outputs_over_y_and_x_name_their_reference(names, m
     grid = names.get("spatial_ref", "spatial_ref")
     kind, steps = streampca.PCA(2, method=method), Preparation(standardize=True)
     streampca.fit(source, kind, output="m.zarr", preparation=steps)
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     model.save("again.zarr")
     model.write_reconstruction(source, "r.zarr")
     model.write_scores(source, "s.zarr")

@@ -46,7 +46,7 @@ try:
         case "patches":
             streampca.fit(path, patches=8, **options)
         case "load":
-            streampca.load_model(path, memory=options["memory"])
+            streampca.load(path, memory=options["memory"])
         case "mask":
             read_mask(path, int(budget) * 2**20)
         case "labels":

@@ -53,7 +53,7 @@ def test_a_precomputed_kernel_is_that_kernel(tmp_path):
     np.testing.assert_allclose(ours.transform(others), same.transform(OTHERS), atol=1e-9)
     np.testing.assert_allclose(ours.eigenvectors_, same.eigenvectors_, atol=1e-9)
     ours.model_.save(tmp_path / "model.zarr")
-    np.testing.assert_allclose(streampca.load_model(tmp_path / "model.zarr").transform(others), ours.transform(others))
+    np.testing.assert_allclose(streampca.load(tmp_path / "model.zarr").transform(others), ours.transform(others))
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_pat
     model = fitted(source, output=output, overwrite=True)
     assert isinstance(model.mapping.landmarks, RowsOfCollection)
     np.testing.assert_array_equal(np.asarray(model.mapping.landmarks), as_rows(FITTED))
-    held, streamed = streampca.load_model(output), streampca.load_model(output, memory="100000B")
+    held, streamed = streampca.load(output), streampca.load(output, memory="100000B")
     assert isinstance(held.mapping.landmarks, np.ndarray)
     assert isinstance(streamed.mapping.landmarks, RowsOfModel)
     wanted = model.transform(OTHERS.astype(np.float32))
@@ -162,7 +162,7 @@ def test_a_stored_model_reads_what_it_compares_with(stored, small_boxes, tmp_pat
         streamed.inverse_transform(np.zeros((1, 8)), method="fixed-point")
     assert np.isfinite(held.inverse_transform(np.zeros((1, 8)), method="fixed-point")).all()
     streamed.save(str(tmp_path / "again.zarr"))
-    again = streampca.load_model(str(tmp_path / "again.zarr"))
+    again = streampca.load(str(tmp_path / "again.zarr"))
     np.testing.assert_array_equal(again.mapping.landmarks, as_rows(FITTED))
 
 

@@ -143,7 +143,7 @@ def test_models_are_stored_shown_and_applied_by_commands(tmp_path, monkeypatch, 
     assert "600 samples of 100" in said
     assert "pass after the fit estimates how far" in " ".join(said.split())
     succeeded("fit", "digits.npy", *asked, "-o", "m.zarr", "-q")
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     np.testing.assert_array_equal(model.transform(OTHERS), approximate.transform(OTHERS))
     np.testing.assert_array_equal(model.residual_estimate, approximate.residual_estimate)
     said = " ".join(succeeded("inspect", "m.zarr").split())
@@ -185,7 +185,7 @@ def test_a_run_file_names_kind_and_kernel(tmp_path):
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
     succeeded("run", tmp_path / "run.yaml", "-q")
-    assert streampca.load_model(tmp_path / "m.zarr").kernel == Kernel("cosine")
+    assert streampca.load(tmp_path / "m.zarr").kernel == Kernel("cosine")
 
 
 def test_a_fit_that_dies_in_its_last_pass_resumes_to_the_same_bits(tmp_path):

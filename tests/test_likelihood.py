@@ -202,7 +202,7 @@ def test_the_mean_is_that_of_all_kinds_of_samples(tmp_path):
 def test_stored_components_are_read_range_by_range(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(40, 3000)).astype(np.float32)
     streampca.fit(rows, n_components=10, output=tmp_path / "m.zarr")
-    held, stored = (streampca.load_model(tmp_path / "m.zarr", memory=memory) for memory in ("1GiB", "64KiB"))
+    held, stored = (streampca.load(tmp_path / "m.zarr", memory=memory) for memory in ("1GiB", "64KiB"))
     assert not stored.subspace.is_held
     expected = held.score_samples(rows)
     np.testing.assert_allclose(stored.score_samples(rows), expected, rtol=1e-12)
@@ -260,7 +260,7 @@ import numpy as np, streampca
 from streampca.machine import PeakMeter
 from streampca.models import likelihood
 from streampca.models.store import BOUNDS
-model, source = streampca.load_model(sys.argv[1]), streampca.open_collection(sys.argv[2])
+model, source = streampca.load(sys.argv[1]), streampca.open_collection(sys.argv[2])
 rows = np.load(sys.argv[2], mmap_mode="r")[:8].copy()
 meter = PeakMeter()
 some = model.score_samples(rows)
@@ -316,7 +316,7 @@ def test_incomplete_samples_have_the_density_of_what_is_there(holey, tmp_path, m
     for count in (8, 3):
         known = marginals(rows, model.subspace.mean, model.get_covariance(count))
         assert known[3] == 0
-        for each in (model, streampca.load_model(tmp_path / "model.zarr")):
+        for each in (model, streampca.load(tmp_path / "model.zarr")):
             np.testing.assert_allclose(each.score_samples(rows, count), known, rtol=1e-10)
             np.testing.assert_allclose(each.score_samples(da.from_array(rows, chunks=9), count), known, rtol=1e-10)
             assert each.score(rows, count) == pytest.approx(known.mean(), rel=1e-10)

@@ -23,7 +23,7 @@ from streampca.storage.outputs import staged
 
 CALLS = {
     "fit": lambda **how: streampca.fit("x.npy", streampca.PCA(2, method="covariance"), output="m.zarr", **how),
-    "scores": lambda **how: streampca.load_model("known.zarr").write_scores("x.npy", "s.npy", **how),
+    "scores": lambda **how: streampca.load("known.zarr").write_scores("x.npy", "s.npy", **how),
 }
 
 

@@ -75,7 +75,7 @@ def test_a_model_applies_the_map_after_all_other_steps_wherever_samples_are(step
         np.load(tmp_path / "scores.npy"),
     ):
         np.testing.assert_allclose(found, scores, rtol=0, atol=1e-12)
-    loaded = streampca.load_model(tmp_path / "m.zarr")
+    loaded = streampca.load(tmp_path / "m.zarr")
     np.testing.assert_array_equal(loaded.transform(FITTED), scores)
     assert loaded.preparation.mapped.digest == model.preparation.mapped.digest
 
@@ -85,16 +85,16 @@ def test_random_features_are_stored_and_applied(tmp_path):
     model.save(tmp_path / "m.zarr")
     assert model.sample_shape == (96,)
     with pytest.raises(ModelError, match="was fitted with kernel 'rbf', which takes no function; leave kernel out"):
-        streampca.load_model(tmp_path / "m.zarr", kernel=overlap)
-    np.testing.assert_array_equal(streampca.load_model(tmp_path / "m.zarr").transform(OTHERS), model.transform(OTHERS))
+        streampca.load(tmp_path / "m.zarr", kernel=overlap)
+    np.testing.assert_array_equal(streampca.load(tmp_path / "m.zarr").transform(OTHERS), model.transform(OTHERS))
 
 
 def test_a_function_of_ones_own_is_named_and_asked_for_again(tmp_path):
     model = fitted(of_landmarks(20, kernel=Kernel("overlap", function=overlap)), FITTED[:60])
     model.save(tmp_path / "m.zarr")
-    with pytest.raises(ModelError, match=r"kernel 'overlap'.*load_model\(.*kernel=overlap\)"):
-        streampca.load_model(tmp_path / "m.zarr")
-    loaded = streampca.load_model(tmp_path / "m.zarr", kernel=overlap)
+    with pytest.raises(ModelError, match=r"kernel 'overlap'.*load\(.*kernel=overlap\)"):
+        streampca.load(tmp_path / "m.zarr")
+    loaded = streampca.load(tmp_path / "m.zarr", kernel=overlap)
     np.testing.assert_array_equal(loaded.transform(OTHERS), model.transform(OTHERS))
 
 

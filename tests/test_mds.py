@@ -247,7 +247,7 @@ def test_it_is_stored_as_what_it_is(tmp_path):
     """A loaded model is of the same class, and has no methods that need features."""
     model = by_options.fit(DISTANCES, n_components=3, **HOW)
     model.save(tmp_path / "model.zarr")
-    loaded = streampca.load_model(tmp_path / "model.zarr")
+    loaded = streampca.load(tmp_path / "model.zarr")
     assert type(loaded) is type(model)
     np.testing.assert_array_equal(loaded.embedding, model.embedding)
     np.testing.assert_array_equal(loaded.transform(DISTANCES[:4]), model.transform(DISTANCES[:4]))
@@ -478,8 +478,8 @@ def test_the_command_line_scales_a_matrix(tmp_path, monkeypatch):
     shown = json.loads(succeeded("inspect", "m.zarr", "--json"))
     assert (shown["kind"], shown["from_distances"]) == ("classical-mds-of-pairs", True)
     succeeded("transform", "m.zarr", "new.npy", "-o", "z.npy")
-    assert apart(np.load("z.npy"), streampca.load_model("m.zarr").embedding[:5]) < 1e-10
+    assert apart(np.load("z.npy"), streampca.load("m.zarr").embedding[:5]) < 1e-10
     Path("run.yaml").write_text(succeeded(*words, "-o", "again.zarr", "--print-config"))
     succeeded("run", "run.yaml")
-    again, model = (streampca.load_model(path) for path in ("again.zarr", "m.zarr"))
+    again, model = (streampca.load(path) for path in ("again.zarr", "m.zarr"))
     np.testing.assert_array_equal(again.components, model.components)

@@ -40,7 +40,7 @@ plans, plan_pieces = [], pieces.plan_pieces
 pieces.plan_pieces = lambda *sizes: plans.append(plan_pieces(*sizes)) or plans[-1]
 collection = streampca.open_collection(source)
 meter = PeakMeter()
-model = streampca.load_model(stored, memory=memory)
+model = streampca.load(stored, memory=memory)
 assert not isinstance(model.components, type(model.mean))
 if task == "inspect":
     model.summary(), repr(model), model.components[3]

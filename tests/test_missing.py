@@ -568,7 +568,7 @@ def test_what_is_filled_in_and_what_is_left(tmp_path):
     x = complete.copy()
     x[gaps(x.shape, 0.3, side=2)] = np.nan
     model = streampca.fit(x, streampca.PCA(4, missing="em"), output=tmp_path / "m.zarr")
-    for applied in (model, streampca.load_model(tmp_path / "m.zarr")):
+    for applied in (model, streampca.load(tmp_path / "m.zarr")):
         filled, left = applied.reconstruct(x), applied.residual(x)
         gone = np.isnan(x)
         assert np.sqrt(np.mean((filled - complete)[gone] ** 2)) < 0.15

@@ -98,12 +98,12 @@ def assert_same_model(one, other):
 
 def test_saving_keeps_every_bit(model, tmp_path):
     model.save(tmp_path / "m.zarr")
-    assert_same_model(streampca.load_model(tmp_path / "m.zarr"), model)
+    assert_same_model(streampca.load(tmp_path / "m.zarr"), model)
 
 
 def test_saving_keeps_a_preparation(folder, of_folder):
     fitted, path = of_folder
-    loaded = streampca.load_model(path)
+    loaded = streampca.load(path)
     assert_same_model(loaded, fitted)
     np.testing.assert_array_equal(loaded.transform(folder[1]), fitted.transform(folder[1]))
     with xarray.open_zarr(path) as data:
@@ -170,7 +170,7 @@ def saved(model, tmp_path):
 def test_what_cannot_be_opened_is_refused_by_name(saved, changes, message):
     attribute(saved, **changes)
     with pytest.raises(ModelError, match=message):
-        streampca.load_model(saved)
+        streampca.load(saved)
 
 
 def test_what_is_not_a_model(tmp_path):
@@ -181,7 +181,7 @@ def test_what_is_not_a_model(tmp_path):
     said = dict.fromkeys(("notes.txt", "folder", "array.zarr"), "is not a model")
     for name, words in (said | {"m.zarr": "does not exist", "group.zarr": "is a Zarr group, but not a model"}).items():
         with pytest.raises(ModelError, match=f"{name} {words}"):
-            streampca.load_model(tmp_path / name)
+            streampca.load(tmp_path / name)
 
 
 def test_an_existing_model_is_kept_unless_told(model, saved):
@@ -190,7 +190,7 @@ def test_an_existing_model_is_kept_unless_told(model, saved):
         model.save(saved)
     assert (saved / "zarr.json").read_bytes() == before
     model.save(saved, overwrite=True)
-    assert_same_model(streampca.load_model(saved), model)
+    assert_same_model(streampca.load(saved), model)
 
 
 @pytest.mark.parametrize("written", [0, 1, 3])
@@ -209,9 +209,9 @@ def test_what_an_interrupted_save_left_is_replaced(model, tmp_path, monkeypatch,
         with pytest.raises(KeyboardInterrupt):
             model.save(path)
     with pytest.raises(ModelError, match="does not exist"):
-        streampca.load_model(path)
+        streampca.load(path)
     model.save(path)
-    assert_same_model(streampca.load_model(path), model)
+    assert_same_model(streampca.load(path), model)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -240,7 +240,7 @@ def test_what_is_not_ours_is_never_replaced(model, tmp_path, kind, overwrite):
 def test_an_empty_folder_is_taken(model, tmp_path):
     (tmp_path / "m.zarr").mkdir()
     model.save(tmp_path / "m.zarr")
-    assert_same_model(streampca.load_model(tmp_path / "m.zarr"), model)
+    assert_same_model(streampca.load(tmp_path / "m.zarr"), model)
 
 
 # -- applied to samples
@@ -415,7 +415,7 @@ def test_wrong_samples_are_refused_by_name(model, digits, tmp_path):
         model.transform(tmp_path / "floats.npy")
     model.save(tmp_path / "m.zarr")
     with pytest.raises(ModelError, match=r"and .*m.zarr was fitted on samples of 8 x 8"):
-        streampca.load_model(tmp_path / "m.zarr").transform(tmp_path / "small.npy")
+        streampca.load(tmp_path / "m.zarr").transform(tmp_path / "small.npy")
     with pytest.raises(RequestError, match="n_components=11 is no whole number between 1 and 10"):
         model.reconstruct(digits, n_components=11)
     with pytest.raises(RequestError, match=r"scores have shape \(5, 11\); give n rows of 1 to 10 components"):
@@ -447,7 +447,7 @@ def test_a_preparation_equals_the_hand_prepared_computation(folder, of_folder):
 
 SCRIPT = """
 import sys, streampca
-model = streampca.load_model(sys.argv[1])
+model = streampca.load(sys.argv[1])
 model.write_scores(sys.argv[2], sys.argv[3], memory="64MiB")
 model.write_reconstruction(sys.argv[2], sys.argv[4], memory="64MiB", n_components=2)
 """

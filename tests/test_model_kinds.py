@@ -71,7 +71,7 @@ def samples_of(kind):
 def test_it_is_stored_described_and_applied_as_all_others(fitted, kind, tmp_path):
     model, x = fitted[kind], samples_of(kind)
     model.save(tmp_path / "m.zarr")
-    loaded = streampca.load_model(tmp_path / "m.zarr")
+    loaded = streampca.load(tmp_path / "m.zarr")
     assert type(loaded) is type(model) is model_class(kind)
     for name in model.own_arrays():
         np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
@@ -192,7 +192,7 @@ def test_what_a_kind_lacks_is_said_in_one_line(fitted, kind, tmp_path, monkeypat
 def test_what_a_model_contains_does_what_it_lacks(fitted, kind, tmp_path):
     """The principal components are those that were fitted, in memory and stored, and are drawn in its place."""
     fitted[kind].save(tmp_path / "m.zarr")
-    pca = streampca.load_model(tmp_path / "m.zarr").pca
+    pca = streampca.load(tmp_path / "m.zarr").pca
     assert type(pca) is streampca.PCAModel
     np.testing.assert_array_equal(pca.components, fitted[kind].pca.components)
     assert pca.reconstruct(DIGITS).shape == DIGITS.shape
@@ -202,7 +202,7 @@ def test_what_a_model_contains_does_what_it_lacks(fitted, kind, tmp_path):
 def test_contained_components_keep_no_statistic(fitted, tmp_path):
     """Refusals speak of the components that were given, not of the stored model that contains them."""
     fitted["rotated-pca"].save(tmp_path / "m.zarr")
-    pca = streampca.load_model(tmp_path / "m.zarr").pca
+    pca = streampca.load(tmp_path / "m.zarr").pca
     with pytest.raises(ModelError, match=r"the principal components of .*m\.zarr .* statistic"):
         streampca.update(pca, DIGITS[:9] + 1)
     for other in (pca, fitted["pca"]):
@@ -234,7 +234,7 @@ def test_an_embedding_by_all_features_contains_no_components(tmp_path):
             call()
     model.save(tmp_path / "m.zarr")
     assert "--pca-components" in refused("export", tmp_path / "m.zarr", "-o", tmp_path / "c.npy")
-    assert streampca.load_model(tmp_path / "m.zarr").transform(DIGITS).shape == (80, 2)
+    assert streampca.load(tmp_path / "m.zarr").transform(DIGITS).shape == (80, 2)
 
 
 @pytest.mark.parametrize("kind", ["isomap", "rotated-pca", "bootstrap"])

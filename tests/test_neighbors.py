@@ -28,7 +28,7 @@ from streampca.manifold.graph_components import component_labels, largest_compon
 from streampca.manifold.graph_facts import sentences
 from streampca.manifold.neighbor_graph import NeighborGraph
 from streampca.manifold.neighbors import NeighborSearch
-from streampca.manifold.stored_graph import save_graph
+from streampca.manifold.stored_graph import load_graph, save_graph
 from streampca.planning.neighbors import NeighborsRequest, algorithm_of, plan_neighbors
 from streampca.signals import stopping_on_signals
 from streampca.units import GIB, MIB
@@ -333,7 +333,7 @@ def test_a_killed_search_does_no_finished_block_again(here, monkeypatch, method)
     assert made.provenance["facts"] == whole.provenance["facts"]
     assert number(BlockDone, events) < 1 + 22 - 7
     assert not os.path.exists("saved")
-    assert same(of(streampca.load_graph("g.zarr")), of(whole))
+    assert same(of(streampca.load("g.zarr")), of(whole))
 
 
 @pytest.mark.usefixtures("unsynced")
@@ -363,7 +363,7 @@ def stored(here):
 
 
 def test_a_stored_graph_is_read_again(stored):
-    graph = streampca.load_graph(stored)
+    graph = streampca.load(stored)
     assert same(of(graph), by_comparison(np.load("x.npy"), 5))
     assert graph.indices.dtype == np.int32
     assert graph.to_csr().nnz == 5 * 220
@@ -394,15 +394,15 @@ def test_a_plan_without_the_work(stored):
 def test_graphs_replace_graphs_only(stored):
     assert "exists already" in refused("neighbors", "x.npy", "-o", stored)
     succeeded("neighbors", "x.npy", "-o", stored, "--overwrite", "--n-neighbors", 3, "-q")
-    assert streampca.load_graph(stored).n_neighbors == 3
+    assert streampca.load(stored).n_neighbors == 3
     succeeded("fit", "x.npy", "-o", "m.zarr", "-k", 2, "-q")
     assert "is not a graph written by streampca" in refused("neighbors", "x.npy", "-o", "m.zarr", "--overwrite")
     assert "is not a model written by streampca" in refused("fit", "x.npy", "-o", stored, "--overwrite")
-    assert "holds a 'neighbors', not a model" in refused("transform", stored, "x.npy", "-o", "s.zarr")
+    assert "holds a graph of neighbours, not a model" in refused("transform", stored, "x.npy", "-o", "s.zarr")
     with pytest.raises(ModelError, match="holds a 'pca', not a graph of kind 'neighbors'; give a graph written by"):
-        streampca.load_graph("m.zarr")
+        load_graph("m.zarr")
     with pytest.raises(ModelError, match="give the folder of a graph, as written by 'streampca neighbors -o'"):
-        streampca.load_graph("none.zarr")
+        load_graph("none.zarr")
     assert "does not end in .zarr" in refused("neighbors", "x.npy", "-o", "g.npz", code=2)
     assert "is what the run reads" in refused("neighbors", "x.npy", "-o", "x.npy", code=2)
 
@@ -413,13 +413,13 @@ def test_damage_is_named(stored):
         file.seek(200)
         file.write(b"?" * 20)
     with pytest.raises(ModelError, match=r"g.zarr is damaged in data: .* Make it again with 'streampca neighbors'"):
-        streampca.load_graph(stored)
+        streampca.load(stored)
 
 
 def test_numbers_that_are_not_there_are_damage(here):
     save_graph(NeighborGraph(np.array([[1], [7]], np.int32), np.ones((2, 1))), "g.zarr")
     with pytest.raises(ModelError, match="damaged in indices: numbers of samples are out of range"):
-        streampca.load_graph("g.zarr")
+        streampca.load("g.zarr")
 
 
 def test_a_run_file_makes_scores_and_their_graph(here):
@@ -434,7 +434,7 @@ def test_a_run_file_makes_scores_and_their_graph(here):
         file.write("\n".join(lines))
     said = succeeded("run", "run.yaml", "-q")
     assert "4 nearest neighbours of each of 60 samples of 5 features (out/scores.zarr" in said
-    assert same(of(streampca.load_graph("out/graph.zarr")), of(streampca.neighbors("out/scores.zarr", n_neighbors=4)))
+    assert same(of(streampca.load("out/graph.zarr")), of(streampca.neighbors("out/scores.zarr", n_neighbors=4)))
     again = succeeded("run", "run.yaml", "-q")
     assert "wrote out/graph.zarr" not in again
     assert "output.graph is made from the scores" in refused(

@@ -293,13 +293,13 @@ def test_a_store_whose_metadata_are_a_pipe_is_refused_with_a_remedy_that_works(h
         r"^m\.zarr is not a model: its zarr\.json cannot be read: it is a pipe, not a file\. Give a folder written by"
     )
     with pytest.raises(streampca.errors.ModelError, match=known):
-        streampca.load_model("m.zarr")
+        streampca.load("m.zarr")
     unknown = r"^m\.zarr/zarr\.json cannot be read: it is a pipe, not a file; copy the store again\.$"
     with pytest.raises(streampca.errors.SourceError, match=unknown):
         streampca.open_collection("m.zarr")
     shutil.rmtree("m.zarr")
     shutil.copytree("other.zarr", "m.zarr")
-    assert streampca.load_model("m.zarr").n_components == 2
+    assert streampca.load("m.zarr").n_components == 2
 
 
 def test_pipes_in_a_folder_are_no_samples(here):

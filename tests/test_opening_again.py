@@ -61,7 +61,7 @@ def test_a_model_opens_the_next_source_as_that_of_its_fit(sources, how, tmp_path
     model = streampca.fit(first, kind, key="tasmax", **how, output=tmp_path / "m.zarr")
     told = streampca.open_collection(following, key="tasmax", **how)
     expected = np.asarray(model.transform(told))
-    for applied in (model, streampca.load_model(tmp_path / "m.zarr")):
+    for applied in (model, streampca.load(tmp_path / "m.zarr")):
         scores = applied.transform(following)
         assert hasattr(scores, "dask"), "scores of a path are lazy"
         np.testing.assert_array_equal(scores, expected)

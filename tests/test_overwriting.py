@@ -371,7 +371,7 @@ def test_a_model_that_is_replaced_all_the_time_is_read_whole(here):
     models[0].save("model.zarr")
     script = (
         "import sys, itertools, streampca, time\n"
-        "models = [streampca.load_model(name) for name in sys.argv[1:]]\n"
+        "models = [streampca.load(name) for name in sys.argv[1:]]\n"
         "print('ready', flush=True)\n"
         "for number in itertools.count(): models[number % 2].save('model.zarr', overwrite=True), time.sleep(0.05)"
     )
@@ -383,7 +383,7 @@ def test_a_model_that_is_replaced_all_the_time_is_read_whole(here):
         try:
             writer.stdout.readline()
             for _ in range(30):
-                loaded = streampca.load_model("model.zarr", memory="1B")
+                loaded = streampca.load("model.zarr", memory="1B")
                 which = int(loaded.mean.mean() > 60)
                 np.testing.assert_array_equal(loaded.explained_variance, models[which].explained_variance)
                 try:
@@ -450,7 +450,7 @@ def test_columns_masks_and_lists_are_not_written_over(here):
     os.remove("run.yaml")
     labelled = streampca.open_collection("x.npy", labels="column.npy")
     with pytest.raises(RequestError, match=r"column\.npy is what the run reads"):
-        streampca.load_model("m.zarr").write_scores(labelled, "column.npy", overwrite=True)
+        streampca.load("m.zarr").write_scores(labelled, "column.npy", overwrite=True)
     assert state(".") == before
 
 

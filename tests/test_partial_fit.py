@@ -205,7 +205,7 @@ def test_it_goes_on_after_a_fit_a_pickle_and_a_stored_model(tmp_path):
     fitted.model_.save(tmp_path / "half.zarr")
     for name, values in before.statistic.state().items():  # of the model given out before
         np.testing.assert_array_equal(values, kept[name])
-    loaded = PCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True))
+    loaded = PCA.from_model(streampca.load(tmp_path / "half.zarr", statistic=True))
     assert loaded.n_components == 6
     np.testing.assert_array_equal(loaded.components_, fitted.components_)
     for half in (fitted, loaded):
@@ -223,7 +223,7 @@ def test_models_without_a_statistic_are_refused_with_a_remedy(tmp_path):
         PCA(3).fit(wide[:10]).partial_fit(wide)
     whole().model_.save(tmp_path / "model.zarr")
     with pytest.raises(ModelError, match="load it with statistic=True"):
-        PCA.from_model(streampca.load_model(tmp_path / "model.zarr")).partial_fit(IMAGES)
+        PCA.from_model(streampca.load(tmp_path / "model.zarr")).partial_fit(IMAGES)
     part = streampca.fit(IMAGES, n_components=3, part="1/2")
     with pytest.raises(ModelError, match="part 1/2 of a collection; merge"):
         PCA.from_model(part).partial_fit(IMAGES)
@@ -376,7 +376,7 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     assert model.total_variance == pytest.approx(np.trace(covariance), rel=1e-12)
     half = given(PCA(10, **options), x[:1000], 37)
     half.model_.save(tmp_path / "half.zarr")
-    loaded = PCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True), **options)
+    loaded = PCA.from_model(streampca.load(tmp_path / "half.zarr", statistic=True), **options)
     again = [given(each, x[1000:], 37) for each in (pickle.loads(pickle.dumps(half)), half, loaded)]  # noqa: S301
     at_once = PCA(10, **options).partial_fit(x)  # more than may wait: read in blocks
     for each in (*again, at_once):
@@ -386,7 +386,7 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     half.model_.statistic.rows = 10**12
     half.model_.save(tmp_path / "vast.zarr")
     with pytest.raises(ModelError, match="damaged in state: ValueError: its arrays"):
-        streampca.load_model(tmp_path / "vast.zarr", statistic=True)
+        streampca.load(tmp_path / "vast.zarr", statistic=True)
 
 
 @pytest.mark.usefixtures("no_room")

@@ -88,7 +88,7 @@ def test_of_whole_numbers_all_bits_are_equal(tmp_path, precision):
     first, *others = fitted_parts(x, n_components=7, precision=precision)
     first.save(tmp_path / "first.zarr")
     merged = streampca.merge([*others, tmp_path / "first.zarr"], output=tmp_path / "model.zarr")
-    loaded = streampca.load_model(tmp_path / "model.zarr", statistic=True)
+    loaded = streampca.load(tmp_path / "model.zarr", statistic=True)
     for model in (merged, loaded):
         assert model.provenance["exact_sums"]
         for name in ("explained_variance", "components", "mean", "eigenvalues"):
@@ -132,7 +132,7 @@ def test_preparation_is_found_in_the_whole(tmp_path):
     whole = by_options.fit(x, **options)
     first, second, third = fitted_parts(x, **options)
     first.save(tmp_path / "1.zarr")
-    np.testing.assert_array_equal(streampca.load_model(tmp_path / "1.zarr").mask, whole.mask)
+    np.testing.assert_array_equal(streampca.load(tmp_path / "1.zarr").mask, whole.mask)
     assert not first.mask[4, 4]
     merged = streampca.merge([third, tmp_path / "1.zarr", second])
     assert_agree(merged, whole)
@@ -150,7 +150,7 @@ def test_a_part_is_a_model_of_its_own_samples(tmp_path, monkeypatch):
     monkeypatch.setattr(streampca.models.pca, "STATE_LIMIT", 8)
     for model, kept in ((part, True), (alone, False)):
         model.save(tmp_path / "m.zarr", overwrite=True)
-        assert (streampca.load_model(tmp_path / "m.zarr", statistic=True).statistic is not None) == kept
+        assert (streampca.load(tmp_path / "m.zarr", statistic=True).statistic is not None) == kept
     assert part.provenance["n_samples"] == N
     np.testing.assert_allclose(part.explained_variance, alone.explained_variance, rtol=1e-10)
     np.testing.assert_allclose(part.mean, alone.mean)
@@ -171,7 +171,7 @@ def test_a_part_without_variance_is_no_obstacle(tmp_path):
     whole = streampca.fit(x, n_components=3)
     first, second, third = fitted_parts(x, n_components=3)
     second.save(tmp_path / "dark.zarr")
-    dark = streampca.load_model(tmp_path / "dark.zarr")
+    dark = streampca.load(tmp_path / "dark.zarr")
     assert (dark.n_components, dark.total_variance) == (0, 0.0)
     merged = streampca.merge([first, tmp_path / "dark.zarr", third])
     np.testing.assert_array_equal(merged.explained_variance, whole.explained_variance)
@@ -224,16 +224,16 @@ def test_a_model_merges_others_and_asks_for_components(tmp_path):
     one.save(tmp_path / "one.zarr")
     two.save(tmp_path / "two.zarr")
     whole = streampca.fit(x, streampca.PCA(6, method="covariance"))
-    loaded = streampca.load_model(tmp_path / "one.zarr")  # its statistic is on disk
+    loaded = streampca.load(tmp_path / "one.zarr")  # its statistic is on disk
     for found in (one.merge(two, n_components=6), loaded.merge(tmp_path / "two.zarr", n_components=6)):
         np.testing.assert_array_equal(found.components, whole.components)
     line = refused("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "both.zarr", "-q")
     assert re.search(r"n_components 5, and \S+ with 4; .* or give n_components \(-k\) for all\.$", line)
     succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "both.zarr", "-q", "-k", 6)
-    np.testing.assert_array_equal(streampca.load_model(tmp_path / "both.zarr").components, whole.components)
+    np.testing.assert_array_equal(streampca.load(tmp_path / "both.zarr").components, whole.components)
     succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "all.zarr", "-q", "-k", "all")
     every = streampca.fit(x, streampca.PCA(None, method="covariance")).n_components
-    assert streampca.load_model(tmp_path / "all.zarr").n_components == every > 6
+    assert streampca.load(tmp_path / "all.zarr").n_components == every > 6
 
 
 def test_samples_that_fade_are_not_merged():
@@ -338,7 +338,7 @@ def fit_part(number, *options, source="x.npy", name=None):
 def merge_all(*names):
     succeeded("merge", *(names or ["part?.zarr"]), "-o", "model.zarr", "-q")
     np.testing.assert_array_equal(
-        streampca.load_model("model.zarr").explained_variance,
+        streampca.load("model.zarr").explained_variance,
         streampca.fit("x.npy", n_components=5).explained_variance,
     )
 
@@ -493,7 +493,7 @@ def test_a_part_is_not_applied_nor_taken_for_another(parts):
     )
     assert "run.part 3/4 makes the model of a part only" in refused("run", "run.yaml", code=2)
     succeeded("run", "run.yaml", "--set", "output.scores=null", "-q")
-    assert streampca.load_model("out/model.zarr").provenance["part"] == [3, 4]
+    assert streampca.load("out/model.zarr").provenance["part"] == [3, 4]
     assert "part" in refused("run", "run.yaml", "--set", "output.scores=null", "--set", "run.part=2/4")
 
 

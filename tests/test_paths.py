@@ -146,7 +146,7 @@ def test_python_expands_the_home_folder(here, home, undrawn):
     model = by_options.fit("~/images.npy", output="~/fitted.zarr", sample_weight="~/labels.npy", **how)
     streampca.PCA(2, run=streampca.Run(checkpoint="~/kept")).fit("~/images.npy")
     model.save("~/saved.zarr")
-    loaded = streampca.load_model("~/saved.zarr", statistic=True)
+    loaded = streampca.load("~/saved.zarr", statistic=True)
     loaded.write_scores(x, "~/s.npy", checkpoint="~/kept")
     loaded.write_reconstruction(["~/images.npy"], "~/i.npy", checkpoint="~/kept")
     copy_collection(x, "~/c.zarr")
@@ -188,11 +188,11 @@ def test_run_files_are_refused_endings_that_cannot_be_written(source):
 
 
 def test_models_are_saved_under_no_other_formats_name(model):
-    loaded = streampca.load_model(model)
+    loaded = streampca.load(model)
     for name in ("m.nc", "m.H5", "m.npy", "m.model/", "m.v2"):
         for save in (loaded.save, lambda name: streampca.fit("images.npy", n_components=2, output=name)):
             with pytest.raises(RequestError, match=f"output {name} does not end in .zarr"):
                 save(name)
     for name in ("m", "m.ZARR", "m.zarr/", "v0.95", "some.day/m"):
         loaded.save(name, overwrite=True)
-        assert streampca.load_model(name).n_components == 3
+        assert streampca.load(name).n_components == 3

@@ -309,6 +309,15 @@ def test_solver_follows_p_and_k():
     assert make_plan(problem(10**6, (DENSE_FEATURES,)), by_options.request(50, memory=4 * GIB)).solver == "dense"
 
 
+def test_a_plan_says_in_six_lines_what_it_does_and_in_its_headline_that_the_number_is_the_default():
+    by_default, asked = (make_plan(PROBLEMS["digits"], by_options.request(**of)) for of in ({}, {"n_components": 3}))
+    assert len(repr(by_default).splitlines()) == len(repr(asked).splitlines()) == 6
+    assert "as many as hold 95 % of the variance, the default" in repr(by_default)
+    assert "components  as many as hold 95 % of the variance, the default; set the number" in str(by_default)
+    assert "components  3\n" in repr(asked)
+    assert "default" not in str(asked)
+
+
 def test_default_budget_is_said():
     plan = make_plan(PROBLEMS["digits"], by_options.request(10))
     assert plan.memory > 0

@@ -319,7 +319,7 @@ def test_only_an_output_that_was_moved_aside_is_recovered(here, name, planted):
 def test_a_model_that_was_moved_aside_is_recovered(here):
     shutil.copytree("m.zarr", "out.zarr.streampca-replaced")
     assert "exists already" in refused("fit", "x.npy", "-k", 2, "-o", "out.zarr")
-    assert streampca.load_model("out.zarr").n_samples == 200
+    assert streampca.load("out.zarr").n_samples == 200
 
 
 # -- what is resumed

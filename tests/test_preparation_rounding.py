@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
-from streampca import PCA, Preparation, load_model, merge, open_collection, update
+from streampca import PCA, Preparation, load, merge, open_collection, update
 from streampca.errors import DataError
 from streampca.fitting.preparation_rounding import measured_errors
 from streampca.planning.blocks import Span, blocks_of
@@ -204,7 +204,7 @@ def test_double_is_float64_from_the_first_step_on(tmp_path, dtype, steps):
     model = fitted(x, steps, precision="double")
     assert model.preparation.precision == "double"
     model.save(tmp_path / "m.zarr")
-    loaded = load_model(tmp_path / "m.zarr")
+    loaded = load(tmp_path / "m.zarr")
     assert loaded.preparation.precision == "double"
     scores = loaded.transform(x)
     assert scores.dtype == np.float64
@@ -316,7 +316,7 @@ def test_components_on_disk_have_the_same_bounds(tmp_path, monkeypatch, mask):
     assert plan.stored
     written, held = fitted(x, steps, output=tmp_path / "m.zarr", **own), fitted(x, steps, **own)
     np.testing.assert_allclose(written.error_bound, held.error_bound, rtol=0.05)
-    np.testing.assert_array_equal(load_model(tmp_path / "m.zarr").error_bound, written.error_bound)
+    np.testing.assert_array_equal(load(tmp_path / "m.zarr").error_bound, written.error_bound)
     assert np.all(residuals(written, exactly(x, steps)) <= written.error_bound)
 
 

@@ -602,7 +602,7 @@ def scale_row(model):
 def test_a_preparation_is_saved_with_its_model(fitted, tmp_path):
     model, x, preparation = fitted
     model.save(tmp_path / "m.zarr")
-    loaded = streampca.load_model(tmp_path / "m.zarr")
+    loaded = streampca.load(tmp_path / "m.zarr")
     assert loaded.preparation.to_json() == {**preparation.to_json(), "precision": "double"}
     np.testing.assert_array_equal(loaded.transform(x), model.transform(x))
     np.testing.assert_array_equal(loaded.reconstruct(x), model.reconstruct(x))

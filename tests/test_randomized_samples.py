@@ -110,7 +110,7 @@ def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, sched
     model, events = fit(x, 20, precision="auto", memory="40MiB", output=tmp_path / "m.zarr")
     assert model.provenance["plan"]["stored"]
     check(model, x)
-    check(streampca.load_model(tmp_path / "m.zarr"), x)
+    check(streampca.load(tmp_path / "m.zarr"), x)
     assert warnings(events) == []
     monkeypatch.undo()
     check_signs(model, fit(x, 20, precision="auto", memory="40MiB")[0])

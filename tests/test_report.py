@@ -459,13 +459,13 @@ def test_one_model_has_the_same_figures_at_every_door(undrawn, here):
     succeeded("fit", "x.npy", "-k", 3, "-o", "m.zarr", "-q")
     said = succeeded("reconstruct", "m.zarr", "x.npy", "-o", "y.npy")
     psnr = re.search(r"PSNR (\S+ dB) \(peak 65535\)", said)[1]
-    page = reported(streampca.load_model("m.zarr"))
+    page = reported(streampca.load("m.zarr"))
     assert f"{psnr}" in page.text
     assert "PSNR compares RMSE, the error, with the peak, 65535" in page.text
     bounds = json.loads(succeeded("inspect", "m.zarr", "--json"))["variance_bound"]
     cells = [line.split()[3] for line in succeeded("inspect", "m.zarr").splitlines()[2:5]]
     assert cells == [bound_text(bound) for bound in bounds]
-    axes = streampca.plot.mean_and_components(streampca.load_model("m.zarr"))
+    axes = streampca.plot.mean_and_components(streampca.load("m.zarr"))
     assert axes[1].get_title().endswith(f"\nbound {cells[0]}")
 
 

@@ -31,7 +31,7 @@ Image.preinit()
 place, memory, held, drawn = sys.argv[1:]
 for kind in {"samples": ("model",), "none": ("model", "samples")}[drawn]:
     setattr(streampca.plot.report.page, f"pictures_of_{kind}", lambda *given: iter(()))
-model = streampca.load_model(f"{place}.zarr", memory=held or None)
+model = streampca.load(f"{place}.zarr", memory=held or None)
 meter = PeakMeter()
 streampca.write_report(model, f"{place}.html", collection=f"{place}.npy", memory=memory, examine=None)
 print(json.dumps({"peak": meter.peak()}))

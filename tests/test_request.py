@@ -63,8 +63,8 @@ def test_every_way_to_ask_keeps_them(source):
     models = {
         "fit": by_options.fit(source, n_components=2, **STOPS),
         "estimator": PCA(2, **STOPS).fit(source).model_,
-        "command": streampca.load_model("m.zarr"),
-        "run file": streampca.load_model("out/model.zarr"),
+        "command": streampca.load("m.zarr"),
+        "run file": streampca.load("out/model.zarr"),
     }
     for way, model in models.items():
         assert requested(model).items() >= STOPS.items(), way

@@ -200,7 +200,7 @@ def test_masked_images_in_single_precision():
 def test_components_on_disk_are_read_piece_by_piece(tmp_path, monkeypatch):
     rows = field_of(n=60).values.repeat(20, axis=2).astype(np.float32)
     streampca.fit(rows, n_components=4, output=tmp_path / "m.zarr")
-    held, stored = (streampca.load_model(tmp_path / "m.zarr", memory=memory) for memory in ("1GiB", "64KiB"))
+    held, stored = (streampca.load(tmp_path / "m.zarr", memory=memory) for memory in ("1GiB", "64KiB"))
     assert not stored.subspace.is_held
     monkeypatch.setattr(rotation, "PIECE", 900)
     for power in (1, 4):
@@ -260,7 +260,7 @@ def test_images_are_written_from_rotated_components(tmp_path, monkeypatch, power
         monkeypatch.setattr(write, "_plan_blocks", refuse_blocks)
     rows = field_of(n=60).values
     pca = streampca.fit(rows, n_components=4, output=tmp_path / "pca.zarr")
-    rotated = streampca.load_model(tmp_path / "pca.zarr").rotate(3, power=power)
+    rotated = streampca.load(tmp_path / "pca.zarr").rotate(3, power=power)
     rotated.save(tmp_path / "m.zarr")
     np.save(tmp_path / "x.npy", rows)
     scores = rotated.transform(rows)

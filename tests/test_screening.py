@@ -230,7 +230,7 @@ def test_a_model_is_stored_shown_and_applied(tmp_path, monkeypatch):
     shown = json.loads(commanded("inspect", "m.zarr", "--json", "--verify"))
     assert shown["kind"] == "supervised-principal-components"
     assert "correlation" not in shown
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     assert shown["n_kept"] == model.n_kept
     assert model.classes.tolist() == ["three", "two"]
     ours = fitted(images, names, n_folds=4)
@@ -256,7 +256,7 @@ def test_pixels_outside_a_mask_are_neither_kept_nor_scored(tmp_path):
     mask = np.arange(64).reshape(8, 8) % 3 > 0
     model = fitted(ROWS.reshape(-1, 8, 8), preparation=Preparation(mask=mask), threshold=0.1)
     model.save(tmp_path / "m.zarr")
-    for each in (model, streampca.load_model(tmp_path / "m.zarr")):
+    for each in (model, streampca.load(tmp_path / "m.zarr")):
         assert not each.kept[~mask].any()
         np.testing.assert_array_equal(np.isnan(each.correlation), ~mask)
         assert (each.components[:, mask & ~each.kept] == 0).all()
@@ -277,7 +277,7 @@ def test_run_files_and_the_estimator_give_the_same(tmp_path, monkeypatch):
     (tmp_path / "run.yaml").write_text(text + "threshold: 0.2, n_folds: 3}\noutput: {model: m.zarr}\n")
     commanded("run", "run.yaml", "-q")
     estimator = SupervisedPrincipalComponents(2, threshold=0.2).fit(ROWS, NUMBERS)
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     np.testing.assert_array_equal(estimator.predict(ROWS), model.predict(ROWS))
     np.testing.assert_array_equal(estimator.transform(ROWS), model.transform(ROWS))
     np.testing.assert_array_equal(estimator.coefficients_, model.coefficients)

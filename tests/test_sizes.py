@@ -10,7 +10,7 @@ import tifffile
 import zarr
 from shell import python
 
-from streampca import fit, load_model
+from streampca import fit, load
 from streampca.readers import open_collection
 from streampca.storage.disk import named_beside
 
@@ -89,7 +89,7 @@ def test_names_of_255_bytes_are_read_and_written(tmp_path, letter):
     np.save(source, np.random.default_rng(0).random((20, 3)))
     for overwrite in (False, True):  # the second moves the first aside
         model = fit(str(source), n_components=2, output=str(output), overwrite=overwrite)
-    np.testing.assert_array_equal(load_model(output).components, model.components)
+    np.testing.assert_array_equal(load(output).components, model.components)
     assert {path.name for path in tmp_path.iterdir()} == {source.name, output.name}
     other = tmp_path / (longest(".zarr")[:-6] + "x.zarr" if letter == "n" else "x.zarr")
     assert named_beside(str(other)) != named_beside(str(output))

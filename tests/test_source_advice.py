@@ -14,7 +14,7 @@ import zarr
 from contract import everything, refused, said
 from PIL import Image
 
-from streampca import fit, load_model
+from streampca import fit, load
 from streampca.cli.config import load_run
 from streampca.errors import DataError, RequestError, SourceError
 from streampca.preprocessing.mask_files import read_mask
@@ -54,7 +54,7 @@ def test_a_file_that_was_not_fetched_is_named_by_every_reader(tmp_path, name, co
         lambda path: open_collection(np.zeros((5, 3)), labels=f"{path}.npy"),
         lambda path: open_collection(f"@{path}.txt"),
         lambda path: read_mask(f"{path}.npy"),
-        lambda path: load_model(f"{path}.zarr"),
+        lambda path: load(f"{path}.zarr"),
         lambda path: load_run(f"{path}.yaml"),
         lambda path: everything(f"{path}s.zarr"),
         lambda path: everything(f"{path}s"),

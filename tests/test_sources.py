@@ -197,7 +197,7 @@ def test_batches_are_fitted_by_the_doors_that_read_them_once(tmp_path, fitted):
     for ours in (streampca.fit(batches(), n_components=2, output=tmp_path / "m.zarr"), PCA(2).fit(batches()).model_):
         for mine, expected in zip(of_model(ours), of_model(model), strict=True):
             np.testing.assert_array_equal(mine, expected)
-    np.testing.assert_array_equal(streampca.load_model(tmp_path / "m.zarr").components, model.components)
+    np.testing.assert_array_equal(streampca.load(tmp_path / "m.zarr").components, model.components)
     for door in DOORS:
         if door in ("fit", "PCA.fit"):
             continue

@@ -193,7 +193,7 @@ def check_images(folder, fields, kind):
 def check_model(folder, fields, kind):
     model = fitted(fields, kind)
     model.save(folder / "m.zarr")
-    loaded = streampca.load_model(folder / "m.zarr")
+    loaded = streampca.load(folder / "m.zarr")
     assert loaded.sample_dims == model.sample_dims
     check_coordinates(loaded.coordinates, model.coordinates)
     if model.kind != "kernel-pca":  # whose samples are mapped to features of a kernel

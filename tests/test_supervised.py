@@ -137,7 +137,7 @@ def test_a_type_of_target_has_the_same_answer_at_every_door(tmp_path, monkeypatc
         text = "collection: {source: x.npy, target: y.npy}\nmodel: {kind: supervised-pca, "
         (tmp_path / "run.yaml").write_text(text + f"target_type: {kind}}}\noutput: {{directory: run-{kind}}}\n")
         commanded("run", "run.yaml", "-q")
-        found = [streampca.load_model(f"{kind}.zarr"), streampca.load_model(f"run-{kind}/model.zarr")]
+        found = [streampca.load(f"{kind}.zarr"), streampca.load(f"run-{kind}/model.zarr")]
         for other in (*found, SupervisedPCA(target_type=kind).fit(DIGITS, TARGETS).model_):
             np.testing.assert_array_equal(np.asarray(other.components), model.components)
             assert other.provenance["plan"]["request"].get("target_type", "auto") == kind
@@ -210,7 +210,7 @@ def test_the_type_of_a_target_is_that_of_all_samples_where_some_are_left_out(tmp
     np.save("y.npy", target)
     words = ("--kind", "supervised-pca", "--target", "y.npy", "--missing", "drop-samples", "-k", 2)
     commanded("fit", "x.npy", *words, "-o", "m.zarr", "-q")
-    np.testing.assert_array_equal(np.asarray(streampca.load_model("m.zarr").components), model.components)
+    np.testing.assert_array_equal(np.asarray(streampca.load("m.zarr").components), model.components)
 
 
 @pytest.mark.parametrize("target", [FEW, FEW + 0.0, FEW - 7])
@@ -381,7 +381,7 @@ def test_a_supervised_model_is_stored_shown_and_applied(tmp_path, monkeypatch):
     shown = json.loads(commanded("inspect", "m.zarr", "--json", "--verify"))
     assert shown["kind"] == "supervised-pca"
     assert len(shown["dependence"]) == 2
-    model = streampca.load_model("m.zarr")
+    model = streampca.load("m.zarr")
     assert type(model).__name__ == "SupervisedPCAModel"
     assert model.classes.tolist() == [f"d{label}" for label in range(10)]
     commanded("transform", "m.zarr", "x.npy", "-o", "s.npy", "--whiten")
@@ -460,7 +460,7 @@ def test_an_axis_named_like_an_array_of_the_model_is_stored_under_another_name(t
     values = xr.DataArray(ROWS[:, :4].reshape(-1, 2, 2), dims=("time", "lat", name), coords={name: np.arange(2.0)})
     model = by_options.fit(values, kind="fisher-discriminant", target=LABELS, shrinkage=0.5)
     model.save(tmp_path / "model.zarr")
-    again = streampca.load_model(tmp_path / "model.zarr")
+    again = streampca.load(tmp_path / "model.zarr")
     assert again.sample_dims == model.sample_dims
     np.testing.assert_array_equal(again.transform(values).data, model.transform(values).data)
 
@@ -469,7 +469,7 @@ def test_a_coordinate_named_like_an_array_of_the_kind_is_not_stored_in_its_place
     along = {"separation": ("x", np.arange(5.0)), "lon": ("x", np.arange(5.0))}
     images = xr.DataArray(ROWS[:, None] * [[1.0], [2.0]], dims=("time", "y", "x"), coords=along)
     model = by_options.fit(images, kind="fisher-discriminant", target=LABELS, shrinkage=0.5, output=tmp_path / "m.zarr")
-    again = streampca.load_model(tmp_path / "m.zarr")
+    again = streampca.load(tmp_path / "m.zarr")
     assert {*again.coordinates} == {"lon", "separation"}
     np.testing.assert_array_equal(again.coordinates["separation"].values, np.arange(5.0))
     np.testing.assert_array_equal(again.separation, model.separation)
@@ -546,7 +546,7 @@ def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monk
     words = ["x.npy", "--kind", "supervised-pca", "--target", "y.npy", "-k", 3, "--kernel", "rbf", "--landmarks", 50]
     assert "400 samples of 50" in commanded("plan", *words)
     commanded("fit", *words, "-o", "m.zarr", "-q")
-    model, loaded = supervised(n_components=3, kernel="rbf", landmarks=50), streampca.load_model("m.zarr")
+    model, loaded = supervised(n_components=3, kernel="rbf", landmarks=50), streampca.load("m.zarr")
     np.testing.assert_array_equal(loaded.transform(OTHERS), model.transform(OTHERS))
     assert loaded.kernel == model.kernel
     assert "by 50 samples as landmarks: how far the axes" in " ".join(commanded("inspect", "m.zarr").split())
@@ -554,7 +554,7 @@ def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monk
     text = "collection: {source: x.npy, target: y.npy}\nmodel: {kind: supervised-pca, n_components: 3, kernel: rbf, "
     (tmp_path / "run.yaml").write_text(text + "landmarks: 50}\noutput: {model: again.zarr}\n")
     commanded("run", "run.yaml", "-q")
-    np.testing.assert_array_equal(streampca.load_model("again.zarr").transform(OTHERS), model.transform(OTHERS))
+    np.testing.assert_array_equal(streampca.load("again.zarr").transform(OTHERS), model.transform(OTHERS))
     fitted = SupervisedPCA(3, kernel="rbf", landmarks=50).fit(FITTED, TARGETS[:400])
     np.testing.assert_array_equal(fitted.transform(OTHERS), model.transform(OTHERS))
     assert fitted.n_features_in_ == 64
@@ -618,7 +618,7 @@ def test_oblique_axes_rebuild_samples_by_projection(tmp_path):
     model = by_options.fit(VARYING, kind="fisher-discriminant", target=TARGETS, n_components=None)
     assert np.abs(model.components @ model.components.T - np.eye(9)).max() > 0.1
     model.save(tmp_path / "m.zarr")
-    model, centred = streampca.load_model(tmp_path / "m.zarr"), VARYING - VARYING.mean(axis=0)
+    model, centred = streampca.load(tmp_path / "m.zarr"), VARYING - VARYING.mean(axis=0)
     scores = model.transform(VARYING)
     np.testing.assert_allclose(scores, centred @ model.components.T, atol=1e-9)
     np.testing.assert_allclose(scores.var(axis=0, ddof=1), model.score_variance)
@@ -660,7 +660,7 @@ def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
     x, target = rng.normal(size=(400, 300)), np.arange(400) % 3
     x[:, :2] += target[:, None]
     by_options.fit(x, kind="fisher-discriminant", target=target, n_components=None, output=tmp_path / "m.zarr")
-    held, stored = streampca.load_model(tmp_path / "m.zarr"), streampca.load_model(tmp_path / "m.zarr", memory="1B")
+    held, stored = streampca.load(tmp_path / "m.zarr"), streampca.load(tmp_path / "m.zarr", memory="1B")
     np.save(tmp_path / "x.npy", x)
     assert not isinstance(stored.components, np.ndarray)
     np.testing.assert_allclose(stored.transform(x), held.transform(x), atol=1e-12)

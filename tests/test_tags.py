@@ -15,7 +15,7 @@ from shell import refused, succeeded
 from sources import png_chunk
 
 import streampca
-from streampca import load_model, open_collection
+from streampca import load, open_collection
 from streampca.errors import ModelError, RequestError
 
 ORIENTATIONS = range(1, 9)
@@ -309,7 +309,7 @@ def test_a_model_says_how_images_were_read(scans, tmp_path):
     for keep, model in fitted.items():
         same(model, model.transform(scans), rows(scans, not keep, inverted=True))
         model.save(tmp_path / f"{keep}.zarr")
-        same(model, load_model(tmp_path / f"{keep}.zarr").transform(str(scans)), rows(scans, not keep, inverted=True))
+        same(model, load(tmp_path / f"{keep}.zarr").transform(str(scans)), rows(scans, not keep, inverted=True))
         with pytest.raises(ModelError, match=r"images of .*scans are .* was fitted on were .*; give the path of"):
             model.transform(open_collection(scans, keep_orientation=not keep))
         same(model, model.transform(open_collection(scans, like=model)), rows(scans, not keep, inverted=True))
@@ -336,7 +336,7 @@ def test_joined_stacks_say_it_too(tmp_path):
 def test_commands_follow_the_model(scans, tmp_path):
     succeeded("fit", scans, "-k", 3, "--keep-orientation", "-o", tmp_path / "kept.zarr", "-q")
     succeeded("transform", tmp_path / "kept.zarr", scans, "-o", tmp_path / "kept.npy", "-q")
-    kept = load_model(tmp_path / "kept.zarr")
+    kept = load(tmp_path / "kept.zarr")
     same(kept, np.load(tmp_path / "kept.npy"), rows(scans, turned=False, inverted=True))
     succeeded("fit", scans, "-k", 3, "-o", tmp_path / "turned.zarr", "-q")
     said = refused("transform", tmp_path / "turned.zarr", scans, "--keep-orientation", "-o", tmp_path / "s.npy")

@@ -208,7 +208,7 @@ def test_leading_components_are_drawn_on_terminals(tmp_path):
     images = np.random.default_rng(0).normal(size=(60, 12, 10, 3))
     model = streampca.fit(images, n_components=20)
     model.save(tmp_path / "m.zarr")
-    on_disk = streampca.load_model(tmp_path / "m.zarr", memory="1B")
+    on_disk = streampca.load(tmp_path / "m.zarr", memory="1B")
     for new, drawn in ((partial(screen, 80), 7), (partial(screen, 120), 11), (log, 0)):
         for each in (model, on_disk):
             console = new()

@@ -19,7 +19,7 @@ collection: {source: images.npy}
 model: {n_components: 3}
 output: {directory: out, transform: true, images: pixels.npy, collection: copied.zarr, report: true}
 """
-SAVE = "import streampca; streampca.load_model('model.zarr').save('saved.zarr')"
+SAVE = "import streampca; streampca.load('model.zarr').save('saved.zarr')"
 # Each command, or call from Python, and what it writes.
 COMMANDS = {
     "fit": ("fit images.npy -k 3 -o fitted.zarr", ["fitted.zarr"]),

@@ -255,7 +255,7 @@ def test_the_scheduler_of_dasks_configuration_is_used_at_every_door(here):
         succeeded("fit", "x.npy", "-k", 2, "--cluster", "configured", "-o", "command.zarr", "-q")
         run_file(run={"cluster": "configured"}, output={"model": "file.zarr"})
         succeeded("run", "run.yaml", "-q")
-    plans = [streampca.load_model(f"{name}.zarr").provenance["plan"] for name in ("python", "command", "file")]
+    plans = [streampca.load(f"{name}.zarr").provenance["plan"] for name in ("python", "command", "file")]
     assert [plan["workers"] for plan in plans] == [plans[0]["workers"]] * 3
     assert plans[0]["workers"] > 1, "others may come"
 
@@ -395,7 +395,7 @@ def test_variables_stay_as_they_were_written(here, monkeypatch):
     assert is_run_file("out/config.yaml")
     monkeypatch.setenv("K", "3")
     succeeded("run", "run.yaml", "-q", "--overwrite")
-    assert len(streampca.load_model("out/model.zarr").explained_variance) == 3
+    assert len(streampca.load("out/model.zarr").explained_variance) == 3
 
 
 def test_which_keys_take_variables():

@@ -81,7 +81,7 @@ def test_an_update_has_the_bits_of_one_fit(large, monkeypatch):
     whole(X[:500]).save("model.zarr")
     updated = streampca.update("model.zarr", "new.npy", output="both.zarr")
     same(updated, whole())
-    same(streampca.load_model("both.zarr"), whole())
+    same(streampca.load("both.zarr"), whole())
     same(streampca.update(whole(X[:500]), X[500:], n_components=4), whole())
     assert updated.provenance["passes"] == 1
     assert [entry["n_samples"] for entry in updated.provenance["seen"]] == [500, 200]
@@ -173,7 +173,7 @@ def test_a_source_that_grew_gives_its_new_samples_unless_old_ones_changed(kind):
     assert re.search(
         rf"{re.escape(changed)} has changed since model.zarr was fitted; fit a new model to all samples\.$", line
     )
-    same(streampca.load_model("model.zarr"), whole(X[:600]))
+    same(streampca.load("model.zarr"), whole(X[:600]))
 
 
 def test_fewer_samples_and_sources_that_cannot_be_compared():
@@ -189,7 +189,7 @@ def test_fewer_samples_and_sources_that_cannot_be_compared():
         streampca.update("model.zarr", "x.npy")
     remedy = re.search(r"--samples \S+", str(error.value))[0].split()
     succeeded("fit", "x.npy", "--update", "model.zarr", *remedy, "-q")
-    same(streampca.load_model("model.zarr"), whole())
+    same(streampca.load("model.zarr"), whole())
     same(streampca.update(model, "x.npy", samples=slice(500, 700)), whole())
 
 
@@ -219,7 +219,7 @@ def test_an_update_that_was_stopped_resumes(monkeypatch):
     how = {"output": "model.zarr", "checkpoint": Checkpointing("saved", every=0)}
     with pytest.raises(KeyboardInterrupt):
         streampca.update("model.zarr", "new.npy", listener=stop, **how)
-    same(streampca.load_model("model.zarr"), whole(X[:100]))
+    same(streampca.load("model.zarr"), whole(X[:100]))
     before = sum(event.samples for event in done if isinstance(event, BlockDone))
     with pytest.raises(OutputError, match="saved holds an unfinished run with source"):
         streampca.update("model.zarr", X[:50], **how)
@@ -248,8 +248,8 @@ def test_run_files_and_refusals(tmp_path):
     config = succeeded("fit", "new.npy", "--update", "model.zarr", "-o", "b.zarr", "--print-config")
     (tmp_path / "run.yaml").write_text(config)
     succeeded("run", "run.yaml", "-q")
-    same(streampca.load_model("b.zarr"), whole())
-    same(streampca.load_model("model.zarr"), whole(X[:500]))
+    same(streampca.load("b.zarr"), whole())
+    same(streampca.load("model.zarr"), whole(X[:500]))
     told = succeeded("fit", "new.npy", "--update", "model.zarr", "-k", 3)
     assert "wrote model.zarr" in told
-    assert streampca.load_model("model.zarr").n_components == 3
+    assert streampca.load("model.zarr").n_components == 3

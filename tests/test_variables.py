@@ -74,7 +74,7 @@ def test_variables_of_any_source_are_one_field(wind, tmp_path):
 def test_a_model_is_applied_by_name_to_whatever_holds_its_variables(wind, tmp_path):
     scores = by_svd([wind["u"], wind["v"]])[2]
     streampca.fit(wind[["u", "v"]], PCA(K, precision="double")).save(tmp_path / "model.zarr")
-    model = streampca.load_model(tmp_path / "model.zarr")
+    model = streampca.load(tmp_path / "model.zarr")
     signs = np.sign(np.sum(model.transform(wind).values * scores, axis=0))
     for given in (wind, wind[["v", "u"]], wind.transpose("lon", "lat", "time"), wind.sortby("lat", ascending=False)):
         found = model.transform(given)
@@ -154,9 +154,9 @@ def test_the_command_line_and_the_estimator(wind, tmp_path):
     succeeded("fit", str(tmp_path / "wind.nc"), "--key", "u,v", "-k", "3", "--precision", "double", "-o", model)
     succeeded("transform", model, str(tmp_path / "wind.nc"), "-o", scores)
     expected = by_svd([wind["u"], wind["v"]])
-    check_is_of(streampca.load_model(model), wind, expected)
+    check_is_of(streampca.load(model), wind, expected)
     np.testing.assert_allclose(np.abs(xr.open_zarr(scores)["scores"]), np.abs(expected[2]), atol=1e-10)
     estimator = PCA(K, precision="double").fit(wind[["u", "v"]])
     np.testing.assert_allclose(estimator.singular_values_, expected[1], rtol=1e-10)
-    again = streampca.load_model(model).provenance["opened"]["options"]
+    again = streampca.load(model).provenance["opened"]["options"]
     assert again == {"key": "u,v"}

@@ -47,7 +47,7 @@ def test_the_estimator_fits_the_same_model(model):
 def test_it_is_loaded_as_what_it_is(model, tmp_path):
     """By the kind that its root attribute names; and projects as every model does."""
     model.save(tmp_path / "model.zarr")
-    loaded = streampca.load_model(tmp_path / "model.zarr")
+    loaded = streampca.load(tmp_path / "model.zarr")
     assert type(loaded) is type(model)
     assert loaded.noise == model.noise
     np.testing.assert_array_equal(loaded.transform(IMAGES), model.transform(IMAGES))
@@ -58,7 +58,7 @@ def test_another_version_refuses_it_by_name(model, tmp_path, monkeypatch):
     model.save(tmp_path / "model.zarr")
     monkeypatch.delitem(MODEL_KINDS, "probabilistic-pca")
     with pytest.raises(ModelError, match="holds a 'probabilistic-pca', not a model of kind 'pca'"):
-        streampca.load_model(tmp_path / "model.zarr")
+        streampca.load(tmp_path / "model.zarr")
 
 
 def test_the_command_line_knows_it(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ print(merged)
 # %%
 # Components of each part differ by what its digits happen to be; the last row is of them all.
 
-models = {f"part {number} of 4": streampca.load_model(path) for number, path in enumerate(parts, 1)}
+models = {f"part {number} of 4": streampca.load(path) for number, path in enumerate(parts, 1)}
 models["merged"] = merged
 figure, panels = plt.subplots(5, 8, figsize=(9, 6.2), layout="constrained")
 for line, (name, model) in zip(panels, models.items(), strict=True):

@@ -367,7 +367,7 @@ def inspect(model: str, requested: int | None, verify: bool, as_json: bool) -> N
         _inspect_graph(model, verify=verify, as_json=as_json)
         return
     count = requested or SHOWN
-    loaded = streampca.load_model(model, components=False)
+    loaded = streampca.load(model, components=False)
     verified = streampca.verify(model)._asdict() if verify else None
     if as_json:
         _print_json(loaded.summary() | ({} if verified is None else {"verified": verified}))
@@ -402,7 +402,7 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     """Show a graph of nearest neighbours."""
     import streampca
 
-    graph = streampca.load_graph(path)
+    graph = streampca.load(path)
     verified = streampca.verify(path)._asdict() if verify else None
     provenance = graph.provenance
     if as_json:

@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from ..errors import closest_name
+
 HEADINGS = ("Model", "Output", "Running", "Input", "Preparation", "Updating and following")  # in this order
 
 # Headings of the sections of a run; and of single options that are listed elsewhere, or belong to no section.
@@ -40,6 +42,10 @@ class PathText(click.types.StringParamType):
 PATH = PathText()
 
 
+def _as_name(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
 class GroupedCommand(click.Command):
     """A command that refuses doubled options, and whose help lists options under headings, with examples."""
 
@@ -49,7 +55,14 @@ class GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse options of one value that are given twice, of which click would silently use the last."""
-        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        try:
+            _, _, order = self.make_parser(ctx).parse_args(list(args))
+        except click.NoSuchOption as error:
+            options = {_as_name(written): written for param in self.get_params(ctx) for written in param.opts}
+            if closest := closest_name(_as_name(error.option_name), [*options]):
+                message = f"No such option {error.option_name!r}. Did you mean {options[closest]!r}?"
+                raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+            raise
         for option, count in Counter(order).items():
             is_single = isinstance(option, click.Option) and not (option.is_flag or option.multiple)
             if is_single and count > 1 and not ctx.resilient_parsing:

@@ -370,7 +370,7 @@ class _Job:
         if not (self.run.update.enabled and self.may_reuse and path) or self.has_other_settings:
             return False
         with suppress(ModelError):  # an unfinished model is fitted anew
-            return bool(samples_added(streampca.load_model(path, components=False).provenance, self.raw, path))
+            return bool(samples_added(streampca.load(path, components=False).provenance, self.raw, path))
         return False
 
     @cached_property
@@ -500,7 +500,9 @@ def _open(run: RunFile, outputs: OutputPaths, listener: Listener) -> _Job:
     """Open the model to apply or update, if there is one, and the collection with the model's options of opening."""
     path = run.apply or run.update.model
     try:
-        model = streampca.load_model(path, memory=run.run.memory, components=path == run.apply) if path else None
+        if path and streampca.is_graph(path):
+            raise ModelError(f"{path} holds a graph of neighbours, not a model; give a fitted model.")
+        model = streampca.load(path, memory=run.run.memory, components=path == run.apply) if path else None
     except ModelError:
         open_run(run.collection)  # a source given in the model's place is the likelier mistake: its error comes first
         raise
@@ -546,7 +548,7 @@ def _fit(job: _Job) -> Result:
     if job.outputs.apply_model:
         if path is not None:  # outputs name the model by its path, and the memory of a large one is free for them
             del model
-            model = streampca.load_model(path, memory=run.run.memory)
+            model = streampca.load(path, memory=run.run.memory)
         if isinstance(model, streampca.PCAModel):
             model = model.without_statistic()  # and that of the p x p statistic
     if path is not None:

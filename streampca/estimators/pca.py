@@ -156,7 +156,7 @@ class PCA(WhiteningEstimator, PCADescription):
         Parameters
         ----------
         model : PCAModel
-            Model such as ``load_model(path, statistic=True)``; with its statistic, `partial_fit` can add to it.
+            Model such as ``load(path, statistic=True)``; with its statistic, `partial_fit` can add to it.
         **params
             Parameters of the estimator; by default as the model was fitted.
         """
@@ -285,7 +285,7 @@ class PCA(WhiteningEstimator, PCADescription):
                 raise ModelError(
                     "the statistic that batches are added to is not pickled with a fit; give all batches to "
                     "partial_fit, whose pickles keep it, or store the model with model_.save(path) after the fit, and "
-                    "go on with PCA.from_model(load_model(path, statistic=True))."
+                    "go on with PCA.from_model(load(path, statistic=True))."
                 )
             else:
                 batches = IncrementalFit.from_model(model, self._request())

@@ -104,7 +104,7 @@ def neighbors(
         Steps applied to every sample first.
     **options
         Options of the run, see `streampca.Run`: ``output`` is a folder for the graph, ending in ``.zarr``, see
-        `load_graph`. Options of opening the source, see `open_collection`.
+        `load`. Options of opening the source, see `open_collection`.
 
     Returns
     -------

@@ -35,8 +35,20 @@ class Entry(NamedTuple):
         return re.sub(r"(;|,? or) None for all", ", or all", self.first_sentence)
 
 
+class NamedFields:
+    """Base of dataclasses whose constructor refuses an unknown keyword with the nearest known name."""
+
+    def __new__(cls, *_: Any, **values: Any) -> Self:
+        """Check names; raises TypeError."""
+        known = fields_of(cls) if values else {}
+        for name in values:
+            if name not in known:
+                raise TypeError(f"{name!r} is not a parameter of {cls.__name__}.{nearest(name, list(known))}")
+        return super().__new__(cls)
+
+
 @dataclass(eq=False, repr=False)
-class Description:
+class Description(NamedFields):
     """Base of descriptions.
 
     Attributes
@@ -50,6 +62,8 @@ class Description:
         "number" for each sample, or "actions" between samples.
     uses_graph : bool
         True if samples are embedded by the graph of their nearest neighbours.
+    axes_parameter : str
+        Name of the parameter that counts components, axes or clusters.
     maps_samples : bool
         True if samples are always mapped to features of a kernel.
     """
@@ -58,6 +72,7 @@ class Description:
     grows: ClassVar[bool] = False
     target_rule: ClassVar[TargetRule] = ""
     uses_graph: ClassVar[bool] = False
+    axes_parameter: ClassVar[str] = "n_components"
     maps_samples: ClassVar[bool] = False
 
     def check(self) -> None:

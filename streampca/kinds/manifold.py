@@ -41,7 +41,6 @@ class GraphDescription(DropOptions, SeededOptions):
     """
 
     uses_graph: ClassVar[bool] = True
-    axes_parameter: ClassVar[str] = "n_components"
 
     _: KW_ONLY
     n_neighbors: Count = 5

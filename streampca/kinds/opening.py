@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypedDict
 
 from ..errors import RequestError
+from .description import NamedFields
 from .values import Check, Count, InPython, RefusedValueError, accepted
 
 Value = int | float | str
@@ -41,7 +42,7 @@ def _check_windows(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Opening:
+class Opening(NamedFields):
     """How a source is opened as a collection.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, Self, TypedDict
 
 from ..errors import RequestError
 from ..units import parse_bytes, parse_seconds
-from .description import make
+from .description import NamedFields, make
 from .values import Check, Count, InPython, Range
 
 Path = str | Annotated[os.PathLike[str], InPython()]
@@ -39,7 +39,7 @@ def _check_cluster(value: Any) -> Any:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Run:
+class Run(NamedFields):
     """How something is carried out.
 
     Parameters

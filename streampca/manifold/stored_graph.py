@@ -72,31 +72,12 @@ def is_graph(path: str | os.PathLike[str]) -> bool:
 
 
 def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
-    """Read a graph written by `streampca.neighbors` or ``streampca neighbors``.
-
-    Parameters
-    ----------
-    path : path
-        Folder of the graph.
-
-    Returns
-    -------
-    NeighborGraph
+    """Read a graph written by `streampca.neighbors`.
 
     Raises
     ------
     ModelError
         If it is missing, incomplete, damaged, or of a newer format.
-
-    Examples
-    --------
-    >>> import streampca
-    >>> from sklearn.datasets import load_digits
-    >>> digits = load_digits().images
-    >>> scores = streampca.PCA(10).fit_transform(digits.reshape(1797, 64))
-    >>> graph = streampca.neighbors(scores, n_neighbors=5, output="graph.zarr")
-    >>> streampca.load_graph("graph.zarr").indices.shape
-    (1797, 5)
     """
     opened = _opened(path)
     indptr, indices, distances = (_required(opened, name) for name in ("indptr", "indices", "data"))

@@ -64,7 +64,7 @@ class ComponentsModel(CountedModel):
     ----------
     components : ndarray or StoredComponents of shape (k, *sample_shape)
         Orthonormal rows, by descending variance; NaN outside the mask. In memory, or on disk if they are large (see
-        `load_model`), and then read when they are sliced.
+        `load`), and then read when they are sliced.
     mean : ndarray of shape sample_shape
         Mean of prepared samples, near 0 if means of groups were subtracted; NaN outside the mask.
     explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)

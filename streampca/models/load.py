@@ -1,4 +1,4 @@
-"""`load_model`: a stored model of any kind, its components in memory or on disk."""
+"""`load`: a stored model of any kind, its components in memory or on disk; or a graph of neighbours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..manifold.stored_graph import is_graph, load_graph
 from ..preprocessing.sizes_for_planning import this_machine
 from ..storage.disk import expanded
 from ..storage.integrity import read_model, read_unreplaced
@@ -18,15 +19,15 @@ from .registry import MODEL_KINDS, model_class
 from .store import read_fields, read_statistic
 
 
-def load_model(
+def load(
     path: str | os.PathLike[str],
     *,
     statistic: bool = False,
     memory: int | str | None = None,
     kernel: Callable[[Any, Any], float] | None = None,
     components: bool = True,
-) -> Model:
-    """Load a model of any kind, written by `Model.save` or ``streampca fit``.
+) -> Any:
+    """Load a model of any kind, or a graph of nearest neighbours.
 
     Components of at most a quarter of the budget are read into memory. Larger ones stay on disk and are read piece by
     piece when they are needed: ``model.components`` is then a `streampca.storage.components.StoredComponents`, which
@@ -35,7 +36,7 @@ def load_model(
     Parameters
     ----------
     path : path
-        The model's folder.
+        Folder that `fit`, `Model.save` or `neighbors` wrote, or the command of the same name.
     statistic : bool, default=False
         Also load the statistic that `partial_fit` updates, 8 p^2 bytes, if the model has it.
     memory : int or str, optional
@@ -45,10 +46,15 @@ def load_model(
     components : bool, default=True
         Read components into memory if they fit; False leaves them on disk.
 
+    Returns
+    -------
+    Model or NeighborGraph
+        Model of the class that belongs to its kind, such as `PCAModel`. The other parameters are for models alone.
+
     Raises
     ------
     ModelError
-        If there is no model, or it is incomplete, damaged, of an unknown kind, or of a newer format.
+        If there is no model or graph, or it is incomplete, damaged, of an unknown kind, or of a newer format.
 
     Examples
     --------
@@ -56,9 +62,23 @@ def load_model(
     >>> from sklearn.datasets import load_digits
     >>> digits = load_digits().images
     >>> model = streampca.fit(digits, n_components=10, output="model.zarr")
-    >>> streampca.load_model("model.zarr")
+    >>> streampca.load("model.zarr")
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
+    if is_graph(path):
+        return load_graph(path)
+    return load_model(path, statistic=statistic, memory=memory, kernel=kernel, components=components)
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    statistic: bool = False,
+    memory: int | str | None = None,
+    kernel: Callable[[Any, Any], float] | None = None,
+    components: bool = True,
+) -> Model:
+    """Load a model, and refuse a graph; parameters and errors as of `load`."""
     budget, _ = this_machine().budget(parse_bytes(memory))
     folder = expanded(path)
 

@@ -67,7 +67,7 @@ def read_map(
     if name not in KERNELS and function is None:
         raise ModelError(
             f"model {opened.path} was fitted with the kernel {name!r}, a function of its author's, which models do not "
-            f"hold; give it: load_model({opened.path!r}, kernel={name})."
+            f"hold; give it: streampca.load({opened.path!r}, kernel={name})."
         )
     features = KernelFeatures.from_json(prepared["feature_map"], function)
     kind = FourierMap if features.random_features else KernelMap

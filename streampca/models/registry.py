@@ -1,6 +1,6 @@
 """`MODEL_KINDS`, the registry of kinds of model: to add one, write its class in this folder and a row here.
 
-A kind of model is a subclass of `Model` that declares the arrays it stores (`Model.own_arrays`). `load_model` finds the
+A kind of model is a subclass of `Model` that declares the arrays it stores (`Model.own_arrays`). `load` finds the
 class by the kind in the stored root attribute; a method names the kind of its model in its `Decomposition`.
 """
 

@@ -41,7 +41,7 @@ class ScoreMapModel(Model):
         """Remedy where principal components are required; see `Model.instead`."""
         if not self.pca.n_components:
             return NONE_CONTAINED
-        return "use those that it contains (in Python: load_model(...).pca), or fit a model of kind 'pca'"
+        return "use those that it contains (in Python: streampca.load(...).pca), or fit a model of kind 'pca'"
 
     @property
     def basis(self) -> PCAModel:

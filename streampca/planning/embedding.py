@@ -295,7 +295,8 @@ class EmbeddingPlan(Sizes):
         yield "collection", f"{n} samples of {format_shape(problem.sample_shape)}"
         axes = "clusters" if request.kind == "spectral-clustering" else "dimensions"
         by = "time and actions" if request.kind == ACTING else f"{request.options.n_neighbors} neighbours"
-        yield "embedding", f"{request.kind} in {request.options.axes} {axes} by {by}"
+        default = ", the default number" if request.counts_by_default else ""
+        yield "embedding", f"{request.kind} in {request.options.axes} {axes}{default}, by {by}"
         if self.components is None:
             yield "distances", "by the only feature" if p == 1 else f"by all {p} features"
         else:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..notebook import facts, numbers, view
 from ..units import (
+    HEADING,
     budget_size,
     counted,
     counted_passes,
@@ -81,7 +82,7 @@ class PlannedSizes:
     integer_units: str = "none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(PlannedSizes):
     """Method, schedule, sizes, memory and time of a fit; printable, comparable, storable.
 
@@ -184,6 +185,18 @@ class Plan(PlannedSizes):
         data["spans"] = [list(span) for span in self.spans]
         return data
 
+    def __repr__(self) -> str:
+        """The plan in six lines; printing it gives all of it."""
+        facts = [
+            ("components", self._components()),
+            ("method", f"{self.method}, {self.precision} precision, {self.solver} eigensolver"),
+            ("reading", self._reading()),
+            ("time", f"about {format_seconds(self.seconds)}"),
+            ("memory", self._memory()),
+        ]
+        lines = [f"Plan of kind {self.request.kind}: {self._collection()}"]
+        return "\n".join([*lines, *(f"  {heading:<{HEADING}}{text}" for heading, text in facts)])
+
     def __str__(self) -> str:
         return facts_as_text(self.lines())
 
@@ -200,9 +213,11 @@ class Plan(PlannedSizes):
     def facts(self) -> Iterator[tuple[str, str]]:
         """The plan in words, without the items in memory."""
         p = self.problem
-        yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
+        yield "collection", self._collection()
         if self.assumed:
             yield "", self.assumed
+        if self.request.counts_by_default:
+            yield "components", f"{self._components()}; set the number with -k (n_components)"
         yield "method", f"{self.method}: {self.why}"
         for index, (name, reason) in enumerate(self.rejected):
             yield "" if index else "not taken", f"{name}: {reason}"
@@ -210,9 +225,7 @@ class Plan(PlannedSizes):
             yield "schedule", f"{self.schedule}: {self._schedule()}"
         if self.stored:
             yield "", "components are written to the output as they are computed, as they do not fit in memory together"
-        passes = counted_passes(self.passes) + (" and a sample to start from" if self._is_sampled else "")
-        ahead = "; the next block is read ahead" if self.ahead else ""
-        yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
+        yield "reading", self._reading() + ("; the next block is read ahead" if self.ahead else "")
         again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
         if again > 1.5:
             why = (
@@ -236,8 +249,30 @@ class Plan(PlannedSizes):
         if self.integer_units != "none":
             yield "", f"whole numbers are multiplied exactly, on integer units ({self.integer_units})"
         yield "time", f"about {format_seconds(self.seconds)}{self._with_more()}"
+        yield "memory", self._memory()
+
+    def _collection(self) -> str:
+        p = self.problem
+        return f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
+
+    def _components(self) -> str:
+        """Describe how many components are asked for, and if that is the default."""
+        count = self.request.n_components
+        if isinstance(count, float):
+            words = f"as many as hold {100 * count:g} % of the variance"
+        elif count is None:
+            words = f"all, at most {self.problem.most_components}"
+        else:
+            words = f"counted by rule {count!r}" if isinstance(count, str) else str(count)
+        return f"{words}, the default" if self.request.counts_by_default else words
+
+    def _reading(self) -> str:
+        passes = counted_passes(self.passes) + (" and a sample to start from" if self._is_sampled else "")
+        return f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples"
+
+    def _memory(self) -> str:
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)
-        yield "memory", f"{needed} planned, {allowed} allowed ({self.budget_source})"
+        return f"{needed} planned, {allowed} allowed ({self.budget_source})"
 
     def _with_more(self) -> str:
         """Say how much faster the plan would be with a little more memory, where it is so by far."""

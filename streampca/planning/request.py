@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ..errors import RequestError, nearest
 from ..kinds.classical_mds import INNER_PRODUCTS
-from ..kinds.description import Description
+from ..kinds.description import Description, default_of, fields_of
 from ..kinds.pca import PCADescription
 from ..kinds.registry import kind_class
 from ..units import format_bytes
@@ -284,6 +284,12 @@ class Request:
     def input_option(self) -> str:
         """Option of the kind that says whether the input is samples or a matrix of pairs of them."""
         return "kernel='precomputed'" if self.metric == INNER_PRODUCTS else f"metric={self.metric!r}"
+
+    @property
+    def counts_by_default(self) -> bool:
+        """True where the number of components, axes or clusters is the default of the kind."""
+        name = self.model.axes_parameter
+        return bool(getattr(self.model, name) == default_of(fields_of(type(self.model))[name]))
 
     def asking(self, **changes: Any) -> Self:
         """Return the request with other options of its kind."""

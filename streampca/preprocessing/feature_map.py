@@ -284,7 +284,7 @@ class KernelMap(_MapOfArrays):
         if isinstance(self.landmarks, LandmarkRows):
             raise ModelError(
                 "this takes all landmarks in memory, and the model reads them from where they are stored; save it, and "
-                "load it with more memory: load_model(..., memory=...)."
+                "load it with more memory: streampca.load(..., memory=...)."
             )
         with _MAKING:  # several threads map blocks; one computes it
             return self._compared

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..arrays import Array
 from ..errors import RequestError, nearest
-from ..kinds.description import Description
+from ..kinds.description import Description, NamedFields
 from ..readers.collection import COLOURS
 from ..readers.coordinates import Grid, named_coordinates
 from ..readers.detect import is_data_array
@@ -33,7 +33,7 @@ STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "s
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Preparation:
+class Preparation(NamedFields):
     """Steps that make a row of features of each raw sample, in this order.
 
     Parameters

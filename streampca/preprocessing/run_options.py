@@ -11,7 +11,7 @@ from ..errors import RequestError, nearest
 from ..kinds.description import default_of, fields_of
 from ..kinds.opening import OpeningOptions
 from ..kinds.pca import PCADescription
-from ..kinds.registry import kind_class, kinds_with
+from ..kinds.registry import KINDS, kind_class, kinds_with
 from ..kinds.run import Run, RunOptions, run_of
 from .preparation import Preparation
 
@@ -68,6 +68,8 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any], own:
                 f"{name!r} is an option of kinds of model; give it to one, such as streampca.{cls}({name}=...)."
             )
         parameters = [each for each in signature(function).parameters if each != "options"]
+        if "n_components" in parameters:  # a function that fits: a name meant for a kind leads to the kind
+            parameters += [each for kind in KINDS for each in fields_of(kind_class(kind))]
         raise TypeError(f"{name!r} is not an option.{nearest(name, [*parameters, *known])}")
 
 
