@@ -23,6 +23,30 @@ def readable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+# Options that messages name for both doors: ``--grey (grey=True)``, ``(--part, part=)``, ``workers (--workers)``.
+_OPTION = r"(?<![\w-])(?P<option>--?[a-z][a-z-]*"
+_BOTH_DOORS = re.compile(
+    rf"{_OPTION}(?:(?! --)[^()]){{0,40}}?) \((?P<keyword>[a-z_]+)=[^()]*(?:\([^()]*\)[^()]*)*\)"
+    rf"|{_OPTION.replace('option', 'alone')}) \((?P<name>[a-z_]+)\)"
+    rf"|(?<=\(){_OPTION.replace('option', 'within')}[^,()]*), [a-z_]+(?:=[^()]*)?(?=\))"
+    rf"|\b(?P<first>[a-z_]+) \({_OPTION.replace('option', 'second')})\)"
+)
+
+
+def at_command_line(text: str) -> str:
+    """Return a message with options as commands name them, where it names them for Python too."""
+
+    def option(found: re.Match[str]) -> str:
+        alone, second = found["alone"], found["second"]
+        if alone and len(alone) > 2 and alone.strip("-").replace("-", "_") != found["name"]:
+            return found[0]  # something else in parentheses
+        if second and second.strip("-").replace("-", "_") != found["first"]:
+            return found[0]
+        return found["option"] or alone or found["within"] or second
+
+    return _BOTH_DOORS.sub(option, text)
+
+
 RESUMABLE = 75  # exit code of a run that ended before it was complete, and that the same command resumes
 
 

@@ -61,7 +61,7 @@ def test_one_sample(here):
     np.save("stack.npy", pictures(20)[None])
     line = refused_fit("stack.npy")
     assert "stack.npy has one sample" in line
-    assert "sample_axes" in line
+    assert "by --sample-axes 2,3." in line
     succeeded("fit", "stack.npy", "--sample-axes", "2,3", "-k", 2, "-o", "m.zarr", "-q")
     assert streampca.load("m.zarr").n_samples == 20
     assert "one sample" in refused_fit(folder_of(pictures(1)))

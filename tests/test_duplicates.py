@@ -191,7 +191,7 @@ def test_a_file_that_is_there_twice_is_refused_with_a_remedy_that_works(kind):
     assert len(distinct) < len(rows)
     given = source if isinstance(source, list) else [source]
     line = refused("fit", *given, "-k", 1, "-o", "m.zarr", "-q", code=2)
-    remedy = re.search(r"--duplicates \S+", line)[0].split()
+    remedy = re.search(r"--duplicates \w+", line)[0].split()
     succeeded("fit", *given, "-k", 1, "-o", "m.zarr", "-q", *remedy)
     assert streampca.load("m.zarr").n_samples == len(distinct)
     assert streampca.load("m.zarr").provenance["opened"]["options"]["duplicates"] == "first"

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import streampca
+from streampca.errors import at_command_line
 
 MESSAGES = yaml.safe_load((Path(__file__).parent / "data" / "messages.yaml").read_text())
 LEAST = 0.22  # of a message that is fixed text of one sentence of the package: the rest are values and remedies
@@ -48,3 +49,15 @@ def test_messages_are_those_of_the_package(entry):
 
 def test_there_are_45_of_them():
     assert len({entry["message"] for entry in MESSAGES}) == len(MESSAGES) >= 45
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("say which with --key sst (key='sst').", "say which with --key sst."),
+    ("such as --resize 64x64 (resize=(64, 64)), or --grey (grey=True)", "such as --resize 64x64, or --grey"),
+    ("set the number with -k (n_components)", "set the number with -k"),
+    ("allow more passes (--max-passes, max_passes=), or stop", "allow more passes (--max-passes), or stop"),
+    ("give their number, workers (--workers)", "give their number, --workers"),
+    ("--kind isomap (it embeds) and non-negative (x=3)", "--kind isomap (it embeds) and non-negative (x=3)"),
+])  # fmt: skip
+def test_commands_name_options_in_their_own_words(text, shown):
+    assert at_command_line(text) == shown

@@ -6,7 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
+from shell import succeeded
 from test_docs import _BLOCK, Block, check_run_file, commands_of, parse
 
 from streampca.cli.config import load_run
@@ -42,10 +45,26 @@ def test_every_extra_is_named():
     assert set(extras) <= set(re.findall(r"`(\w+)`", said))
 
 
+@pytest.fixture
+def scans(here):
+    """The folder that the first screen names, of tiny TIFFs."""
+    (here / "scans").mkdir()
+    for number, image in enumerate(np.random.default_rng(0).integers(0, 4096, (20, 12, 16), dtype=np.uint16)):
+        tifffile.imwrite(here / "scans" / f"{number}.tif", image)
+
+
 @pytest.mark.parametrize("code", texts("python"), ids=range(len(texts("python"))))
-def test_python(code, here):
-    """Each block by itself, in an empty folder."""
+def test_python(code, scans):
+    """Each block by itself, in a folder with scans."""
     exec(compile(code, "README.md, a block of Python", "exec"), {"__name__": "__main__"})  # noqa: S102 - our page
+
+
+@pytest.mark.slow
+def test_the_five_commands(scans):
+    five = [words for block in BLOCKS[:2] if block.language == "console" for words in commands_of(block)]
+    assert [words[0] for words in five] == ["info", "plan", "fit", "report", "transform"]
+    for words in five:
+        succeeded(*words)
 
 
 @pytest.mark.parametrize("text", texts("yaml"), ids=range(len(texts("yaml"))))

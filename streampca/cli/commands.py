@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotConvergedError, RequestError, readable
+from ..errors import NotConvergedError, RequestError, at_command_line, readable
 from .help import PATH
 from .main import as_typed, cli, main
 from .option_texts import read_count
@@ -93,7 +93,8 @@ def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print headings and texts, wrapped to the width of the terminal, or 80 columns."""
     from ..units import facts_as_text
 
-    _say(facts_as_text(facts, shutil.get_terminal_size().columns))
+    texts = ((heading, at_command_line(text)) for heading, text in facts)
+    _say(facts_as_text(texts, shutil.get_terminal_size().columns))
 
 
 def _print_json(data: Any) -> None:
@@ -103,8 +104,8 @@ def _print_json(data: Any) -> None:
 
 
 def _say(text: str) -> None:
-    """Print text, with control characters of names and attributes escaped."""
-    click.echo("\n".join(map(readable, text.split("\n"))))
+    """Print text with options as commands name them, and with control characters of names and attributes escaped."""
+    click.echo("\n".join(map(readable, at_command_line(text).split("\n"))))
 
 
 def _console() -> Console:

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from .. import __version__
-from ..errors import RESUMABLE, Stopped, StreampcaError, first_line, readable
+from ..errors import RESUMABLE, Stopped, StreampcaError, at_command_line, first_line, readable
 from ..signals import safe_point, stopping_on_signals
 from .help import GroupedCommand
 
@@ -115,7 +115,7 @@ def main() -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"streampca: {readable(message)}", err=True)
+    click.echo(f"streampca: {readable(at_command_line(message))}", err=True)
     sys.exit(code)
 
 
