@@ -38,6 +38,7 @@ _HOME = {
     "load": ".models.load",
     "hsic": ".fitting.hsic",
     "neighbors": ".fitting.neighbors",
+    "plan_hsic": ".fitting.hsic",
     "plan_neighbors": ".fitting.neighbors",
     "copy": ".fitting.copy",
     "export_components": ".models.export",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from .fitting.follow import Pace as Pace
     from .fitting.follow import follow as follow
     from .fitting.hsic import hsic as hsic
+    from .fitting.hsic import plan_hsic as plan_hsic
     from .fitting.merge import merge as merge
     from .fitting.neighbors import neighbors as neighbors
     from .fitting.neighbors import plan_neighbors as plan_neighbors

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from planned import unwrapped
 from shell import measured, succeeded, typed
 from sklearn.datasets import load_digits
 from sklearn.metrics.pairwise import pairwise_kernels
@@ -344,6 +345,19 @@ def test_blocks_and_tests_shrink_with_the_budget():
             plan_hsic(side, side, request)
         least = int(str(refused.value).partition("at least ")[2].partition("MiB")[0]) * 2**20
         assert plan_hsic(side, side, replace(request, memory=least)).method == method
+
+
+@pytest.mark.parametrize("method", ["exact", "landmarks"])
+def test_a_plan_without_the_work(method, here):
+    """It is the plan of the run, at each door."""
+    np.save("x.npy", X)
+    np.save("y.npy", Y)
+    options = ("x.npy", "y.npy", "--method", method, "--memory", "256MiB")
+    plan = streampca.plan_hsic("x.npy", "y.npy", method=method, memory="256 MiB")
+    assert plan == streampca.hsic("x.npy", "y.npy", method=method, memory="256 MiB").plan
+    assert unwrapped(succeeded("hsic", *options, "--plan")) == unwrapped(str(plan))
+    assert json.loads(succeeded("hsic", *options, "--plan", "--json"))["method"] == method
+    assert plan.tested in unwrapped(str(plan))
 
 
 MEASURED = """

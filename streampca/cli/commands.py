@@ -485,6 +485,7 @@ def report(
 @_budget
 @_sharing
 @click.option("--checkpoint", type=PATH, metavar="FOLDER", help="Folder to save progress in, to resume from.")
+@_plan
 @_quiet
 @_as_json
 @_opening
@@ -496,6 +497,7 @@ def hsic(
     b: str | None,
     target: str | None,
     checkpoint: str | None,
+    plan: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -508,16 +510,16 @@ def hsic(
     from .pipeline import opening_of, preparation_of
     from .terminal import Progress
 
+    options = {"target": target, "preparation": preparation_of(run), **vars(run.hsic), **opening_of(run.collection)}
+    if plan:
+        planned = streampca.plan_hsic(a, b, run=run.how(), **options)
+        if as_json:
+            _print_json(planned.to_json())
+        else:
+            _print_facts(planned.lines())
+        return
     with Progress(quiet=quiet) as listener:
-        dependence = streampca.hsic(
-            a,
-            b,
-            target=target,
-            preparation=preparation_of(run),
-            run=run.how(checkpoint=checkpoint, listener=listener),
-            **vars(run.hsic),
-            **opening_of(run.collection),
-        )
+        dependence = streampca.hsic(a, b, run=run.how(checkpoint=checkpoint, listener=listener), **options)
     if as_json:
         _print_json(dependence.to_json())
     else:

@@ -9,7 +9,7 @@ Song, Smola, Gretton, Bedo and Borgwardt (2012), Feature selection via dependenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -28,9 +28,11 @@ from ..execution.executor import planning_for
 from ..execution.session import Session, run_session
 from ..kinds.description import fields_of, make
 from ..kinds.hsic import HsicDescription
+from ..kinds.run import Run
 from ..machine import hand_back
 from ..planning.blocks import Span, blocks_of
-from ..planning.hsic import DELTA, HsicPlan, HsicRequest, plan_hsic
+from ..planning.hsic import DELTA, FEATURES, HsicPlan, HsicRequest
+from ..planning.hsic import plan_hsic as make_hsic_plan
 from ..preprocessing import Preparation
 from ..preprocessing.run_options import OF_FITS, FitOptions, run_and_opening
 from ..readers import Collection, open_collection
@@ -107,8 +109,7 @@ class HSIC:
         """Description of the computation of the kernels."""
         if self.widths is None:
             return "exact kernels"
-        features = {"landmarks": "Nystroem features", "fourier": "random Fourier features"}[self.method]
-        return "{} and {} {}".format(*self.widths, features)
+        return "{} and {} {}".format(*self.widths, FEATURES[self.method])
 
     def __repr__(self) -> str:
         tested = "not tested" if self.p_value is None else f"p = {self.p_value:.4g}"
@@ -206,19 +207,71 @@ def hsic(
     >>> dependence.p_value < 0.05
     True
     """
+    sides, request, run = _opened(hsic, (x, y, target), preparation, options)
+    with run_session("", run) as current:
+        return HsicRun(sides, request, current).carry_out()
+
+
+def plan_hsic(
+    x: Any,
+    y: Any = None,
+    *,
+    target: Any = None,
+    preparation: Preparation | None = None,
+    **options: Unpack[HsicOptions],
+) -> HsicPlan:
+    """Plan the work of `hsic`, reading headers and the target only.
+
+    Parameters
+    ----------
+    x, y, target, preparation
+        As for `hsic`.
+    **options
+        As for `hsic`; ``workers`` processes share the work, each within the budget.
+
+    Returns
+    -------
+    HsicPlan
+        Plan, to be printed.
+
+    Raises
+    ------
+    BudgetError, DataError, RequestError, SourceError
+        As `hsic`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streampca
+    >>> x = np.zeros((20_000, 5), np.float32)
+    >>> streampca.plan_hsic(x, x, memory="1 GiB").method
+    'landmarks'
+    """
+    (first, second), request, run = _opened(plan_hsic, (x, y, target), preparation, options, foreseen=True)
+    return make_hsic_plan(first.sizes, second.sizes, replace(request, workers=run.workers or 1))
+
+
+def _opened(
+    caller: Callable[..., Any],
+    sources: tuple[Any, Any, Any],
+    preparation: Preparation | None,
+    options: Mapping[str, Any],
+    *,
+    foreseen: bool = False,
+) -> tuple[tuple[KernelSide, KernelSide], HsicRequest, Run]:
+    """Return both sides, the checked request and the run, of x, y and target of `caller`."""
     names = fields_of(HsicDescription)
     description: dict[str, Any] = {name: value for name, value in options.items() if name in names}
     unused = (*OF_FITS, "output", "overwrite")
-    run, opening = run_and_opening(hsic, options, unused=unused, own=names)
+    run, opening = run_and_opening(caller, options, unused=unused, own=names)
     listener = or_logged(run.listener)
     check_listener(listener)
     request = make(HsicRequest, {**description, "memory": run.budget})
+    x, y, target = sources
     raw = open_collection(x, listener=listener, **opening)
-    collection = open_samples(raw, preparation, memory=run.budget, listener=listener)
+    collection = open_samples(raw, preparation, memory=run.budget, foreseen=foreseen, listener=listener)
     first = KernelSide(collection, kernel_of(request.kernel, request.gamma))
-    second = _second_side(y, target, collection, request, listener)
-    with run_session("", run) as current:
-        return HsicRun((first, second), request, current).carry_out()
+    return (first, _second_side(y, target, collection, request, listener)), request, run
 
 
 def _second_side(y: Any, target: Any, collection: Collection, request: HsicRequest, listener: Listener) -> KernelSide:
@@ -267,7 +320,7 @@ class HsicRun:
         executor, (first, second) = self.session.executor, self.sides
         request = replace(self.request, memory=self.request.memory or executor.memory, workers=max(1, executor.workers))
         with planning_for(executor):
-            plan = plan_hsic(first.sizes, second.sizes, request)
+            plan = make_hsic_plan(first.sizes, second.sizes, request)
         with ExitStack() as stack:
             for side in self.sides:
                 read = partial(side.collection.read, slice(0, 1))

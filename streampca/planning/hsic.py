@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ..errors import DataError, RequestError
 from ..kinds.hsic import LEAST_TEST, HsicDescription
-from ..units import MIB, counted
+from ..units import MIB, counted, facts_as_text, format_bytes
 from .blocks import BLOCK_SHARES, MOST_BLOCK, Span, block_rows, span_count, spans_of
 from .candidate_sizes import SizesByBudget, most_that_fits, search_or_refuse
 from .memory import Phase, decoding_bytes, decoding_items, runtime, thread_count
@@ -20,6 +20,7 @@ DELTA = "delta"  # kernel of classes: 1 of two samples of one class, else 0; com
 LANDMARKS = 200  # default
 EXACT_SAMPLES = 10_000  # up to so many "auto" is exact: some seconds on two cores
 EXACT_TEST = 2_000  # samples whose n x n kernels are permuted: 200 permutations take some seconds
+FEATURES = {"landmarks": "Nystroem features", "fourier": "random Fourier features"}  # by method, in words
 TILES = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)  # samples along the side of a tile
 TILE_COPIES = 6  # arrays of the size of a tile: two kernels, and what one is made with
 PIECE = 8 * MIB  # float64 arrays that rows are mapped in at a time
@@ -139,6 +140,33 @@ class HsicPlan(SizesByBudget):
     def piece_rows(self) -> int:
         """Samples mapped at a time."""
         return self.block_rows if self.method == "exact" else self._piece_rows(self.method, self.block_rows)
+
+    # -- in words
+
+    def __str__(self) -> str:
+        return facts_as_text(self.lines())
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the plan in words, as (heading, text) pairs."""
+        for heading, side in zip(("collections", ""), self.sides, strict=True):
+            of = counted(side.problem.n_features, "feature")
+            yield heading, f"{side.problem.n_samples} samples of {of}, kernel {side.name}"
+        if self.method == "exact":
+            yield "method", f"exact kernels, in tiles of {self.block_rows} x {self.block_rows} samples"
+        else:
+            widths = " and ".join(map(str, self._widths(self.method)))
+            yield "method", f"{widths} {FEATURES[self.method]}, in one pass by blocks of {self.block_rows} samples"
+        yield "test", self.tested or "none"
+        estimate, budget = self.memory_estimate, self.problem.machine.budget(self.request.memory)[0]
+        yield "memory", f"{format_bytes(estimate.total)} planned, {format_bytes(budget)} allowed"
+        for name, count in estimate.largest.items:
+            yield "", f"{format_bytes(count):>9}  {name}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        phases = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
+        memory = self.problem.machine.budget(self.request.memory)[0]
+        return {**self.decisive(), "memory": memory, "memory_estimate": phases}
 
     # -- the search
 
