@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import by_options
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from PIL import Image
-from shell import refused, succeeded, typed
+from shell import pictures, refused, succeeded, typed
 
 import streampca
 from streampca import Preparation
@@ -20,6 +22,7 @@ from streampca.errors import ChangedError, ModelError, OutputError, RequestError
 from streampca.events import BlockDone, Checkpoint, PassStarted, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import incremental
+from streampca.fitting.seen import seen_by
 
 RNG = np.random.default_rng(0)
 PATTERNS = RNG.normal(size=(5, 64)) * 30 * 0.7 ** np.arange(5)[:, None]
@@ -253,3 +256,34 @@ def test_run_files_and_refusals(tmp_path):
     told = succeeded("fit", "new.npy", "--update", "model.zarr", "-k", 3)
     assert "wrote model.zarr" in told
     assert streampca.load("model.zarr").n_components == 3
+
+
+DAMAGE = {
+    "plan": lambda about: about.update(plan=[]),
+    "request": lambda about: about["plan"].update(request=3),
+    "kind": lambda about: about["plan"]["request"].update(kind="none"),
+    "problem": lambda about: about["plan"].pop("problem"),
+    "n_samples": lambda about: about["plan"]["problem"].update(n_samples="many"),
+    "sample_shape": lambda about: about["plan"]["problem"].update(sample_shape=[3, -1]),
+    "precision": lambda about: about["plan"].update(precision="triple"),
+    "seen": lambda about: about.update(seen=7),
+    "entry": lambda about: about.update(seen=[{"place": "x.npy"}]),
+    "states": lambda about: about["seen"][0].update(states=None),
+    "dates": lambda about: about["seen"][0].update(dates="1990"),
+    "options": lambda about: about["seen"][0].update(options={"options": 3}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_record_of_the_fit_ends_in_one_line(damage):
+    """Whoever reads it: an update, a merge, a fit to the same output."""
+    np.save("x.npy", pictures(40))
+    model = streampca.fit("x.npy", streampca.PCA(2, method="covariance"))
+    about = {**model.provenance, "plan": copy.deepcopy(model.provenance["plan"])}
+    about["seen"] = [dict(vars(source)) for source in seen_by(about, "m.zarr")]
+    damage(about)
+    replace(model, provenance=about).save("m.zarr")
+    streampca.fit(pictures(30, seed=1), streampca.PCA(2, method="covariance"), output="other.zarr")
+    for call in (lambda: streampca.update("m.zarr", pictures(9)), lambda: streampca.merge(["m.zarr", "other.zarr"])):
+        with pytest.raises(ModelError, match=r"^m\.zarr (is|holds a) damaged .*it again\.$"):
+            call()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,15 @@ import numpy.typing as npt
 from .. import __version__
 from ..errors import ModelError
 from ..kinds.run import Part
+from ..kinds.values import Count, accepted_entries
 from ..models.model import Model
 from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.integer_units import bytes_a_number
-from ..planning.request import RUN_FIELDS, Request
+from ..planning.request import RUN_FIELDS, Machine, Problem, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import State, digest, states_by_name
+from ..storage.integrity import naming_damage
 
 # Fields of a plan that decide the bits of the answer, and the places at which blocks begin.
 DECISIVE = (
@@ -81,7 +83,7 @@ def check_adds(model: Model, name: str) -> PCAModel:
     Raises
     ------
     ModelError
-        If it is of another kind than "pca", or has no components.
+        If it is of another kind than "pca", has no components, or its record of the fit's plan is damaged.
     """
     if not isinstance(model, PCAModel):
         raise ModelError(
@@ -89,4 +91,15 @@ def check_adds(model: Model, name: str) -> PCAModel:
             "fit all samples together."
         )
     model.count_of(None)
+    if "plan" in model.provenance:
+        with naming_damage(name, "its record of the fit"):
+            _check_plan(model.provenance["plan"])
     return model
+
+
+def _check_plan(plan: Mapping[str, Any]) -> None:
+    """Refuse a recorded plan without what updates and merges go on from."""
+    accepted_entries({"precision": Literal["single", "double"]}, {"precision": plan["precision"]})
+    accepted_entries(get_type_hints(Problem) | {"sample_shape": list[Count]}, plan["problem"])
+    Problem.from_json(plan["problem"], Machine())  # refuses one that lacks a field
+    Request.from_given(plan["request"])

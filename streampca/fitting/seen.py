@@ -11,18 +11,20 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import ChangedError, DuplicatesError, RequestError
 from ..events import Listener, Warned
+from ..kinds.values import accepted_entries
 from ..preprocessing import Prepared
 from ..readers import Collection
 from ..readers.collection import digest, encoded_states, first_change, growth_states, place_of
 from ..readers.duplicates import ALL, ERROR, KEEP_ALL, KEEP_FIRST, SERIES, files_of
 from ..readers.opening_record import MOST_KEPT, OpeningRecord
+from ..storage.integrity import naming_damage
 from ..units import counted
 
 Keys = npt.NDArray[np.int64]
@@ -258,19 +260,29 @@ def seen_by(about: Mapping[str, Any], model: str) -> list[Seen]:
     Raises
     ------
     ModelError
-        If the record of how they were opened is damaged.
+        If the record, or that of how they were opened, is damaged.
     """
     opened = about.get("opened")
     if opened is not None:  # also that of a merged model, which `shared_record` compares with those of others
         OpeningRecord.from_json(opened, model)
-    if SEEN in about:
-        return [Seen(**entry) for entry in about[SEEN]]
-    if about.get("states") is None or "plan" not in about:  # embeddings, which are not updated, have plans of stages
-        return []
-    options = None if opened is None else {**opened, "source": None}
-    states = about.get("states_of_parts", about["states"])
-    n_samples = about["plan"]["problem"]["n_samples"]
-    return [Seen(about.get("place"), options, n_samples, states, about.get("files", ""), about.get("dates", ""))]
+    with naming_damage(model, "its record of the samples"):
+        if SEEN in about:
+            return [_restored(entry, model) for entry in about[SEEN]]
+        if about.get("states") is None or "plan" not in about:  # embeddings, which are not updated: plans of stages
+            return []
+        entry = {"place": about.get("place"), "options": None if opened is None else {**opened, "source": None}}
+        entry |= {"n_samples": about["plan"]["problem"]["n_samples"]}
+        entry |= {"states": about.get("states_of_parts", about["states"])}
+        return [_restored(entry | {name: about.get(name, "") for name in ("files", "dates")}, model)]
+
+
+def _restored(entry: Mapping[str, Any], model: str) -> Seen:
+    """Return the source that a record in a model is of, with checked values."""
+    seen = Seen(**accepted_entries(get_type_hints(Seen), entry))
+    if seen.options is not None:
+        OpeningRecord.from_json(seen.options, model)
+    seen.keys  # noqa: B018 - dates that cannot be decoded
+    return seen
 
 
 def samples_added(about: Mapping[str, Any], raw: Collection, model: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,6 +92,23 @@ def accepted(annotation: Any, value: Any) -> Any:
         if all(mark.holds(result) for mark in ranges):
             return result
     raise RefusedValueError
+
+
+def accepted_entries(types: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the values of a stored record to the types of its fields; see `accepted`.
+
+    Raises
+    ------
+    RefusedValueError
+        If a type does not allow a value, or there is no such field; names it.
+    """
+    entries = {}
+    for name, value in record.items():
+        try:
+            entries[name] = accepted(types[name], value)
+        except (RefusedValueError, KeyError):
+            raise RefusedValueError(f"{name} is {reprlib.repr(value)}") from None
+    return entries
 
 
 def _of_type(base: Any, value: Any) -> Any:

@@ -513,7 +513,7 @@ def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] |
     if not _is_finite(arrays["mean"], mask):
         raise damaged(path, "mean", "values are missing")
     with naming_damage(path, "its attributes"):  # any error that attributes written by others cause
-        prepared, provenance = opened.about["preparation"], opened.about["provenance"]
+        prepared, provenance = opened.about["preparation"], _checked_provenance(opened.about["provenance"])
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
         feature_map, mapped = read_map(opened, prepared, function, memory)
         pixels, scale, sample = mask, arrays.get("scale"), opened.array("mean").shape
@@ -539,6 +539,15 @@ def read_fields(opened: OpenModel, memory: int, function: Callable[..., float] |
         "provenance": provenance,
         "name": path,
     }
+
+
+def _checked_provenance(provenance: Any) -> Any:
+    """Return a provenance whose plan and request, if it has them, are mappings, as every reader of it expects."""
+    plan = provenance.get("plan") or {}
+    for name, entry in (("plan", plan), ("plan.request", plan.get("request") or {})):
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"provenance.{name} is no mapping")
+    return provenance
 
 
 def _coordinates_beside(opened: OpenModel, dims: tuple[str, ...]) -> dict[str, Coordinate]:
