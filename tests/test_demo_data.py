@@ -38,7 +38,7 @@ def test_collections_are_zarr_v3_arrays_of_images(make, tmp_path):
     array = zarr.open_array(path, mode="r")
     assert array.shape == (1500, 32, 32)
     assert array.dtype == np.uint8
-    assert array.chunks == (1024, 32, 32)
+    assert array.chunks == (512, 32, 32)
     assert array.metadata.zarr_format == 3
     assert array.metadata.dimension_names == ("sample", "y", "x")
     assert sorted(tmp_path.glob("*partial")) == []

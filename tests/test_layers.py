@@ -86,6 +86,7 @@ FOR_COMMANDS = {
     "readers": "paths of sources, which outputs must not replace",
     "execution.cluster_options": "options that run files may not give",
     "execution.checkpoint": "folders of checkpoints, which lie beside outputs",
+    "execution.threads": "the demonstration, whose products are small",
     "execution.executor": "the cluster, which all stages of a run share",
     "execution.fingerprint": "settings of outputs, which are compared as those of unfinished work",
     "fitting.foresee_outputs": "what a run of several outputs refuses before the first",

@@ -12,6 +12,7 @@ from rich.markup import escape
 from .. import fit, open_collection, plan, plot
 from ..errors import OutputError
 from ..events import Drawing
+from ..execution.threads import one_blas_thread
 from ..plot.report import overview, survey
 from ..storage.disk import expanded
 from ..units import HEADING, facts_as_text, format_bytes, format_seconds
@@ -26,6 +27,7 @@ LISTED = 6
 EXAMINED = 20_000  # samples whose scores are drawn
 
 
+@one_blas_thread()  # products of a small budget: two threads take twice the processor's time, mostly to wait
 def guided_tour(console: Console, folder: str, memory: str) -> None:
     """Make the two collections, fit each within `memory`, and show the results.
 

@@ -1,7 +1,7 @@
 """The demonstration's two collections: 60000 digits and 60000 patches of photographs, made from scikit-learn's data.
 
 Nothing is downloaded: both start from pictures that scikit-learn installs. A collection is one Zarr array, written
-chunk by chunk in a few MiB. Each chunk has random numbers of its own, so that the first n samples of a seed are equal
+piece by piece in a few MiB. Each piece has random numbers of its own, so that the first n samples of a seed are equal
 for every length.
 """
 
@@ -22,7 +22,8 @@ from ..storage.disk import expanded
 from ..storage.outputs import staged
 
 SIDE = 32  # pixels along an edge of every image
-CHUNK = 1024  # samples in a chunk: 1 MiB as uint8
+CHUNK = 1024  # samples that are made and written together: 1 MiB as uint8
+STORED = 512  # samples in a chunk as stored, which a block of a fit within 32 MiB holds whole: each is decoded once
 WARPS = 32  # different shifts, turns and sizes in a chunk of digits; each serves CHUNK / WARPS images
 PITCH = 3.0  # pixels for one pixel of the 8 x 8 originals: a digit is 24 pixels high and can shift by 3 within 32
 
@@ -221,7 +222,7 @@ def _create(path: str, recipe: dict[str, Any]) -> Any:
     return zarr.create_array(
         path,
         shape=(recipe["n"], SIDE, SIDE),
-        chunks=(CHUNK, SIDE, SIDE),
+        chunks=(STORED, SIDE, SIDE),
         dtype="uint8",
         compressors=BloscCodec(cname="lz4", clevel=1, shuffle="noshuffle"),  # speed matters here, bytes do not
         dimension_names=("sample", "y", "x"),
