@@ -103,6 +103,11 @@ def hand_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def peak_resident() -> int:
+    """Return the most bytes that this process held since a `PeakMeter` was made last; what it holds elsewhere."""
+    return _status_bytes("VmHWM") or psutil.Process().memory_info().rss
+
+
 class PeakMeter:
     """Measures the most memory this process held above what it held when the meter was made.
 

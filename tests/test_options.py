@@ -67,7 +67,7 @@ def test_options_of_opening_and_running_are_those_declared():
     assert set(OpeningOptions.__annotations__) == set(fields_of(Opening))
     assert set(fields_of(CollectionSection)) == {"source", *fields_of(Opening), *COLUMNS}
     assert set(RunOptions.__annotations__) == {"run", *fields_of(Run)}
-    assert set(fields_of(RunSection)) == set(fields_of(Run))
+    assert set(fields_of(RunSection)) == {*fields_of(Run), "log_format", "metrics"}
     assert set(HsicOptions.__annotations__) == {*FitOptions.__annotations__, *fields_of(HsicDescription)}
 
 

@@ -405,7 +405,7 @@ def test_which_keys_take_variables():
     taken = {key for key, kind in keys.items() if takes_variables(tuple(key.split(".")), kind)}
     paths = {
         "collection.source", "collection.labels", "collection.sample_weight", "collection.target", "apply",
-        "prepare.mask", "model.graph", "update.model", "run.scratch", "output.directory", "output.model",
+        "prepare.mask", "model.graph", "update.model", "run.scratch", "run.metrics", "output.directory", "output.model",
         "output.scores", "output.images", "output.collection", "output.graph",
     }  # fmt: skip
     assert taken >= paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import NotConvergedError, RequestError, at_command_line, readable
-from .help import PATH
-from .main import as_typed, cli, main
+from .help import PATH, SECTION_MARK
+from .main import cli, main
+from .monitoring import Monitor, as_typed
 from .option_texts import read_count
 from .options import (
     Decorator,
@@ -52,10 +54,11 @@ _sharing = options("run.workers", "run.cluster", "run.cluster_options", "run.wor
 _saving = options("run.checkpoint", "run.checkpoint_every", "run.require_same_bits")
 _overwriting = options("run.overwrite")
 _quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+_reporting = combined(_quiet, options("run.log_format", "run.metrics"))
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _plan = click.option("--plan", is_flag=True, help="Say how it would be done, and stop.")
 _print_config = click.option("--print-config", is_flag=True, help="Print the run as a run file and stop.")
-_writing = combined(_overwriting, _quiet, _print_config)
+_writing = combined(_overwriting, _reporting, _print_config)
 
 
 def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
@@ -66,11 +69,13 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
         click.echo(with_guessed_axes(run).to_yaml(), nl=False)
         return False
     from .pipeline import execute
-    from .terminal import Progress, print_fit
+    from .terminal import print_fit
 
-    with Progress(quiet=quiet) as listener:
+    with _monitor().listening(run.run, quiet=quiet) as listener:
         result = execute(run, listener)
     shows_model = result.plan is not None or run.output.directory  # not one that is only applied
+    if shows_model and result.model is not None:
+        _monitor().note_model(result.model)
     print_fit(_console(), result.model if shows_model else None, result.plan, result.written)
     for path in result.kept:
         _say(f"kept {path}")
@@ -81,6 +86,11 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
     if shows_model and result.model is not None and result.model.failure is not None:
         raise NotConvergedError(f"{', '.join(result.written)}: {result.model.failure}")
     return True
+
+
+def _monitor() -> Monitor:
+    """Return the monitor of the command that is being called."""
+    return click.get_current_context().ensure_object(Monitor)
 
 
 def _print_graph(graph: NeighborGraph) -> None:
@@ -98,8 +108,6 @@ def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _print_json(data: Any) -> None:
-    import json
-
     click.echo(json.dumps(data, indent=1))
 
 
@@ -246,7 +254,7 @@ def fit(run: RunFile, quiet: bool, print_config: bool) -> None:
 @options("update.approximate", "run.memory")
 @_saving
 @_overwriting
-@_quiet
+@_reporting
 @options("collection.coordinates")
 @takes_run
 def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> None:
@@ -259,10 +267,10 @@ def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> Non
     import streampca
 
     from .pipeline import checkpoint_beside
-    from .terminal import Progress, print_model
+    from .terminal import print_model
 
     count = getattr(run.model, "n_components", None)
-    with Progress(quiet=quiet) as listener:
+    with _monitor().listening(run.run, quiet=quiet) as listener:
         model = streampca.merge(
             parts,
             n_components=("all" if count is None else count) if run.is_given("model", "n_components") else None,
@@ -270,6 +278,7 @@ def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> Non
             coordinates=run.collection.coordinates,
             run=run.how(output=output, checkpoint=checkpoint_beside(run, output), listener=listener),
         )
+    _monitor().note_model(model)
     print_model(_console(), model)
     _say(f"wrote {output}")
 
@@ -444,7 +453,7 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
 @_budget
 @_saving
 @_overwriting
-@_quiet
+@_reporting
 @takes_run
 def report(
     run: RunFile, model: str, output: str, examine: int | None, pictures: str | None, picture_format: str, quiet: bool
@@ -453,9 +462,8 @@ def report(
     import streampca
 
     from .pipeline import checkpoint_beside, opening_of
-    from .terminal import Progress
 
-    with Progress(quiet=quiet) as listener:
+    with _monitor().listening(run.run, quiet=quiet) as listener:
         written = streampca.write_report(
             model,
             output,
@@ -486,7 +494,7 @@ def report(
 @_sharing
 @click.option("--checkpoint", type=PATH, metavar="FOLDER", help="Folder to save progress in, to resume from.")
 @_plan
-@_quiet
+@_reporting
 @_as_json
 @_opening
 @_preparing
@@ -508,7 +516,6 @@ def hsic(
     import streampca
 
     from .pipeline import opening_of, preparation_of
-    from .terminal import Progress
 
     options = {"target": target, "preparation": preparation_of(run), **vars(run.hsic), **opening_of(run.collection)}
     if plan:
@@ -518,7 +525,7 @@ def hsic(
         else:
             _print_facts(planned.lines())
         return
-    with Progress(quiet=quiet) as listener:
+    with _monitor().listening(run.run, quiet=quiet) as listener:
         dependence = streampca.hsic(a, b, run=run.how(checkpoint=checkpoint, listener=listener), **options)
     if as_json:
         _print_json(dependence.to_json())
@@ -575,7 +582,7 @@ def _print_schema(context: click.Context, parameter: click.Parameter, is_given: 
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. model.n_components=20."
 )
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@option("run.overwrite", default=None)
 @click.option("--allow-remote", is_flag=True, help="Fetch URLs that the run file names.")
 @click.option(
     "--allow-env",
@@ -595,16 +602,18 @@ def _print_schema(context: click.Context, parameter: click.Parameter, is_given: 
     help="Print the JSON schema of run files, for editors, and stop.",
 )
 @_quiet
+@option("run.log_format", default=None, show_default=False)  # by default as in the run file
+@option("run.metrics")
 @_print_config
 def run_command(
     config: str,
     overrides: tuple[str, ...],
-    overwrite: bool,
     allow_remote: bool,
     allow_env: tuple[str, ...],
     dry_run: bool,
     quiet: bool,
     print_config: bool,
+    **run_options: str | bool | None,
 ) -> None:
     """Carry out a run file: model, scores, pictures in a directory.
 
@@ -612,7 +621,8 @@ def run_command(
     """
     from .config import load_run
 
-    changes = [*overrides, *(["run.overwrite=true"] if overwrite else [])]
+    typed = {name.replace(SECTION_MARK, "."): value for name, value in run_options.items() if value is not None}
+    changes = [*overrides, *(f"{key}={json.dumps(value)}" for key, value in typed.items())]
     run = load_run(config, changes, allow_remote=allow_remote, allow_env=allow_env)
     if dry_run:
         from .pipeline import foresee

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -40,6 +41,17 @@ class PathText(click.types.StringParamType):
 
 
 PATH = PathText()
+
+
+def typed_value(words: Sequence[str], option: str) -> str | None:
+    """Return the value of an option in the words of a command, which click has not parsed yet; None without it."""
+    value = None
+    for word, after in zip_longest(words, words[1:]):
+        if word == option:
+            value = after
+        elif word.startswith(f"{option}="):
+            value = word.partition("=")[2]
+    return value
 
 
 def _as_name(option: str) -> str:

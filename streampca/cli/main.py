@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 import sys
 from typing import NoReturn
 
 import click
 
 from .. import __version__
-from ..errors import RESUMABLE, Stopped, StreampcaError, at_command_line, first_line, readable
+from ..errors import StreampcaError
 from ..signals import safe_point, stopping_on_signals
 from .help import GroupedCommand
+from .monitoring import EXIT_CODES, Monitor, ending
 
-UNFINISHED = "Nothing is left to resume; unfinished outputs were removed or marked as unfinished."
+# Errors that end a command with one line.
+EXPECTED = (click.ClickException, click.exceptions.Abort, StreampcaError, MemoryError, OSError)
 
 # First sentences of the commands' docstrings, in the order in which users need the commands.
 SUMMARIES = {
@@ -58,6 +59,10 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(str(stub.name), stub.get_short_help_str(limit)) for stub in stubs])
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
 
 @click.group(
     cls=_Commands,
@@ -88,37 +93,17 @@ def main() -> NoReturn:
     """Run the command line; errors of `streampca.errors` are one line, with the exit code of their kind."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
+    monitor, code = Monitor(sys.argv[1:]), 1  # the code of an error that is not expected, which Python prints
     try:
         with stopping_on_signals(owns_process=True):
             # No safe point follows: a command whose outputs are complete succeeds, even if asked to stop at the end.
-            code = cli.main(standalone_mode=False, obj="own process")
-        sys.exit(code)
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        remedy = f" See: {context.command_path} --help" if context else ""
-        _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
-    except Stopped as error:
-        resumes = error.exit_code == RESUMABLE
-        _fail(f"{error} {f'Resume with: {as_typed(*sys.argv[1:])}' if resumes else UNFINISHED}", error.exit_code)
-    except StreampcaError as error:
-        _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail(f"stopped by SIGINT. {UNFINISHED}", Stopped.exit_code)
+            code = cli.main(standalone_mode=False, obj=monitor) or 0
     except BrokenPipeError:
         # The reader has gone: what is left in the buffer must not fail again when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except MemoryError as error:
-        _fail(f"out of memory: {first_line(error)}. Give a smaller --memory.", 1)
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path, the disk and permissions.", 1)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"streampca: {readable(at_command_line(message))}", err=True)
+    except (*EXPECTED, KeyboardInterrupt) as error:
+        message, code = ending(error)
+        monitor.complain(message, code)
+    finally:
+        monitor.finish(code)
     sys.exit(code)
-
-
-def as_typed(*words: str) -> str:
-    """Return a command as it is typed in a shell, from its words."""
-    return shlex.join(("streampca", *words))

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from itertools import zip_longest
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin
 
 import click
@@ -21,7 +20,7 @@ from ..kinds.hsic import HsicDescription
 from ..kinds.registry import KINDS, kind_class, kinds_with
 from ..kinds.values import members, written
 from . import option_texts
-from .help import PATH, SECTION_MARK, GroupedCommand
+from .help import PATH, SECTION_MARK, GroupedCommand, typed_value
 from .run_file import COMMAND, RunFile, make_run
 from .sections import NOT_WRITTEN, PATHS, SECTIONS
 
@@ -339,10 +338,7 @@ def parameter_of(key: str) -> str:
 
 def _kind_in(words: Sequence[str]) -> str:
     """Return the kind in the words of a command, which click has not parsed yet, or the default."""
-    kind = DEFAULT_KIND
-    for word, after in zip_longest(words, words[1:], fillvalue=""):
-        if word == "--kind" or word.startswith("--kind="):
-            kind = after if word == "--kind" else word.partition("=")[2]
+    kind = typed_value(words, "--kind")
     return kind if kind in KINDS else DEFAULT_KIND
 
 

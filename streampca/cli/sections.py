@@ -34,6 +34,13 @@ def _seconds(value: Any) -> Any:
     return None if value is None else parse_seconds(value)
 
 
+def _metrics(value: Any) -> Any:
+    """Return the path of a file of metrics, or None."""
+    if isinstance(value, str) and not value.endswith((".json", ".prom")):
+        raise RequestError("give a path that ends in .json or .prom.")
+    return value
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CollectionSection(Opening):
     """Samples and how they are opened, with a weight and target for each; see `streampca.open_collection`.
@@ -106,9 +113,15 @@ class RunSection(Run):
     ----------
     checkpoint : bool, default=True
         Save progress beside the outputs, to resume from.
+    log_format : {"text", "json"}, default="text"
+        Format of messages. With json, every event and error is one JSON object in a line of standard error.
+    metrics : path, optional
+        File of metrics: .json, or .prom (Prometheus). Each run replaces it, also one that fails.
     """
 
     checkpoint: bool = True
+    log_format: Literal["text", "json"] = "text"
+    metrics: Annotated[str | None, Check(_metrics)] = None
 
 
 # Fields of `Run` and `Opening` that no section of a run file has.
@@ -228,7 +241,8 @@ SECTIONS: dict[str, type] = {
 PATHS = {
     "collection.source": "SOURCE", "collection.labels": "COLUMN", "collection.sample_weight": "COLUMN",
     "collection.target": "COLUMN", "prepare.mask": "FILE", "prepare.scale": "FACTOR", "model.graph": "GRAPH",
-    "run.scratch": "FOLDER", "output.directory": "FOLDER", "output.model": "MODEL", "output.scores": "SCORES",
+    "run.scratch": "FOLDER", "run.metrics": "FILE", "output.directory": "FOLDER", "output.model": "MODEL",
+    "output.scores": "SCORES",
     "output.images": "IMAGES", "output.collection": "IMAGES", "output.graph": "GRAPH", "update.model": "MODEL",
     "apply": "MODEL",
 }  # fmt: skip
