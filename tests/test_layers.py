@@ -77,6 +77,7 @@ KNOWS = {
 # What the command line imports beside public names, and why.
 FOR_COMMANDS = {
     "errors": "raised",
+    "arrays": "types in signatures",
     "events": "shown",
     "units": "written and read",
     "kinds": "described in run files and by options",

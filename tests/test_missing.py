@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
-from shell import DATA, refused, succeeded
+from shell import DATA, refused, succeeded, typed
 
 import streampca
 from streampca import PCA, Preparation
@@ -209,7 +209,8 @@ def test_run_file(here, undrawn):
     assert images.shape == (N, *SHAPE)
     assert np.isnan(images[(slice(None), *LAND)]).all()
     assert np.count_nonzero(np.isnan(images)) == len(images) - len(HOLES) + np.isnan(images[list(HOLES)]).sum()
-    assert "drop-features" in refused("run", "run.yaml", "--set", "model.missing=drop-features")
+    said = typed("run", "run.yaml", "--set", "model.missing=drop-features", "-q")
+    assert "replaced: it was fitted with missing 'drop-samples' and this run has 'drop-features'" in said.err
 
 
 def test_a_part_and_its_checkpoint_know_the_rule(tmp_path):

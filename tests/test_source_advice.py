@@ -305,6 +305,12 @@ def test_a_table_of_pixels_is_told_how_it_becomes_an_array(tmp_path, monkeypatch
 # --- times ---
 
 
+def test_a_table_of_blank_lines_is_no_table_of_numbers(tmp_path):
+    (tmp_path / "t.tsv").write_text("\t\t\n\t\t\n")
+    with pytest.raises(SourceError, match="is a table: scores are read as"):
+        open_collection(tmp_path / "t.tsv")
+
+
 @pytest.mark.parametrize(
     ("units", "values", "dates", "calendar"),
     [
@@ -316,6 +322,9 @@ def test_a_table_of_pixels_is_told_how_it_becomes_an_array(tmp_path, monkeypatch
         ("months since 1960-01-01", [-1, 2, 12], ["1959-12-01", "1960-03-01", "1961-01-01"], "proleptic_gregorian"),
         ("day as %Y%m%d.%f", [19790116, 19790232, 19800301], None, None),  # 32nd of February
         ("months since the flood", [0, 1, 2], None, None),
+        ("months since 2000-13-01", [0, 1, 2], None, None),
+        ("months since 2000-01-99", [0, 1, 2], None, None),
+        ("months since 2000-01-01", [0, 1, 1e300], None, None),
     ],
 )  # fmt: skip
 def test_months_years_and_digits_of_dates_are_dates(tmp_path, units, values, dates, calendar):

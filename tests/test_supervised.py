@@ -146,7 +146,7 @@ def test_a_type_of_target_has_the_same_answer_at_every_door(tmp_path, monkeypatc
     (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("type: auto", "type: numbers"))
     (tmp_path / "run.yaml").write_text((tmp_path / "run.yaml").read_text().replace("run-auto", "run-classes"))
     done = CliRunner().invoke(cli, ["run", "run.yaml", "-q"])
-    assert "fitted with target_type 'classes' and this run has 'numbers'" in str(done.exception)
+    assert "replaced: it was fitted with target_type 'classes' and this run has 'numbers'" in done.stderr
 
 
 def test_a_checkpoint_of_another_type_of_target_is_refused(tmp_path):

@@ -402,7 +402,8 @@ class _Job:
         """Settings that decide the model; the data of the source are compared by the fit."""
         data, run = self.run.data(complete=True), self.run
         sections = {name: data.get(name) for name in ("collection", "prepare", "model")}
-        return {**sections, "update.model": run.update.model, "run.part": run.run.part}
+        # Not the part: one in the place of another is a mistake, which the fit refuses.
+        return {**sections, "update.model": run.update.model}
 
     def settings_of(self, name: str, model: Model | None) -> dict[str, Any]:
         """Return the settings that decide an output other than the model: source, model, and keys of the run."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import eigh
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, SuperLU, eigsh, splu
 
 from ..arrays import Float64
 from ..errors import BudgetError
@@ -230,11 +230,14 @@ class _Near:
         return self._matrix[nearest][:, nearest]
 
 
-def _factors(matrix: sp.csr_array, shift: float) -> Any:
-    """Factor matrix + shift in the order of minimum degree."""
-    shifted = sp.csc_array(matrix + sp.diags_array(np.full(matrix.shape[0], shift)))
+def factors_of_definite(matrix: sp.csc_array) -> SuperLU:
+    """Return factors of a symmetric positive definite sparse matrix, in the order of minimum degree."""
     # The matrix is definite: pivots stay on the diagonal, so the factors are as sparse as the order allows.
-    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+
+
+def _factors(matrix: sp.csr_array, shift: float) -> SuperLU:
+    return factors_of_definite(sp.csc_array(matrix + sp.diags_array(np.full(matrix.shape[0], shift))))
 
 
 def _factored(matrix: sp.csr_array, shift: float) -> Callable[[Float64], Float64]:

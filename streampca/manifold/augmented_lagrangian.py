@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.linalg import SuperLU, splu
 
+from ..arrays import Float64
+from ..eigensolvers.sparse import factors_of_definite
 from ..signals import safe_point
 
-Float64 = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _PAIRS = 20  # pairs of steps and changes of the gradient that L-BFGS remembers
@@ -167,7 +167,7 @@ class _GaussNewtonInverse:
         # Shifts of all samples, which do not matter, make the Laplacian singular.
         shift = 1e-6 * problem.tension * sp.eye_array(problem.n_samples)
         single = (laplacian(problem.along, 2 * tensions) + shift).tocsc()
-        self._single = _factors(single)
+        self._single = factors_of_definite(single)
         coupled = min(_COUPLED, coordinates.shape[1], int(np.sqrt(_MOST_ENTRIES / self._single.nnz)))
         self._coupled, self._leading = coupled, None
         if coupled > 1:
@@ -177,7 +177,7 @@ class _GaussNewtonInverse:
             starts = 2 * coupled * np.arange(len(slopes) + 1)
             shape = (len(slopes), coupled * problem.n_samples)
             slope = sp.csr_array((np.hstack([slopes, -slopes]).reshape(-1), columns, starts), shape=shape)
-            self._leading = _factors((slope.T @ slope + sp.kron(single, sp.eye_array(coupled))).tocsc())
+            self._leading = factors_of_definite((slope.T @ slope + sp.kron(single, sp.eye_array(coupled))).tocsc())
 
     def __call__(self, gradient: Float64) -> Float64:
         """Return the inverse times a gradient, (n, r), centred: the variance grows without end along a shift."""
@@ -189,12 +189,6 @@ class _GaussNewtonInverse:
             result[:, coupled:] = self._single.solve(np.ascontiguousarray(gradient[:, coupled:]))
         result -= result.mean(axis=0)
         return result
-
-
-def _factors(matrix: sp.csc_array) -> SuperLU:
-    """Return factors of a symmetric positive definite sparse matrix."""
-    symmetric = {"SymmetricMode": True}
-    return splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric)
 
 
 class _Pair(NamedTuple):

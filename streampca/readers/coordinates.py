@@ -74,6 +74,7 @@ _SINCE = re.compile(
     re.IGNORECASE,
 )
 _MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}  # units of unequal length, in months of the calendar
+_MOST_MONTHS = 12 * 9999  # largest number of months since a date, as years have four digits
 _DIGITS_OF_DATES = re.compile(r"\s*days?\s+as\s+%Y%m%d(?:\.%f)?\s*", re.IGNORECASE)  # 19790116.5 is noon of a day
 
 
@@ -538,8 +539,11 @@ def _in_days(coordinate: Coordinate) -> Coordinate:
 
 
 def _days_of_months(months: Float64, since: re.Match[str], calendar: str) -> Float64 | None:
-    """Return the days since a date that months since then are; None without such a calendar."""
+    """Return the days since a date that months since then are; None if there is no such date or calendar."""
     year, month, day = map(int, since.group(2, 3, 4))
+    first = day_number(year, month, day, calendar)
+    if first is None or not np.abs(months).max(initial=0) < _MOST_MONTHS:
+        return None
     whole, place = np.unique(np.floor(months), return_inverse=True)
 
     def start_of(count: int) -> int | None:
@@ -548,8 +552,7 @@ def _days_of_months(months: Float64, since: re.Match[str], calendar: str) -> Flo
         return next((start for start in starts if start is not None), None)
 
     starts = [start_of(int(count) + more) for count in whole for more in (0, 1)]
-    first = start_of(0)
-    if first is None or None in starts:
+    if None in starts:
         return None
     begin, end = (np.array(starts, np.float64) - first).reshape(-1, 2).T
     place = place.reshape(months.shape)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from rich.color import Color
 from rich.columns import Columns
 from rich.console import Console, Group
@@ -20,13 +19,12 @@ from ...preprocessing.resize import resized
 
 if TYPE_CHECKING:
     from ... import Model
+    from ...arrays import Array
 
 WIDTH, GAP = 18, 2  # width of a picture in cells, and of the space between pictures
 DRAWN = 2 * WIDTH  # most pixels of a side of an image before it is resized to cells
 _MAGNITUDE = " .:-=+*#%@"  # from dark to bright
 _ABOVE, _BELOW = " .+*#@", " '-=oO"  # by distance from zero, for components
-
-Array = npt.NDArray[Any]
 
 
 def draw_leading(console: Console, model: Model) -> None:

@@ -157,7 +157,7 @@ def array_of_table(path: str) -> str | None:
         return None
     for separator in _SEPARATORS:
         is_numeric = [all(map(_is_number, line.split(separator))) for line in lines if line.strip()]
-        if separator in lines[0] and is_numeric[-1]:
+        if separator in lines[0] and is_numeric and is_numeric[-1]:
             names = "" if is_numeric[0] else ", skiprows=1"
             return f"numpy.save('table.npy', numpy.loadtxt({path!r}, delimiter={separator!r}{names}))"
     return None
