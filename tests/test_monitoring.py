@@ -125,6 +125,17 @@ def test_files_that_are_no_metrics_are_not_replaced(scans):
     assert complaint == "--metrics own.txt: give a path that ends in .json or .prom."
 
 
+@pytest.mark.parametrize("log", ["text", "json"])
+def test_metrics_that_cannot_be_written_are_a_warning(scans, log):
+    """The folder of the metrics can be made when the command starts, and no more when it ends."""
+    succeeded(*FIT, "-q")
+    said = typed("transform", "m.zarr", "scans.npy", "-o", "s.csv", "--metrics", "s.csv/night.json", "-q",
+                 "--log-format", log)  # fmt: skip
+    assert (said.code, Path("s.csv").is_file()) == (0, True)
+    message = lines_of(said)[-1]["message"] if log == "json" else said.err
+    assert message.startswith("warning: the metrics could not be written: " if log == "text" else "the metrics could")
+
+
 def test_each_exit_code_is_met(scans):
     said = {
         0: typed(*FIT, "-q"),
