@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from itertools import combinations
 
 import dask.array as da
@@ -13,6 +14,8 @@ from shell import succeeded
 
 import streampca
 from streampca.errors import BudgetError, ModelError, RequestError
+from streampca.fitting.foresee_outputs import AppliedOutputs, foresee_applying
+from streampca.kinds.run import Run
 from streampca.models import rotation
 from streampca.models.transform import write
 from streampca.plot.report.survey import survey as survey_of
@@ -288,10 +291,22 @@ def test_a_report_examines_samples_along_rotated_components(model, field, power)
     np.testing.assert_allclose(survey.scores, rotated.transform(field), atol=1e-9)
     np.testing.assert_allclose(survey.t2, model.hotelling_t2(field, 3), rtol=1e-6)
     np.testing.assert_allclose(survey.spe, model.reconstruction_error(field, 3), rtol=1e-6)
-    drawn = streampca.plot.reconstructions(survey.model, field.values, ladder=[1, 3], count=2)
+    drawn = streampca.plot.reconstructions(rotated, field.values, ladder=[1, 3], count=2)
     expected = [np.linalg.norm(field[0] - rotated.reconstruct(field[:1], step)[0]) for step in (1, 3)]
     shares = 100 * np.array(expected) / np.linalg.norm(field[0] - model.mean)
     assert [ax.get_xlabel() for ax in drawn[0, 1:]] == [f"error {share:.3g} %" for share in shares]
+    assert streampca.plot.unusual(rotated, field.values[:2], survey.t2[:2], survey.spe[:2]).shape == (2, 3)
+
+
+def test_a_run_foresees_the_memory_of_a_report_on_rotated_components():
+    """All of them are held, before and after rotation, while of others only some are looked at."""
+    x = np.random.default_rng(0).normal(size=(9, 200, 200)) ** 3
+    model = streampca.fit(x, n_components=6).rotate(6)
+    outputs = {entry.name: None for entry in fields(AppliedOutputs)} | {"has_report": True, "run": Run(memory=2**20)}
+    raw = streampca.open_collection(x)
+    with pytest.raises(BudgetError, match="a report on samples of 40000 features needs") as refused:
+        foresee_applying(model, raw, AppliedOutputs(**outputs))
+    survey_of(model.shown, raw, memory=re.search(r"at least (\d+MiB)", str(refused.value))[1])
 
 
 # -- what is refused

@@ -19,6 +19,7 @@ from ..execution.checkpoint import CheckpointFolder, checkpointing_of
 from ..kinds.description import Description
 from ..kinds.kernel_pca import PRECOMPUTED
 from ..kinds.run import Run, part_of
+from ..models.components import ComponentsModel
 from ..models.images import ReconstructingModel
 from ..models.model import Model, require
 from ..models.store import check_model_output, fits_in_memory
@@ -83,12 +84,12 @@ class AppliedOutputs:
             }
         )
 
-    def check_report(self, collection: Prepared) -> None:
-        """Refuse a report that does not fit the memory."""
+    def check_report(self, collection: Prepared, model: ComponentsModel | None = None) -> None:
+        """Refuse a report that does not fit the memory; of a model, if it is fitted already."""
         if self.has_report:
             from ..plot.report import check_room  # loads drawing, which other runs do without
 
-            check_room(self.run.memory, collection)
+            check_room(self.run.memory, collection, model)
 
     def check_graph(self, n_samples: int, k: int) -> None:
         """Refuse a graph of the scores along k components that does not fit the memory."""
@@ -194,7 +195,7 @@ def foresee_applying(model: Model, raw: Collection, outputs: AppliedOutputs) -> 
                 **form,
             )
     if outputs.has_report:
-        outputs.check_report(model.prepared(raw))
+        outputs.check_report(model.prepared(raw), model.shown)
     outputs.check_disk(raw.n_samples, model.n_scores, model.sample_shape, model.basis.components.dtype.itemsize)
     if outputs.scores:
         outputs.check_graph(raw.n_samples, model.n_scores)

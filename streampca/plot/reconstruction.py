@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Array, Float64
 from ..errors import RequestError
 from ..models.kernel_pca import KernelPCAModel
+from ..models.rotation import RotatedPCAModel
 from ..models.sample_images import FEW, SampleView, factors_of, mean_pictures, short_text, view_of
 from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
@@ -73,7 +74,7 @@ def reconstructions(
     >>> model = streampca.fit(digits, n_components=10)
     >>> figure = streampca.plot.reconstructions(model, digits, count=4)
     """
-    whole = check_components(model)
+    whole = _reconstructing(model)
     images, steps = _images(model, samples, count), _ladder(whole.n_components, ladder)
     view = view_of(model.as_images(), FEW)
     figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
@@ -139,7 +140,7 @@ def unusual(
     >>> strangest = spe.argsort()[-3:]
     >>> figure = streampca.plot.unusual(model, digits[strangest], t2[strangest], spe[strangest])
     """
-    whole = check_components(model)
+    whole = _reconstructing(model)
     images = _images(model, samples)
     for what, entries in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
         if len(entries) != len(images):
@@ -182,6 +183,11 @@ def _beside(row: AxesGrid, view: SampleView, drawn: ReconstructedSample) -> None
     for ax, pictures in zip(row, (drawn.original, version), strict=False):
         draw(ax, pictures, limits, captions=view.captions, x=view.along)
     draw(row[2], drawn.original - version, signed=True, captions=view.captions, x=view.along)
+
+
+def _reconstructing(model: Model) -> ComponentsModel:
+    """Return the components that images are reconstructed from; refuse a model without any."""
+    return check_components(model.as_images() if isinstance(model, RotatedPCAModel) else model)
 
 
 @dataclass(frozen=True)

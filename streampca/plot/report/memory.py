@@ -95,10 +95,8 @@ def share_of(memory: int | str | None, model: ComponentsModel, collection: Prepa
     """
     budget, _ = this_machine().budget(parse_bytes(memory))
     itemsize = model.components.dtype.itemsize
-    check_room(memory, collection, itemsize)
-    if isinstance(model, RotatedComponents):  # scores are of all components before rotation, so that none is left out
-        check_room(memory, collection, itemsize, least=(count := 2 * model.n_components))
-    else:
+    count = check_room(memory, collection, model)
+    if not isinstance(model, RotatedComponents):
         count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
     chunk = collection.chunks.samples
     plan = _application(collection, count, itemsize, budget)
@@ -111,7 +109,7 @@ def share_of(memory: int | str | None, model: ComponentsModel, collection: Prepa
     return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, images, _sheet(budget), recodes)
 
 
-def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8, least: int = 1) -> None:
+def check_room(memory: int | str | None, collection: Prepared, model: ComponentsModel | None = None) -> int:
     """Refuse a budget that is too small for a report of a collection, even with the fewest components.
 
     Parameters
@@ -120,10 +118,13 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
         Budget, as for `fit`.
     collection : Prepared
         Collection prepared by the model.
-    itemsize : int
-        Bytes of a value of a component.
-    least : int
-        Fewest components.
+    model : ComponentsModel, optional
+        The model; by default one that is still to be fitted.
+
+    Returns
+    -------
+    int
+        The fewest components.
 
     Raises
     ------
@@ -132,7 +133,11 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
     """
     budget, source = this_machine().budget(parse_bytes(memory))
     what = f"a report on samples of {collection.n_features} features"
+    itemsize = 8 if model is None else model.components.dtype.itemsize
+    # Rotated scores are of all components before rotation, which are held beside the rotated ones.
+    least = 2 * model.n_components if isinstance(model, RotatedComponents) else 1
     check_budget(what, lambda memory: _fits(collection, least, itemsize, memory), budget, source)
+    return least
 
 
 def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
