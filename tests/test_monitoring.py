@@ -125,6 +125,13 @@ def test_files_that_are_no_metrics_are_not_replaced(scans):
     assert complaint == "--metrics own.txt: give a path that ends in .json or .prom."
 
 
+def test_help_loads_nothing_that_only_commands_need():
+    script = "import sys\nfrom streampca.cli.main import main\ntry: main()\n"
+    script += "finally: print(sorted({'numpy', 'zarr', 'rich', 'psutil'} & {*sys.modules}), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
 @pytest.mark.parametrize("log", ["text", "json"])
 def test_metrics_that_cannot_be_written_are_a_warning(scans, log):
     """The folder of the metrics can be made when the command starts, and no more when it ends."""

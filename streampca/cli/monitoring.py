@@ -162,11 +162,11 @@ class Monitor:
 
     def finish(self, code: int) -> None:
         """Write the file of metrics, if there is to be one; a failure is a warning, as the outputs are complete."""
-        from ..storage.outputs import staged
-
         # A command that only prints, such as --help, listens to nothing and succeeds.
         if self._metrics is None or not (self._is_listening or code):
             return
+        from ..storage.outputs import staged  # which loads numpy and Zarr
+
         try:
             _check_metrics(self._metrics)
             with staged(self._metrics) as partial:
