@@ -12,6 +12,7 @@ from contract import refused_as
 import streampca
 from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
+from streampca.events import Warned
 from streampca.fitting.open_fit import prepare
 from streampca.readers import open_collection
 from streampca.readers.coordinates import order_of
@@ -278,6 +279,20 @@ def test_what_coordinates_may_be():
     for door in (lambda: open_collection(np.eye(3), coordinates="no"), lambda: streampca.merge([], coordinates="no")):
         with pytest.raises(RequestError, match=r"coordinates .*'no'.* give 'check' or 'ignore'"):
             door()
+
+
+def test_coordinates_that_cannot_be_folders_are_named_and_left_out(x, tmp_path):
+    """Others are stored; renaming keeps them all."""
+    odd, good = (
+        {"zone/no": ("lat", np.arange(9)), "..": ("lon", LON), "": ("lat", LAT)},
+        {"zone": ("lat", np.arange(9))},
+    )
+    for named, told in ((x.assign_coords(odd | good), [True]), (x.assign_coords(good), [])):
+        events = []
+        streampca.fit(named, n_components=2, output=tmp_path / "m.zarr", overwrite=True, listener=events.append)
+        warned = [event.message for event in events if isinstance(event, Warned)]
+        assert ["'zone/no', '..', '' are left out" in text for text in warned] == told
+        assert {*streampca.load(tmp_path / "m.zarr").coordinates} == {"lat", "lon", "zone"}
 
 
 # -- files

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..errors import OutputError
-from ..events import Listener, Planned, check_listener, or_logged, silent
+from ..events import Listener, Planned, Warned, check_listener, or_logged, silent
 from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing, clear_finished
 from ..execution.executor import planning_for
@@ -24,7 +24,7 @@ from ..kinds.run import Part, Run, part_of
 from ..machine import PeakMeter, hand_back
 from ..models.model import Model
 from ..models.registry import model_class
-from ..models.store import ModelWriter, check_model_output, kept_coordinates, stored_axes
+from ..models.store import ModelWriter, check_model_output, kept_coordinates, stored_axes, unstorable_coordinates
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
@@ -221,6 +221,11 @@ def fit_in(current: Session, opened: Opened, *, part: Part | None = None) -> Mod
 
         return EmbeddingRun(opened, current).carry_out()
     collection, weights, target, states = opened.collection, opened.weights, opened.target, opened.collection.states()
+    if unstorable := unstorable_coordinates(collection.coordinates, sample_dims(collection)):
+        names = ", ".join(map(repr, unstorable))
+        current.listener(
+            Warned(f"coordinates {names} are left out of the model, as no folder can have such a name; rename them.")
+        )
     plan, checkpoint, scratch = _planned(current, opened, part, states)
     meter, stage = PeakMeter(), None if checkpoint is None else checkpoint.stage
     inputs: dict[str, Any] = {"weights": weights, "listener": current.listener, "scratch": scratch, "target": target}

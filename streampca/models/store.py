@@ -380,17 +380,22 @@ def stored_axes(
 
 def kept_coordinates(coordinates: Mapping[str, Coordinate], dims: tuple[str, ...]) -> dict[str, Coordinate]:
     """Return the coordinates along the axes `dims` that models can store."""
+    unstorable = unstorable_coordinates(coordinates, dims)
+    return {name: along for name, along in _coordinates_along(coordinates, dims).items() if name not in unstorable}
+
+
+def unstorable_coordinates(coordinates: Mapping[str, Coordinate], dims: tuple[str, ...]) -> list[str]:
+    """Return the coordinates along `dims` whose names cannot be folders of a store, or parts of a list with spaces."""
 
     def is_storable(name: str) -> bool:
-        """Return whether a name can be a folder of the store, and part of a list separated by spaces."""
         separators = any(letter.isspace() or letter in "/\\" for letter in name)
         return bool(name) and not name.startswith((".", "_")) and not separators
 
-    return {
-        name: coordinate
-        for name, coordinate in coordinates.items()
-        if set(coordinate.along(name)) <= set(dims) and (name in dims or is_storable(name))
-    }
+    return [name for name in _coordinates_along(coordinates, dims) if not (name in dims or is_storable(name))]
+
+
+def _coordinates_along(coordinates: Mapping[str, Coordinate], dims: tuple[str, ...]) -> dict[str, Coordinate]:
+    return {name: entry for name, entry in coordinates.items() if set(entry.along(name)) <= set(dims)}
 
 
 def names_of_arrays(kind: type[Model]) -> set[str]:
