@@ -25,8 +25,10 @@ def readable(text: str) -> str:
 
 # Options that messages name for both doors: ``--grey (grey=True)``, ``(--part, part=)``, ``workers (--workers)``.
 _OPTION = r"(?<![\w-])(?P<option>--?[a-z][a-z-]*"
+_VALUES = r"[^()]*(?:\([^()]*\)[^()]*)*"
 _BOTH_DOORS = re.compile(
-    rf"{_OPTION}(?:(?! --)[^()]){{0,40}}?) \((?P<keyword>[a-z_]+)=[^()]*(?:\([^()]*\)[^()]*)*\)"
+    rf"{_OPTION}(?:(?! --)[^()]){{0,40}}?) \([a-z_]+={_VALUES}\)"
+    rf"|{_OPTION.replace('option', 'steps')}[^()]{{0,40}}?) \(Preparation\({_VALUES}\)\)"
     rf"|{_OPTION.replace('option', 'alone')}) \((?P<name>[a-z_]+)\)"
     rf"|(?<=\(){_OPTION.replace('option', 'within')}[^,()]*), [a-z_]+(?:=[^()]*)?(?=\))"
     rf"|\b(?P<first>[a-z_]+) \({_OPTION.replace('option', 'second')})\)"
@@ -42,7 +44,7 @@ def at_command_line(text: str) -> str:
             return found[0]  # something else in parentheses
         if second and second.strip("-").replace("-", "_") != found["first"]:
             return found[0]
-        return found["option"] or alone or found["within"] or second
+        return found["option"] or found["steps"] or alone or found["within"] or second
 
     return _BOTH_DOORS.sub(option, text)
 

@@ -295,7 +295,7 @@ def test_a_missing_value_is_refused_with_a_remedy_that_there_is():
     x[45, 2, 2] = np.nan
     write_series("series/*.npy", x)
     write_series("series/*.npy", x[:10])
-    with pytest.raises(DataError, match=r"Leave it out \(--samples, --where; samples=, where=\), or fill it"):
+    with pytest.raises(DataError, match=r"Leave it out \(--samples, samples=; or --where, where=\), or fill it"):
         streampca.follow("series/*.npy", output="model.zarr", pace=streampca.Pace(settle=0, idle=0))
 
 

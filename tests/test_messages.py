@@ -54,6 +54,7 @@ def test_there_are_45_of_them():
 @pytest.mark.parametrize(("text", "shown"), [
     ("say which with --key sst (key='sst').", "say which with --key sst."),
     ("such as --resize 64x64 (resize=(64, 64)), or --grey (grey=True)", "such as --resize 64x64, or --grey"),
+    ("give --resize 64x64 --grey (Preparation(resize=(64, 64), grey=True)), or", "give --resize 64x64 --grey, or"),
     ("set the number with -k (n_components)", "set the number with -k"),
     ("allow more passes (--max-passes, max_passes=), or stop", "allow more passes (--max-passes), or stop"),
     ("give their number, workers (--workers)", "give their number, --workers"),

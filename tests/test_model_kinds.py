@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits, make_moons
 
 import streampca
 from streampca import plot
-from streampca.errors import DataError, ModelError, RequestError
+from streampca.errors import DataError, ModelError, RequestError, at_command_line
 from streampca.manifold.isomap import Scaling
 from streampca.manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement
 from streampca.models.embedding import PlacedSubspace
@@ -176,7 +176,8 @@ def test_what_a_kind_lacks_is_said_in_one_line(fitted, kind, tmp_path, monkeypat
     np.save("x.npy", samples_of(kind))
     if not isinstance(model, ReconstructingModel):
         said = " ".join(refused("reconstruct", "m.zarr", "x.npy", "-o", "y.npy").split())
-        assert f"images are made of principal components, and m.zarr is of kind '{kind}'; {model.instead}." in said
+        why = f"images are made of principal components, and m.zarr is of kind '{kind}'"
+        assert f"{why}; {at_command_line(model.instead)}." in said
     if not isinstance(model, InvertibleModel):
         with pytest.raises(ModelError, match=f"images are made of principal components, and .* '{kind}'; "):
             streampca.export_components("m.zarr", "c.tif")

@@ -44,7 +44,7 @@ def test_graphs_are_made_of_tables(there, form):
     succeeded("run", "run.yaml", "-q")
     succeeded("transform", "model.zarr", "images.npy", "-o", "plain.npy", "-q")
     indices = streampca.neighbors("plain.npy").indices
-    np.testing.assert_array_equal(streampca.load_graph("graph.zarr").indices, indices)
+    np.testing.assert_array_equal(streampca.load("graph.zarr").indices, indices)
 
 
 @given(
