@@ -118,7 +118,7 @@ def quiet_pictures(monkeypatch):
         yield
 
 
-LONG = {"course", "manifolds", "merging", "netcdf", "tiff_folder", "zarr_workers"}
+LONG = {"climate", "course", "manifolds", "merging", "parquet", "pictures"}
 
 
 @pytest.mark.parametrize(

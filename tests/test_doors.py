@@ -306,6 +306,7 @@ def test_every_kind_is_planned_for_data_that_are_not_here(name):
     assert streampca.plan(shape=(1000, 8, 8), kind=kind_class(name)()).memory_estimate.total > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_shared_makes_its_graph_too(folder, tmp_path):
     data = {
         "collection": {"source": str(folder / "x.npy")}, "model": {"n_components": 3},
