@@ -118,7 +118,9 @@ def quiet_pictures(monkeypatch):
         yield
 
 
-LONG = {"climate", "course", "manifolds", "merging", "parquet", "pictures"}
+LONG = {
+    "climate", "course", "manifolds", "merging", "netcdf", "parquet", "pictures", "tiff_folder", "zarr_workers",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
