@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 import streampca
 
@@ -23,13 +25,13 @@ from ..fitting.foresee_outputs import AppliedOutputs, foresee_applying, foresee_
 from ..fitting.seen import samples_added
 from ..kinds.run import Run
 from ..preprocessing.mask_files import read_mask, read_scale
-from ..readers.collection import fingerprint_of
+from ..readers.collection import digest, fingerprint_of
 from ..storage.locks import output_lock
 from ..storage.outputs import recover
 from ..units import parse_bytes
 from .output_paths import OutputPaths
 from .run_file import RunFile
-from .run_record import DATA, MODEL, Record, identity_of_model, recorded
+from .run_record import DATA, MASK, MODEL, SCALE, Record, identity_of_model, recorded
 from .sections import COLUMNS, CollectionSection
 
 if TYPE_CHECKING:
@@ -194,7 +196,7 @@ def _execute_locked(run: RunFile, outputs: OutputPaths, listener: Listener) -> R
         clear_finished(path)
     job = _open(run, outputs, listener)
     outputs.check(job.may_replace, model=not (job.is_in_place or job.may_reuse))
-    with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as events, job.stack:
+    with recorded(job.record, listener) as events, job.stack:
         job.listener = events
         for item in job.raw.skipped:
             events(FileSkipped(*item))
@@ -232,6 +234,11 @@ def foresee(run: RunFile) -> tuple[list[tuple[str, str]], StreampcaError | None]
         except StreampcaError as error:
             fate, why, refusal = "refused", "", refusal or error
         facts.append((fate, path + (why and f": {why}")))
+    try:
+        if refusal is None and not job.may_reuse:
+            _check_feasible(job)
+    except StreampcaError as error:
+        facts, refusal = [*facts, ("refused", "the outputs together")], error
     return facts, refusal
 
 
@@ -403,7 +410,7 @@ class _Job:
         data, run = self.run.data(complete=True), self.run
         sections = {name: data.get(name) for name in ("collection", "prepare", "model")}
         # Not the part: one in the place of another is a mistake, which the fit refuses.
-        return {**sections, "update.model": run.update.model}
+        return {**sections, **self._digests, "update.model": run.update.model}
 
     def settings_of(self, name: str, model: Model | None) -> dict[str, Any]:
         """Return the settings that decide an output other than the model: source, model, and keys of the run."""
@@ -419,9 +426,15 @@ class _Job:
         if name == "graph":
             of_run["neighbors"] = vars(run.neighbors)
         if name == "collection" or (name == "graph" and self.outputs.scores is None):
-            of_run["prepare"], model = vars(run.prepare), None
+            of_run, model = {**of_run, **self._digests, "prepare": vars(run.prepare)}, None
         of_model = {} if model is None else {MODEL: identity_of_model(model.provenance)}
         return {**of_model, "collection": run.data(complete=True)["collection"], DATA: self._fingerprint, **of_run}
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """Digests of mask and scale, as their files can be written again at the same paths."""
+        arrays = {MASK: self.preparation.mask, SCALE: self.preparation.scale}
+        return {name: digest(array.tobytes()) for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -17,6 +17,7 @@ from ..execution.fingerprint import first_difference
 from ..readers.collection import digest, file_state
 from ..storage.disk import check_place, is_own, open_own, open_regular
 from ..storage.free_space import writing
+from ..storage.locks import BESIDE
 from ..storage.outputs import staged
 from .config import is_run_file
 from .run_file import RunFile
@@ -26,8 +27,8 @@ RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
 REPORT, PICTURES = "report.html", "pictures"
 OUTPUTS = "outputs"  # key of run.json for the outputs, by name
 SETTINGS, FILES, UNFINISHED = "settings", "files", "unfinished"  # keys of an output
-MODEL, DATA = "model", "data of the source"  # settings that hold digests
-DIGESTED = (MODEL, DATA)
+MODEL, DATA, MASK, SCALE = "model", "data of the source", "mask", "scale"  # settings that hold digests
+DIGESTED = (MODEL, DATA, MASK, SCALE)
 
 
 def check_directory(folder: str) -> None:
@@ -68,7 +69,7 @@ class Record:
     """
 
     def __init__(self, folder: str | None, run: RunFile) -> None:
-        self._folder, self._run, self._started = folder, run, False
+        self.folder, self._run, self._started = folder, run, False
         self._provenance: dict[str, Any] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         # The file may be anything: without a record that can be read, existing outputs are of unknown origin.
@@ -102,7 +103,7 @@ class Record:
         if not self.is_own(path) or self.difference(path, settings) is not None:
             return False
         files = self._outputs[self._key(path)][FILES]
-        return all(_state(os.path.join(self._folder or "", key)) == state for key, state in files.items())
+        return all(_state(os.path.join(self.folder or "", key)) == state for key, state in files.items())
 
     def _is_unfinished(self, path: str) -> bool:
         """Return whether a run began to replace what exists at a path, and was ended before it did."""
@@ -111,8 +112,8 @@ class Record:
 
     def start(self) -> None:
         """Write the run file, once."""
-        if self._folder and not self._started:
-            _write(self._folder, CONFIG, self._run.to_yaml(complete=True))
+        if self.folder and not self._started:
+            _write(self.folder, CONFIG, self._run.to_yaml(complete=True))
             self._started = True
 
     def begin(self, path: str, settings: Mapping[str, Any]) -> None:
@@ -131,16 +132,24 @@ class Record:
     def complete(self) -> str | None:
         """Write the run file and the record, also if all outputs stand; return the path of the record."""
         self._write()
-        return os.path.join(self._folder, SUMMARY) if self._folder else None
+        return os.path.join(self.folder, SUMMARY) if self.folder else None
+
+    def remove_if_empty(self) -> None:
+        """Remove the files of the record if no recorded output exists, and nothing else is in the directory."""
+        folder = self.folder or ""
+        names = {name for name in os.listdir(folder) if not name.endswith(BESIDE)}
+        if names <= {*RECORDS} and not any(os.path.lexists(os.path.join(folder, key)) for key in self._outputs):
+            for name in names:
+                os.unlink(os.path.join(folder, name))
 
     def _write(self) -> None:
         self.start()
-        if self._folder:
-            _write(self._folder, SUMMARY, json.dumps({**self._provenance, OUTPUTS: self._outputs}, indent=1) + "\n")
+        if self.folder:
+            _write(self.folder, SUMMARY, json.dumps({**self._provenance, OUTPUTS: self._outputs}, indent=1) + "\n")
 
     def _key(self, path: str) -> str:
         """Return the name of a path in the record: relative to the directory, so that both may be moved together."""
-        return os.path.relpath(os.path.realpath(path), os.path.realpath(self._folder or ""))
+        return os.path.relpath(os.path.realpath(path), os.path.realpath(self.folder or ""))
 
 
 def identity_of_model(provenance: Mapping[str, Any]) -> str:
@@ -170,14 +179,17 @@ def _state(path: str) -> list[int] | None:
 
 
 @contextmanager
-def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
-    """Yield a listener that appends events to the log of a directory and passes them on to `listener`.
+def recorded(record: Record, listener: Listener) -> Iterator[Listener]:
+    """Yield a listener that passes events on to `listener` and appends them to the log of the directory, if any.
 
-    A directory that is new is removed if the run fails before it has anything but its records.
+    The files of a first run that fails before it has written an output are removed; locks remove the empty directory.
     """
-    path, missing = os.path.join(folder, LOG), _missing_folders(folder)
+    if record.folder is None:
+        yield listener
+        return
+    path = os.path.join(record.folder, LOG)
+    is_first = not os.path.lexists(path)
     with writing(path):
-        os.makedirs(folder, exist_ok=True)
         file = open(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115 - closed below
 
     def note(line: str) -> None:
@@ -185,7 +197,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
         with suppress(OSError):  # a full disk is reported where the outputs are written
             file.write(text.encode("utf-8", "backslashreplace"))
 
-    def record(event: Event) -> None:
+    def log(event: Event) -> None:
         line = describe(event)
         if line:
             note(line)
@@ -194,25 +206,13 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
     with file:
         note(f"started by streampca {__version__}")
         try:
-            yield record
+            yield log
         except BaseException as error:
             note("stopped" if isinstance(error, Stopped) else f"failed: {first_line(error)}")
-            if missing and {*os.listdir(folder)} <= {CONFIG, LOG, SUMMARY}:
-                for name in os.listdir(folder):
-                    os.unlink(os.path.join(folder, name))
-                for made in missing:
-                    os.rmdir(made)
+            if is_first:
+                record.remove_if_empty()
             raise
         note("finished")
-
-
-def _missing_folders(folder: str) -> list[str]:
-    """Return a folder and those that contain it, from the inside, as far as they do not exist."""
-    missing = []
-    while folder and not os.path.lexists(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
-    return missing
 
 
 def _write(folder: str, name: str, text: str) -> str:

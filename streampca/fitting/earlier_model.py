@@ -26,6 +26,8 @@ from .seen import samples_added
 # Fields that hold digests of arrays, which mean nothing to a reader of the message.
 DIGESTED = ("mask", "scale", "sample_weight", "target", "means", "feature map", "graph", "actions")
 
+DERIVED = ("rotated-pca", "bootstrap")  # kinds of models that are made from fitted ones, with the provenance of these
+
 
 class Fate(NamedTuple):
     """Use of the model that exists at the output of a fit.
@@ -104,6 +106,8 @@ def _first_components(path: str, count: int, memory: int | None) -> Model:
 
 def _difference(model: Model, opened: Opened, part: Part | None, but: str = "") -> str | None:
     """Return the first difference between a model's fit and this one, in words, but that of one parameter."""
+    if model.kind in DERIVED:
+        return f"other components: it is a model of kind {model.kind!r}"
     collection, fitted = opened.collection, model.provenance
     preparation = _with_full_scale(_requested_preparation(collection, model), collection.sample_shape)
     of_data = (preparation, collection.mask, part, weights_digest(opened.weights))
