@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import streampca
 from streampca import Preparation
-from streampca.cli.pipeline import preparation_of
+from streampca.cli.run_arguments import preparation_of
 from streampca.cli.run_file import make_run
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.events import BlockDone, Resumed, Warned

@@ -21,7 +21,8 @@ from shell import succeeded
 
 from streampca.cli.config import load_run
 from streampca.cli.options import keys_of
-from streampca.cli.pipeline import check_together, execute, plan_of
+from streampca.cli.pipeline import check_together, execute
+from streampca.cli.run_arguments import plan_of
 from streampca.cli.run_file import make_run
 from streampca.cli.schema import json_schema
 from streampca.cli.sections import SECTIONS

@@ -11,7 +11,7 @@ from shell import refused, succeeded
 
 from streampca.cli.config import load_run
 from streampca.cli.options import run_of
-from streampca.cli.pipeline import open_run
+from streampca.cli.run_arguments import open_run
 from streampca.errors import EmptySelectionError, RequestError
 from streampca.readers import open_collection
 

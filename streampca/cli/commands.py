@@ -64,7 +64,7 @@ _writing = combined(_overwriting, _reporting, _print_config)
 def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
     """Carry out a run with progress, and print the result; or print it as a run file, and return False."""
     if print_config:
-        from .pipeline import with_guessed_axes
+        from .run_arguments import with_guessed_axes
 
         click.echo(with_guessed_axes(run).to_yaml(), nl=False)
         return False
@@ -144,7 +144,7 @@ def demo(output: str, memory: str) -> None:
 @takes_run
 def info(run: RunFile, as_json: bool) -> None:
     """Say what a collection is: samples, shape, dtype, storage."""
-    from .pipeline import open_run
+    from .run_arguments import open_run
 
     collection = open_run(run.collection)
     facts = collection.facts()
@@ -191,7 +191,7 @@ def _list_left_out(word: str, items: Sequence[Sequence[str]], count: int, in_jso
 @takes_run
 def plan(run: RunFile, shape: str | None, as_json: bool) -> None:
     """Show the plan, and why other methods were rejected."""
-    from .pipeline import plan_of
+    from .run_arguments import plan_of
 
     if bool(run.collection.source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
@@ -266,7 +266,7 @@ def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> Non
     """
     import streampca
 
-    from .pipeline import checkpoint_beside
+    from .run_arguments import checkpoint_beside
     from .terminal import print_model
 
     count = getattr(run.model, "n_components", None)
@@ -351,7 +351,7 @@ def neighbors(run: RunFile, plan: bool, quiet: bool, print_config: bool) -> None
     SOURCE holds scores, as transform writes them, or any samples of few features.
     """
     if plan:
-        from .pipeline import plan_of_graph
+        from .run_arguments import plan_of_graph
 
         _print_facts(plan_of_graph(run).lines())
         return
@@ -461,7 +461,7 @@ def report(
     """Draw a model and its collection: write one HTML page."""
     import streampca
 
-    from .pipeline import checkpoint_beside, opening_of
+    from .run_arguments import checkpoint_beside, opening_of
 
     with _monitor().listening(run.run, quiet=quiet) as listener:
         written = streampca.write_report(
@@ -515,7 +515,7 @@ def hsic(
     """
     import streampca
 
-    from .pipeline import opening_of, preparation_of
+    from .run_arguments import opening_of, preparation_of
 
     options = {"target": target, "preparation": preparation_of(run), **vars(run.hsic), **opening_of(run.collection)}
     if plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,24 +19,30 @@ import streampca
 
 from ..errors import RESUMABLE, ConfigError, ModelError, RequestError, Stopped, StreampcaError
 from ..events import Event, FileSkipped, Kept, Listener, Planned, Warned, silent
-from ..execution.checkpoint import clear_finished, folder_beside
+from ..execution.checkpoint import clear_finished
 from ..execution.executor import cluster_of, executing
 from ..fitting.foresee_outputs import AppliedOutputs, foresee_applying, foresee_fit, foresee_model
 from ..fitting.seen import samples_added
 from ..kinds.run import Run
-from ..preprocessing.mask_files import read_mask, read_scale
 from ..readers.collection import digest, fingerprint_of
 from ..storage.locks import output_lock
 from ..storage.outputs import recover
 from ..units import parse_bytes
 from .output_paths import OutputPaths
+from .run_arguments import (
+    checkpoint_beside,
+    columns_of,
+    open_run,
+    opening_of,
+    plan_of,
+    plan_of_graph,
+    preparation_of,
+)
 from .run_file import RunFile
 from .run_record import DATA, MASK, MODEL, SCALE, Record, identity_of_model, recorded
-from .sections import COLUMNS, CollectionSection
 
 if TYPE_CHECKING:
     from .. import Collection, Model, NeighborGraph, PCAModel, Plan, Preparation
-    from ..kinds.opening import OpeningOptions
     from ..models.compression import Compression
 
 # Fields of a `Run` for stages on an executor that exists already, and for stages that fit no model.
@@ -72,64 +78,6 @@ class Result:
     kept: list[str] = field(default_factory=list)
     compression: Compression | None = None
     graph: NeighborGraph | None = None
-
-
-# -- arguments of public functions, made from a run
-
-
-def opening_of(config: CollectionSection) -> OpeningOptions:
-    """Return a run's options of `open_collection`."""
-    options = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in COLUMNS}
-    del options["source"]
-    for name in ("select", "sel"):
-        ranges = {
-            axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (options[name] or {}).items()
-        }
-        options[name] = ranges or None
-    options["samples"] = None if config.samples is None else slice(*config.samples)
-    return cast("OpeningOptions", options)
-
-
-def open_run(
-    config: CollectionSection, *, listing: str | None = None, like: Any = None, listener: Listener = silent
-) -> Collection:
-    """Open the collection of a run; `listing` and `like` are as for `open_collection`."""
-    options: OpeningOptions = {**opening_of(config), "listing": listing}
-    return streampca.open_collection(config.source, **options, like=like, listener=listener)
-
-
-def preparation_of(run: RunFile) -> Preparation:
-    """Return the preparation of a run, with mask and scale read from their files."""
-    memory, mask, scale = parse_bytes(run.run.memory), run.prepare.mask, run.prepare.scale
-    arrays = {
-        "mask": mask if mask in (None, "valid") else read_mask(mask, memory),
-        "scale": read_scale(scale, memory) if isinstance(scale, str) and scale != "area" else scale,
-    }
-    return streampca.Preparation(**vars(run.prepare) | arrays)
-
-
-def columns_of(run: RunFile) -> dict[str, Any]:
-    """Return the target and the weights of a run's samples."""
-    return {name: getattr(run.collection, name) for name in COLUMNS}
-
-
-def with_guessed_axes(run: RunFile) -> RunFile:
-    """Return a run that names the axes of a sample, if these were guessed by their positions; reads headers."""
-    if run.collection.sample_axes is not None:
-        return run
-    try:
-        guessed = open_run(run.collection).guessed_axes
-    except StreampcaError:  # carrying out the run raises it again
-        return run
-    return run if guessed is None else replace(run, collection=replace(run.collection, sample_axes=[*guessed.sample]))
-
-
-def checkpoint_beside(run: RunFile, output: str | None) -> str | None:
-    """Return the folder of an output's checkpoints, beside the output."""
-    return folder_beside(output) if output and run.run.checkpoint else None
-
-
-# -- runs
 
 
 def execute(run: RunFile, listener: Listener = silent) -> Result:
@@ -271,21 +219,6 @@ def _fate_of(job: _Job, path: str) -> tuple[str, str]:
 
 def _in_words(path: str, *, stands: bool = False) -> str:
     return "stands" if stands else "to replace" if os.path.lexists(path) else "to write"
-
-
-def plan_of(run: RunFile, **others: Any) -> Any:
-    """Plan a run's fit; `others` are options of `plan`, such as the shape of data that do not exist yet."""
-    # Plans of commands count on an output, to which components larger than memory can be written.
-    written = run.how(output=run.output.model or run.output.directory or "model.zarr")
-    options: dict[str, Any] = {**columns_of(run), **opening_of(run.collection), **others, "run": written}
-    source = None if "shape" in others else run.collection.source
-    return streampca.plan(source, run.model, preparation=preparation_of(run), **options)
-
-
-def plan_of_graph(run: RunFile) -> Any:
-    """Plan the graph of a run's collection; reads headers only."""
-    options: dict[str, Any] = {**vars(run.neighbors), **opening_of(run.collection), "memory": run.run.memory}
-    return streampca.plan_neighbors(run.collection.source, preparation=preparation_of(run), **options)
 
 
 def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
