@@ -129,6 +129,9 @@ SEQUENCES = {
     "update that finds nothing new": ["update => +model", "update =>"],
     "grown twice": ["update => +model", "do grow", "update => ^model", "do grow", "update => ^model"],
     "grown and other settings": ["update => +model", "do grow", "update k=2 => ~model"],
+    "grown at the front": ["scores => +model +scores", "do insert",
+                           "scores update => refused: was fitted before images/00.npy was added",
+                           "scores run.overwrite=true => ~model ~scores"],
     "a file that changed": ["scores => +model +scores", "do change", "scores => refused: 1.npy has changed",
                             "scores update => refused: 1.npy has changed",
                             "scores run.overwrite=true => ~model ~scores"],
@@ -201,6 +204,8 @@ def _do(action: str, *paths: str) -> None:
     match action:
         case "grow":
             _add(number)
+        case "insert":
+            np.save("images/00.npy", pictures(ROWS, seed=number))
         case "shrink":
             os.unlink(f"images/{number - 1}.npy")
         case "change":

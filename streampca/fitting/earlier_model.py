@@ -21,7 +21,7 @@ from ..units import counted
 from .identity import described
 from .null_components import with_n_components
 from .open_fit import Opened
-from .seen import samples_added
+from .seen import files_inserted, samples_added
 
 # Fields that hold digests of arrays, which mean nothing to a reader of the message.
 DIGESTED = ("mask", "scale", "sample_weight", "target", "means", "feature map", "graph", "actions")
@@ -68,6 +68,11 @@ def fate_of(path: str, opened: Opened, part: Part | None, *, overwrite: bool) ->
             raise OutputError(
                 f"{path} was fitted before {counted(added, 'sample')} were added to {opened.collection.source}; add "
                 f"them by update: true in a run file (streampca.update), or {remedy}."
+            )
+        if inserted := files_inserted(model.provenance, opened.collection.raw, path):
+            raise OutputError(
+                f"{path} was fitted before {inserted[0]} was added, which does not come after the files of the fit, so "
+                f"that the model cannot be updated by it; {remedy}."
             )
         raise OutputError(f"{path} was fitted with {difference}; {remedy}.")
     count = opened.request.n_components

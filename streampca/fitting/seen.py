@@ -297,6 +297,15 @@ def samples_added(about: Mapping[str, Any], raw: Collection, model: str) -> int:
     return raw.n_samples - before.n_samples
 
 
+def files_inserted(about: Mapping[str, Any], raw: Collection, model: str) -> list[str]:
+    """Return the files that a source has gained since the fit of a provenance; none if others have changed as well."""
+    before = next((source for source in seen_by(about, model) if source.is_of(raw)), None)
+    if before is None or not before.files:
+        return []
+    recorded, paths = {*before.files.split()}, {_file_digests(path): path for path in files_of(raw)}
+    return [path for digests, path in paths.items() if digests not in recorded] if recorded <= {*paths} else []
+
+
 def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the provenance of a model of several sources.
 
