@@ -28,7 +28,7 @@ from streampca.eigensolvers import (
     value_bounds,
 )
 from streampca.eigensolvers.error_bounds import angle_bounds, gaps_around
-from streampca.models.accuracy import bound_text, digits_of, sentences, trust_of
+from streampca.models.accuracy import bound_text, digits_of, sentences, trust_of, trust_sentence
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -563,6 +563,20 @@ def test_digits():
     assert texts == ["1e-06", "1e-06", "1e-04", "0.06", "0.5", "7", "1e-15", ""], "rounded up"
     sharper = model([20, 10], bound=1e-4, variance_bound=np.array([1e-7, 1e-4]))
     assert trust_of(sharper).digits == (7, 4)
+
+
+def test_trust_in_one_line():
+    angles = (1e-6, 0.021, [1e-6, 1e-6, 1e-6, np.inf], np.nan)
+    texts = [trust_sentence(model([20, 10, 9.99998, 2], angle=angle)) for angle in angles]
+    together = "2 and 3 only together"
+    assert texts == [
+        f"all 4 components are determined to 0.001 degrees; {together}",
+        f"all 4 components are determined to 2 degrees; {together}",
+        f"3 of 4 components are determined to 0.001 degrees; {together}; the directions of 1 are not resolved",
+        f"2 of 4 components are determined to 0.001 degrees; {together}; the directions of 2 are not resolved",
+    ]
+    assert trust_sentence(model([20, 10], angle=np.nan)) == ""
+    assert trust_sentence(model([20], angle=0.001)) == "the component is determined to 0.06 degrees"
 
 
 def test_plain_data_count_components_from_one():

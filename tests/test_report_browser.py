@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from browser import CHROMIUM, browser
@@ -42,6 +45,10 @@ CUT = """(() => {
   }
   return cut;
 })()"""
+
+
+AXE = Path(os.environ.get("AXE", "node_modules/axe-core/axe.min.js"))  # https://github.com/dequelabs/axe-core
+VIOLATIONS = "axe.run().then(({ violations }) => violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`))"
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +142,22 @@ def test_pictures_open_by_a_click(tab):
     assert tab.run("document.querySelector('dialog img').width > document.querySelector('figure img').width")
     tab.run("document.querySelector('dialog').click()")
     assert not tab.run("document.querySelector('dialog').open")
+
+
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install axe-core, or its path in AXE")
+@pytest.mark.parametrize("width", [1440, 400])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_page_is_accessible(tab, width, dark):
+    tab.open(tab.place, width, dark)
+    tab.run(STARTED.replace("ID", "points"))
+    tab.run(f"{AXE.read_text('utf-8')}; 0")
+    assert tab.run(VIOLATIONS) == []
+
+
+def test_contents_are_beside_wide_pages_folded_on_narrow_ones_and_not_printed(tab):
+    for width in (1440, 400):
+        tab.open(tab.place, width)
+        assert tab.run("document.querySelector('nav details').open") == (width == 1440)
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    assert tab.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    tab.call("Emulation.setEmulatedMedia", media="")

@@ -230,6 +230,35 @@ def sentences(model: Model) -> list[str]:
     return [line for line in (*lines, *model.notes) if line]
 
 
+def trust_sentence(model: ComponentsModel) -> str:
+    """Say in one line how well the directions are determined: empty where no bound on them is known."""
+    count = len(model.explained_variance)
+    groups = trust_of(model).together
+    angles = np.array(model.angle_bound, dtype=float)
+    for group in groups:
+        angles[group.first : group.last + 1] = group.angle
+    known = np.isfinite(angles)
+    if model.about_axes or not known.any():
+        return ""
+    largest = max(float(np.degrees(angles[known].max())), _DEGREES)
+    unit = 10.0 ** np.floor(np.log10(largest))
+    # Bounds are rounded up; the small term is that of the division.
+    degrees = f"{np.ceil(largest / unit - 1e-9) * unit:g} degrees"
+    if known.all():
+        all_of_them = f"all {count} components are" if count > 1 else "the component is"
+    else:
+        all_of_them = f"{np.count_nonzero(known)} of {count} components are"
+    text = f"{all_of_them} determined to {degrees}"
+    pairs = [
+        f"{group.first + 1} {'and' if group.last == group.first + 1 else 'to'} {group.last + 1}"
+        for group in groups
+        if known[group.first]
+    ]
+    unresolved = np.count_nonzero(~known)
+    text += f"; {_listed(pairs)} only together" if pairs else ""
+    return text + (f"; the directions of {unresolved} are not resolved" if unresolved else "")
+
+
 def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the runs of consecutive numbers, ascending, each as its first and last number."""
     runs: list[tuple[int, int]] = []

@@ -36,8 +36,8 @@ from .text import T2, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (
-    *("components", "walks", "series", "scree", "compression"),
-    *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
+    *("components", "scores", "scree", "walks", "series"),
+    *("compression", "reconstructions", "quantiles", "outliers", "unusual"),
     *("neighborhoods", "graph"),  # of embeddings
 )  # all possible pictures, in their order
 CHARTS = {"scree", "compression", "scores", "outliers", "neighborhoods", "graph"}

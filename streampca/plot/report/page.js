@@ -237,7 +237,7 @@
 
     const text =
       "Point at a sample, or step through them by the arrow keys, to see it and what the components make of it." +
-      (choose ? " A click puts its scores on the sliders above." : "");
+      (choose ? " A click puts its scores on the sliders." : "");
     const groups = all.groups.map(({ name: own, colour }) => {
       const item = make("li", {}, own);
       item.style.setProperty("--own", colour);
@@ -269,7 +269,17 @@
     }
   }
 
+  /* Fold the contents where they are not at the side. */
+  function foldContents() {
+    const contents = document.querySelector("nav details");
+    const wide = matchMedia("(min-width: 70rem)");
+    const fold = () => (contents.open = wide.matches);
+    wide.addEventListener("change", fold);
+    fold();
+  }
+
   async function start() {
+    foldContents();
     openPictures();
     const [sliders, points] = [await read("sliders"), await read("points")];
     const choose = sliders && fillSliders(sliders, points);

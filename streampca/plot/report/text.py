@@ -97,17 +97,14 @@ def _used(survey: Survey, model: Model) -> str:
 
 def header(model: Model) -> Pairs:
     """Return the facts at the head of the page."""
-    about, basis = model.provenance, model.basis
+    about = model.provenance
     axes, inside = f" ({', '.join(model.sample_dims)})", "" if model.mask is None else " inside the mask"
     features = counted(model.n_features, "feature") + inside
     created = str(about.get("created") or "at an unknown time").replace("T", " ").replace("+00:00", " UTC")
-    held = f"{basis.n_components}, holding {percent(basis.explained_variance_ratio.sum())} of the variance"
     facts = [
         ("Collection", shown_name(str(about.get("source", "not recorded")))),
         ("Samples", _samples(model)),
         ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {features}"),
-        ("Components", held if basis.n_components else ""),
-        ("Method", str((about.get("plan") or {}).get("method", ""))),
         ("Fitted", f"{created} by streampca {about.get('streampca', '(unknown version)')}"),
     ]
     return [fact for fact in facts if fact[1]]
@@ -126,13 +123,22 @@ def _samples(model: Model) -> str:
 
 
 def components_table(model: ComponentsModel) -> Table:
-    """List the first components with their shares and error bounds."""
+    """List the first components with their shares."""
     rows = [
-        (*row[:3], f"{variance:.4g}", *row[3:])
+        (*row[:3], f"{variance:.4g}")
         for row, variance in zip(component_rows(model, LISTED), model.explained_variance, strict=False)
     ]
-    rest = model.n_components - len(rows)
-    return Table((*COLUMNS[:3], "variance", *COLUMNS[3:]), rows, f"and {rest} more" if rest > 0 else "")
+    return Table((*COLUMNS[:3], "variance"), rows, _rest(model))
+
+
+def bounds_table(model: ComponentsModel) -> Table:
+    """List the first components with bounds on the errors of their variances and directions."""
+    rows = [(row[0], *row[3:]) for row in component_rows(model, LISTED)]
+    return Table((COLUMNS[0], *COLUMNS[3:]), rows, _rest(model))
+
+
+def _rest(model: ComponentsModel) -> str:
+    return f"and {model.n_components - LISTED} more" if model.n_components > LISTED else ""
 
 
 def compression_table(figures: Compression) -> Table:
@@ -191,7 +197,7 @@ def plan_table(model: Model) -> Table | None:
     add("time", plan.get("seconds"), about.get("seconds"), duration)
     add("peak memory", plan.get("memory_needed"), about.get("peak_bytes"), format_bytes)
     add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
-    return Table(("", "planned", "actual"), rows, _allowed(plan), words=(0,))
+    return Table(("quantity", "planned", "actual"), rows, _allowed(plan), words=(0,))
 
 
 def _allowed(plan: Mapping[str, Any]) -> str:
