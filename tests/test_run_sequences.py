@@ -40,16 +40,18 @@ WORDS = {
     "k": "model.n_components", "whiten": "output.whiten=true", "update": "update={enabled: true}",
     "by-model": "output.n_components",
 }  # fmt: skip
-# Kills the process of a run after it has recorded that an output begins, or before it records that it is complete.
+# Kills the process of a run after it has recorded that an output begins, or has saved a checkpoint of it, or before it
+# records that it is complete.
 KILLED = """
 import os, signal, sys
 
 from streampca.cli.commands import main
 from streampca.cli.run_record import Record
+from streampca.execution.checkpoint import CheckpointFolder
 
 moment, output = sys.argv[1:3]
 del sys.argv[1:3]
-original = getattr(Record, moment)
+original = getattr(Record, moment, None)
 
 def killed(self, path, *others):
     is_last = output == (path if moment == "begin" else path[0])
@@ -58,7 +60,16 @@ def killed(self, path, *others):
     if is_last:
         os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(Record, moment, killed)
+def killed_after(self, *others):
+    save(self, *others)
+    if self.folder.startswith(output):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+save = CheckpointFolder._save
+if moment == "checkpoint":
+    CheckpointFolder._save = killed_after
+else:
+    setattr(Record, moment, killed)
 main()
 """
 ROWS = 40  # samples of each file
@@ -176,6 +187,11 @@ SEQUENCES = {
                                           "scores whiten => ~scores", "scores whiten =>"],
     "killed with the scores replaced": ["scores => +model +scores", "killed at finish out/scores.zarr: scores whiten",
                                         "scores whiten =>", "scores => ~scores"],
+    "killed amid the model": ["killed at checkpoint out/model.zarr: run.checkpoint_every=0 run.memory=14MiB",
+                                              "k=2 => +model"],
+    "killed amid the scores": ["=> +model",
+                                               "killed at checkpoint out/scores.zarr: scores run.checkpoint_every=0",
+                                               "scores whiten => +scores"],
     "killed as the model is updated": ["scores update => +model +scores", "do grow",
                                        "killed at finish out/model.zarr: scores update", "scores update => ~scores"],
 }  # fmt: skip

@@ -323,11 +323,14 @@ class _Job:
     @property
     def reuse(self) -> dict[str, Any]:
         """Fields of a fit's `Run` for an existing model: used again, or replaced if other settings made it."""
-        return {"reuse": self.may_reuse, "overwrite": self.run.run.overwrite or self.has_other_settings}
+        path = self.outputs.model
+        # Without a model there may be the checkpoint of a run with other settings.
+        is_begun = path is not None and not os.path.lexists(path) and self.record.is_begun(path)
+        return {"reuse": self.may_reuse, "overwrite": self.run.run.overwrite or self.has_other_settings or is_begun}
 
     def may_replace(self, path: str) -> bool:
-        """Return whether an output that exists may be replaced: a run of this directory wrote it, or all may be."""
-        return self.run.run.overwrite or self.record.is_own(path)
+        """Return whether an output or its checkpoint may be replaced: runs of this directory wrote it, or all may."""
+        return self.run.run.overwrite or self.record.is_own(path) or self.record.is_begun(path)
 
     def change(self, path: str, settings: dict[str, Any]) -> str:
         """Return why an output that a run of this directory wrote is replaced, as a clause; empty if it stands."""

@@ -88,6 +88,10 @@ class Record:
         # A run that was ended after it began this output left the one before it, or a complete one.
         return UNFINISHED in entry or entry[FILES].get(self._key(path)) == _state(path)
 
+    def is_begun(self, path: str) -> bool:
+        """Return whether a run began to write an output and was ended, so that its checkpoint is one of ours."""
+        return UNFINISHED in self._outputs.get(self._key(path), {})
+
     def difference(self, path: str, settings: Mapping[str, Any]) -> str | None:
         """Return the first setting that decides a recorded output otherwise, in words; None if there is none."""
         before = self._outputs[self._key(path)][SETTINGS]
