@@ -65,7 +65,7 @@ def test_samples_of_every_shape_are_drawn(shape):
     axes = plot.mean_and_components(model)
     assert axes.shape == (4,)
     assert axes[0].get_title().startswith("mean")
-    assert axes[1].get_title() == f"1: {100 * model.explained_variance_ratio[0]:.3g} %\nbound 1e-06"
+    assert axes[1].get_title() == f"1: {100 * model.explained_variance_ratio[0]:.3g} %"
     grid = plot.reconstructions(model, x, ladder=[1, 3], count=1)
     assert grid.shape == (1, 3)
     for panels in (axes, grid):

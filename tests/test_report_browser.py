@@ -21,6 +21,12 @@ PIXELS = """(() => {
   const bytes = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   return [...bytes].filter((_, at) => at % 4 == 0);
 })()"""
+AXE = Path(os.environ.get("AXE", "node_modules/axe-core/axe.min.js"))  # https://github.com/dequelabs/axe-core
+VIOLATIONS = "axe.run().then(({ violations }) => violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`))"
+SMALL = """[...document.querySelectorAll("body *")].filter((element) =>
+  [...element.childNodes].some((node) => node.nodeType == 3 && node.data.trim()) &&
+  element.checkVisibility() && parseFloat(getComputedStyle(element).fontSize) < 12
+).map((element) => element.outerHTML)"""
 STARTED = """new Promise((done) => {
   const look = () => (document.getElementById("ID").hidden ? setTimeout(look) : done());
   look();
@@ -45,10 +51,6 @@ CUT = """(() => {
   }
   return cut;
 })()"""
-
-
-AXE = Path(os.environ.get("AXE", "node_modules/axe-core/axe.min.js"))  # https://github.com/dequelabs/axe-core
-VIOLATIONS = "axe.run().then(({ violations }) => violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`))"
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +146,33 @@ def test_pictures_open_by_a_click(tab):
     assert not tab.run("document.querySelector('dialog').open")
 
 
+@pytest.mark.parametrize("width", [1440, 400])
+def test_texts_are_large_enough_and_the_contents_are_there(tab, width):
+    tab.open(tab.place, width)
+    tab.run(STARTED.replace("ID", "points"))
+    assert tab.run(SMALL) == []
+    assert tab.run("document.querySelector('nav details').open") == (width > 1200), "folded where it is not at the side"
+    assert not tab.run("document.querySelector('figure.still').checkVisibility()"), "the points that move replace it"
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    assert tab.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert tab.run("document.querySelector('figure.still').checkVisibility()")
+    tab.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_axes_of_the_scatter_can_be_chosen(tab):
+    tab.open(tab.place)
+    tab.run(STARTED.replace("ID", "points"))
+    points = tab.run("JSON.parse(document.querySelector('#points script').textContent).points")
+    axis = "document.getElementById('axis-0')"
+    tab.run(f"{axis}.value = 3, {axis}.dispatchEvent(new Event('change')), 0")
+    dots = "[...document.querySelectorAll('#points circle')]"
+    named = f"{dots}.map((dot) => [dot.getAttribute('aria-label'), dot.cx.baseVal.value])"
+    across = {name.rpartition(", label ")[0]: at for name, at in tab.run(named)}
+    scores = np.array([point["scores"][3] for point in points])
+    places = np.array([across[point["name"]] for point in points])
+    assert np.corrcoef(scores, places)[0, 1] > 1 - 1e-6
+
+
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install axe-core, or its path in AXE")
 @pytest.mark.parametrize("width", [1440, 400])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -152,12 +181,3 @@ def test_page_is_accessible(tab, width, dark):
     tab.run(STARTED.replace("ID", "points"))
     tab.run(f"{AXE.read_text('utf-8')}; 0")
     assert tab.run(VIOLATIONS) == []
-
-
-def test_contents_are_beside_wide_pages_folded_on_narrow_ones_and_not_printed(tab):
-    for width in (1440, 400):
-        tab.open(tab.place, width)
-        assert tab.run("document.querySelector('nav details').open") == (width == 1440)
-    tab.call("Emulation.setEmulatedMedia", media="print")
-    assert tab.run("getComputedStyle(document.querySelector('nav')).display") == "none"
-    tab.call("Emulation.setEmulatedMedia", media="")

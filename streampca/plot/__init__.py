@@ -15,7 +15,7 @@ from .compression_curve import compression
 from .dimensions import eigengap, residual_variance
 from .embedding_quality import graph_components, neighborhoods
 from .overview_figure import overview, save
-from .quantile_grid import nearest_to_quantiles, quantiles
+from .quantile_grid import nearest_to_quantiles, quantile_images, quantiles
 from .reconstruction import reconstructions, unusual
 from .score_plots import outliers, scores
 from .series import series
@@ -30,6 +30,7 @@ __all__ = [
     "neighborhoods",
     "outliers",
     "overview",
+    "quantile_images",
     "quantiles",
     "reconstructions",
     "residual_variance",

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..arrays import Array, Float64
 from ..errors import RequestError
-from ..models.accuracy import bound_text
 from ..models.components import ComponentsModel
 from ..models.kernel_pca import KernelPCAModel
 from ..models.model import Model, require
@@ -43,8 +42,8 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
     Returns
     -------
     ndarray of Axes of shape (count + 1,)
-        Axes of the mean, then of the components. Each component has its own scale, symmetric about zero. Below its
-        share of the variance is the bound on its relative error.
+        Axes of the mean, then of the components, each with its share of the variance and its own scale, symmetric
+        about zero.
 
     Raises
     ------
@@ -64,7 +63,7 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
     # At least two rows from four panels on, and no wider than the page.
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
-    size = grid_size(view, rows, columns, caption=0.4, rest=0.8)
+    size = grid_size(view, rows, columns, caption=0.25, rest=0.8)
     stretch = PAGE / size[0] if 1 < PAGE / size[0] < STRETCHED else 1.0  # of a grid that nearly fills the page
     figure = figure if figure is not None else new_figure(size[0] * stretch, size[1] * stretch)
     # Panels beyond the components stay empty, and are removed.
@@ -75,9 +74,7 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
     _mean(axes[0], drawn, view)
     for index, (ax, pictures) in enumerate(zip(axes[1:], view.read(drawn.components, 0, count), strict=True)):
         draw(ax, pictures, signed=True, captions=view.captions, x=view.along)
-        bound = bound_text(drawn.variance_bound[index])
-        share = f"{index + 1}: {100 * drawn.explained_variance_ratio[index]:.3g} %"
-        ax.set_title(f"{share}\nbound {bound}" if bound else share, fontsize=SMALL)
+        ax.set_title(f"{index + 1}: {100 * drawn.explained_variance_ratio[index]:.3g} %", fontsize=SMALL)
     _explain(figure, axes, view)
     return axes
 

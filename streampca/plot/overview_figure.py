@@ -122,6 +122,21 @@ def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind
     return float(width), float(height)
 
 
+def image_boxes(figure_or_axes: Any) -> list[list[float]]:
+    """Return the places of images and colour bars in a figure that was written.
+
+    Returns
+    -------
+    list of (left, top, right, bottom)
+        In per cent of the width and height of the figure, from its upper left corner.
+    """
+    figure = _figure_of(figure_or_axes)
+    wide, high = figure.bbox.width, figure.bbox.height
+    drawn = [ax.get_window_extent() for ax in figure.axes if ax.images or ax.get_label() == "<colorbar>"]
+    places = [(box.x0 / wide, 1 - box.y1 / high, box.x1 / wide, 1 - box.y0 / high) for box in drawn]
+    return [[round(100 * float(edge), 2) for edge in place] for place in places]
+
+
 def _figure_of(figure_or_axes: Any) -> Figure:
     """Return the whole figure of axes, of a grid of axes, or of a part of a figure."""
     # Subfigures and axes know the canvas of their whole figure.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CUT = (0.5, 99.5)  # percentiles of the pixels of all images that are drawn black and white
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-SCATTER = 6.0  # width in inches of the scatter
+SCATTER, TILE = 6.0, 1.3  # widths in inches of the scatter and of an image
 
 
 def quantiles(
@@ -90,10 +90,9 @@ def quantiles(
     scores = scores_of(scores)
     nearest = nearest_to_quantiles(scores, quantiles, axes)
     check_axes(axes, model.n_scores)
-    samples, view, count = model.raw_samples(samples), view_of(model.as_images(), 1), len(quantiles)
-    width, height = quantiles_size(view, count)
-    figure = figure if figure is not None else new_figure(width, height)
-    left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
+    width, height = quantiles_size(view_of(model.as_images(), 1), len(quantiles))
+    figure = figure if figure is not None else new_figure(SCATTER + width, max(4.5, height))
+    left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width)))
     # The scatter shows where in the cloud the images on the right are.
     ax = draw_scores(model, scores, labels, axes, left.subplots(), n_samples)
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
@@ -101,16 +100,56 @@ def quantiles(
         for value in np.quantile(values, quantiles):
             draw_line(value, color="black", linestyle=":", linewidth=0.7)
     ring(ax, x[nearest.ravel()], y[nearest.ravel()])
-    grid: AxesGrid = right.subplots(count, count, squeeze=False)
+    return quantile_images(model, scores, samples, quantiles, axes, right)
+
+
+def quantile_images(
+    model: Model,
+    scores: Any,
+    samples: Any,
+    quantiles: Sequence[float] = QUANTILES,
+    axes: tuple[int, int] = (1, 2),
+    figure: AnyFigure | None = None,
+) -> AxesGrid:
+    """Draw images of the samples nearest to a grid of quantiles of two scores, arranged by these.
+
+    Parameters
+    ----------
+    model, scores, samples, quantiles, axes, figure
+        As for `quantiles`, which draws a scatter beside them.
+
+    Returns
+    -------
+    ndarray of Axes of shape (len(quantiles), len(quantiles))
+        Axes of the images, on one scale.
+
+    Raises
+    ------
+    RequestError, ModelError
+        As `quantiles`.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> digits = load_digits().images
+    >>> model = streampca.fit(digits, n_components=10)
+    >>> grid = streampca.plot.quantile_images(model, model.transform(digits), digits)
+    """
+    nearest = nearest_to_quantiles(scores_of(scores), quantiles, axes)
+    check_axes(axes, model.n_scores)
+    samples, view, count = model.raw_samples(samples), view_of(model.as_images(), 1), len(quantiles)
+    figure = figure if figure is not None else new_figure(*quantiles_size(view, count))
+    grid: AxesGrid = figure.subplots(count, count, squeeze=False)
     _arranged(grid, model, view, samples, nearest)
-    _name_quantiles(right, grid, quantiles, axes, model.noun)
-    explain(right, view, "value")
+    _name_quantiles(figure, grid, quantiles, axes, model.noun)
+    explain(figure, view, "value")
     return grid
 
 
 def quantiles_size(view: SampleView, count: int) -> tuple[float, float]:
-    """Return the size in inches of a figure with `count` quantiles each way."""
-    return SCATTER + 1.1 * count, max(4.5, 0.8 + count * view.aspect)
+    """Return the size in inches of images of `count` quantiles each way."""
+    return TILE * count, 0.8 + (TILE - 0.1) * count * view.aspect
 
 
 def nearest_to_quantiles(

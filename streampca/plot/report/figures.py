@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from ...models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringM
 from ...models.model import Model
 from ...readers import Collection
 from ...units import counted
-from ..overview_figure import encode
+from ..overview_figure import encode, image_boxes
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
@@ -36,12 +36,11 @@ from .text import T2, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (
-    *("components", "scores", "scree", "walks", "series"),
-    *("compression", "reconstructions", "quantiles", "outliers", "unusual"),
+    *("series", "scree", "components", "walks", "compression"),
+    *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
     *("neighborhoods", "graph"),  # of embeddings
 )  # all possible pictures, in their order
 CHARTS = {"scree", "compression", "scores", "outliers", "neighborhoods", "graph"}
-COLOURED = {"scores"}  # charts whose colours are labels
 DRAWN = 8  # components drawn as images
 WALKED = 4
 CSS_DPI, CHART_DPI = 140, 112  # CSS pixels per inch of images, with text of 8 points, and of charts, with 10 points
@@ -68,9 +67,9 @@ class FigureText:
     alt: str
 
     @property
-    def is_inverted(self) -> bool:
-        """True if colours are inverted on a dark page; colours of images and of labels must not be."""
-        return self.name in CHARTS - COLOURED
+    def is_chart(self) -> bool:
+        """True if no part of it is an image, so that it is inverted as a whole on a dark page."""
+        return self.name in CHARTS
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,8 @@ class DrawnFigure(FigureText):
         Size in CSS pixels.
     shown, media_type : bytes, str
         File in the page, which is smaller for PNG, and its media type.
+    boxes : sequence of (left, top, right, bottom)
+        Places of images in the figure, in per cent of its width and height.
     """
 
     data: bytes
@@ -102,6 +103,7 @@ class DrawnFigure(FigureText):
     height: int
     shown: bytes = b""
     media_type: str = ""
+    boxes: Sequence[Sequence[float]] = ()
 
     @property
     def file(self) -> str:
@@ -118,13 +120,16 @@ def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFig
     """Draw and encode a figure; a PNG is encoded again for the page, in fewer bytes, if `recodes`."""
     file = io.BytesIO()
     dpi = CHART_DPI if picture.name in CHARTS else CSS_DPI
-    width, height = (round(dpi * inches) for inches in encode(picture.draw(), file, kind))
+    figure = picture.draw()
+    width, height = (round(dpi * inches) for inches in encode(figure, file, kind))
+    boxes = image_boxes(figure)
+    del figure
     gc.collect()  # figures contain reference cycles
     hand_back()
     smaller = recodes and kind == "png"
     shown, media_type = _smaller(file, picture.name in CHARTS) if smaller else (file.getvalue(), FORMATS[kind])
     words = (picture.name, picture.title, picture.caption, picture.alt)
-    return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type)
+    return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type, boxes)
 
 
 class DrawnFigures:
@@ -140,6 +145,7 @@ class DrawnFigures:
             files = (figure.data, figure.shown, figure.media_type.encode())
             arrays |= {f"{figure.name}.{at}": np.frombuffer(file, np.uint8) for at, file in enumerate(files)}
             arrays[f"{figure.name}.size"] = np.array([figure.width, figure.height])
+            arrays[f"{figure.name}.boxes"] = np.array(figure.boxes, np.float64).reshape(-1, 4)
         return arrays
 
     def restore(self, planned: Iterable[ReportFigure], kind: str, state: Mapping[str, Array]) -> None:
@@ -149,7 +155,8 @@ class DrawnFigures:
                 data, shown, media_type = (state[f"{picture.name}.{at}"].tobytes() for at in range(3))
                 width, height = state[f"{picture.name}.size"].tolist()
                 words = (picture.name, picture.title, picture.caption, picture.alt)
-                self.figures.append(DrawnFigure(*words, data, kind, width, height, shown, media_type.decode()))
+                boxes = state[f"{picture.name}.boxes"].tolist()
+                self.figures.append(DrawnFigure(*words, data, kind, width, height, shown, media_type.decode(), boxes))
 
 
 def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
@@ -225,7 +232,7 @@ def _scree(model: ComponentsModel) -> ReportFigure:
     marks = f" ({', '.join(takes)})" if takes else ""
     return ReportFigure(
         "scree",
-        "How fast the variance falls",
+        "Variance of the components",
         f"Share of the variance of each component, in blue, and cumulative, in red: {text}{marks}.",
         f"Curve of the variance along each component; {text}, the first alone {percent(ratios[0])}.",
         lambda: plot.scree(model),
@@ -261,9 +268,9 @@ def _embedded(model: EmbeddingModel, raw: Collection | None) -> Iterator[ReportF
         yield ReportFigure(
             "quantiles",
             "Samples across the embedding",
-            "Images of the samples nearest to a grid of quantiles of the first two axes, ringed in the scatter.",
-            "Scatter of the first two coordinates, and images arranged by them.",
-            lambda: plot.quantiles(model, model.embedding, samples, labels=labels),
+            "Images of the samples nearest to a grid of quantiles of the first two axes.",
+            "Images arranged by the first two coordinates.",
+            lambda: plot.quantile_images(model, model.embedding, samples),
         )
     if isinstance(model, IsomapModel):
         yield ReportFigure(
@@ -386,7 +393,7 @@ def _series(survey: Survey) -> ReportFigure:
 
     return ReportFigure(
         "series",
-        "Scores over time" if name == "date" else "Scores along the samples",
+        "Components and their scores over time" if name == "date" else "Components and their scores along the samples",
         f"Scores on {first}, {order}, beside the component: the higher the line, the more of the component a sample "
         f"has.{gaps}",
         f"Curves of the scores on {first}.",
@@ -414,17 +421,10 @@ def _quantiles(survey: Survey) -> ReportFigure:
     return ReportFigure(
         "quantiles",
         "Examples across the first two components",
-        f"The samples nearest to the {levels} % quantiles of the first two scores, ringed among the others, and as "
-        "images in the same arrangement: from left to right component 1 grows, upwards component 2.",
-        f"Scatter of two scores with a grid of quantiles, and the {len(survey.pinned)} images next to its crossings.",
-        lambda: plot.quantiles(
-            survey.model,
-            survey.scores,
-            RowsOf(survey.samples, survey.places),
-            axes=AXES,
-            labels=survey.labels,
-            n_samples=survey.n_samples,
-        ),
+        f"The samples nearest to the {levels} % quantiles of the first two scores: from left to right component 1 "
+        "grows, upwards component 2.",
+        f"Images of the {len(survey.pinned)} samples next to the crossings of quantiles of two scores.",
+        lambda: plot.quantile_images(survey.model, survey.scores, RowsOf(survey.samples, survey.places), axes=AXES),
     )
 
 
@@ -432,8 +432,8 @@ def _outliers(survey: Survey) -> ReportFigure:
     return ReportFigure(
         "outliers",
         "How unusual samples are",
-        f"Far to the right a sample is an extreme mixture of the components (Hotelling's {T2}); far up it has what no "
-        "component can show (squared prediction error); the numbered ones are drawn below.",
+        f"Far to the right, by Hotelling's {T2}, a sample is an extreme mixture of the components; far up, by its "
+        "squared prediction error, it has what no component can show. The numbered ones are drawn below.",
         f"Scatter of T squared against the squared prediction error of {counted(len(survey.t2), 'sample')}.",
         lambda: _dots(survey),
     )

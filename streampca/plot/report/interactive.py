@@ -88,7 +88,7 @@ def _words(image: Float64, low: float, high: float) -> Array:
 
 
 def points_of(survey: Survey) -> Widget | None:
-    """Return the first two scores of some samples with their thumbnails; None if a survey lacks them."""
+    """Return the first scores of some samples with their thumbnails; None if a survey lacks them."""
     sheet = survey.thumbnails
     if sheet is None or sheet.scores.shape[1] < 2:
         return None
@@ -113,7 +113,7 @@ def points_of(survey: Survey) -> Widget | None:
     data = {
         "tile": sheet.tile,
         "columns": sheet.columns,
-        "axes": [component_label(survey.model, number) for number in (1, 2)],
+        "axes": [component_label(survey.model, number + 1) for number in range(sheet.scores.shape[1])],
         "groups": [{"name": named.name, "colour": named.colour} for named in groups if len(groups) > 1],
         "points": points,
     }

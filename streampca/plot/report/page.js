@@ -153,18 +153,26 @@
 
   /* Fill the scatter: the point next to the pointer, or the one with the focus, shows its sample. */
   function fillPoints(all, choose) {
-    const [width, height, left, right, bottom] = [720, 520, 105, 40, 60];
-    const known = all.points.map((point, at) => ({ ...point, at })).filter(({ scores: [x, y] }) => x !== null && y !== null);
-    if (!known.length) return;
-    const [x0, x1] = range(known.map(({ scores }) => scores[0]));
-    const [y0, y1] = range(known.map(({ scores }) => scores[1]));
-    const across = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
-    const upwards = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - bottom - 10);
+    const [width, height, right] = [720, 520, 40];
+    const narrow = matchMedia("(max-width: 40rem)"); /* texts are larger there, as the scatter is scaled */
+    const axes = [0, 1];
+    if (!all.points.some(({ scores }) => scores.every((score) => score !== null))) return;
 
     const scatter = make("div", { class: "scatter" });
-    scatter.innerHTML = `<svg viewBox="0 0 ${width} ${height}" role="group"></svg>`; /* the parser knows its namespace */
-    const svg = scatter.firstChild;
-    svg.setAttribute("aria-label", "Samples by their first two scores; arrow keys go from one to the next");
+    const selects = axes.map((component, at) => {
+      const select = make("select", { id: `axis-${at}` }, ...all.axes.map((name, number) => make("option", { value: number }, name)));
+      select.value = component;
+      select.addEventListener("change", () => {
+        axes[at] = Number(select.value);
+        draw();
+      });
+      return make("label", {}, at ? "upwards " : "across ", select);
+    });
+    const stage = make("div", {});
+    stage.innerHTML = `<svg viewBox="0 0 ${width} ${height}" role="group"></svg>`; /* the parser knows its namespace */
+    const svg = stage.firstChild;
+    svg.setAttribute("aria-label", "Samples by two scores; arrow keys go from one to the next");
+    scatter.append(make("div", { class: "axes" }, ...selects), stage);
     function drawn(tag, attributes, ...children) {
       const element = document.createElementNS(svg.namespaceURI, tag);
       for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -172,23 +180,12 @@
       svg.append(element);
       return element;
     }
-    for (const x of ticks(x0, x1)) {
-      drawn("path", { d: `M${across(x)},10V${height - bottom}` });
-      drawn("text", { x: across(x), y: height - bottom + 22, "text-anchor": "middle" }, `${+x.toPrecision(6)}`);
-    }
-    for (const y of ticks(y0, y1)) {
-      drawn("path", { d: `M${left},${upwards(y)}H${width - right}` });
-      drawn("text", { x: left - 6, y: upwards(y) + 5, "text-anchor": "end" }, `${+y.toPrecision(6)}`);
-    }
-    drawn("text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, all.axes[0]);
-    const turned = `translate(20,${(height - bottom) / 2})rotate(-90)`;
-    drawn("text", { transform: turned, "text-anchor": "middle" }, all.axes[1]);
 
     const [sample, made] = ["Sample", "Reconstruction"].map((name) => make("canvas", { role: "img", "aria-label": name }));
     const [name, label] = [make("div", { class: "name" }), make("div", {})];
     const images = make("div", { class: "images" }, make("div", {}, "sample", sample), make("div", {}, "reconstruction", made));
     const card = make("div", { class: "card" }, make("div", { "aria-live": "polite" }, name, label), images);
-    let shown = null;
+    let [shown, dots, inOrder] = [null, [], []];
 
     function show(dot) {
       if (shown) shown.circle.setAttribute("tabindex", -1);
@@ -203,17 +200,43 @@
       drawTile(made, all, dot.at, true);
     }
 
-    const dots = known.map((point) => {
-      const [x, y] = [across(point.scores[0]), upwards(point.scores[1])];
-      const words = { role: "img", tabindex: -1, "aria-label": point.label ? `${point.name}, label ${point.label}` : point.name };
-      const circle = drawn("circle", { cx: x, cy: y, r: known.length > 150 ? 5 : 7, ...words });
-      const group = all.groups[point.group];
-      if (group) circle.style.fill = group.colour;
-      const dot = { ...point, x, y, circle };
-      circle.addEventListener("focus", () => shown === dot || show(dot));
-      return dot;
-    });
-    const inOrder = [...dots].sort((a, b) => a.x - b.x);
+    /* Draw grid and points along two components; the sample that was shown stays. */
+    function draw() {
+      const [i, j] = axes;
+      const [left, bottom, line] = narrow.matches ? [150, 90, 36] : [105, 60, 20];
+      const known = all.points.map((point, at) => ({ ...point, at })).filter(({ scores }) => scores[i] !== null && scores[j] !== null);
+      const [x0, x1] = range(known.map(({ scores }) => scores[i]));
+      const [y0, y1] = range(known.map(({ scores }) => scores[j]));
+      const across = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - right);
+      const upwards = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - bottom - 10);
+      svg.replaceChildren();
+      for (const x of ticks(x0, x1)) {
+        drawn("path", { d: `M${across(x)},10V${height - bottom}` });
+        drawn("text", { x: across(x), y: height - bottom + line + 2, "text-anchor": "middle" }, `${+x.toPrecision(6)}`);
+      }
+      for (const y of ticks(y0, y1)) {
+        drawn("path", { d: `M${left},${upwards(y)}H${width - right}` });
+        drawn("text", { x: left - 6, y: upwards(y) + 5, "text-anchor": "end" }, `${+y.toPrecision(6)}`);
+      }
+      drawn("text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle" }, all.axes[i]);
+      const turned = `translate(${line},${(height - bottom) / 2})rotate(-90)`;
+      drawn("text", { transform: turned, "text-anchor": "middle" }, all.axes[j]);
+      dots = known.map((point) => {
+        const [x, y] = [across(point.scores[i]), upwards(point.scores[j])];
+        const words = { role: "img", tabindex: -1, "aria-label": point.label ? `${point.name}, label ${point.label}` : point.name };
+        const circle = drawn("circle", { cx: x, cy: y, r: known.length > 150 ? 5 : 7, ...words });
+        const group = all.groups[point.group];
+        if (group) circle.style.fill = group.colour;
+        const dot = { ...point, x, y, circle };
+        circle.addEventListener("focus", () => shown === dot || show(dot));
+        return dot;
+      });
+      inOrder = [...dots].sort((a, b) => a.x - b.x);
+      const again = shown && dots.find(({ at }) => at === shown.at);
+      shown = null;
+      show(again || inOrder[Math.floor(inOrder.length / 2)]);
+    }
+
     function nearest(event) {
       const box = svg.getBoundingClientRect();
       const [x, y] = [((event.clientX - box.left) * width) / box.width, ((event.clientY - box.top) * height) / box.height];
@@ -246,7 +269,10 @@
     scatter.append(make("ul", { class: "groups" }, ...groups));
     all.widget.append(make("p", {}, text), scatter, card);
     all.widget.hidden = false;
-    show(inOrder[Math.floor(inOrder.length / 2)]);
+    narrow.addEventListener("change", draw);
+    draw();
+    /* The picture of the first two scores stays for print, and where scripts do not run. */
+    all.widget.closest("section").querySelector("figure.still")?.classList.add("replaced");
   }
 
   /* -- pictures that open */
@@ -256,12 +282,20 @@
     dialog.addEventListener("click", () => dialog.close());
     document.body.append(dialog);
     for (const picture of document.querySelectorAll("figure .picture img")) {
+      const frame = picture.parentElement;
       const open = () => {
-        const copy = make("img", { src: picture.src, alt: picture.alt, class: picture.classList.contains("inverted") ? "inverted" : "" });
+        const copy = make("img", { src: picture.src, alt: picture.alt, class: frame.classList.contains("chart") ? "chart" : "" });
         copy.style.width = `max(${picture.naturalWidth}px, 94vw)`;
         dialog.replaceChildren(copy);
         dialog.showModal();
       };
+      /* On dark pages texts and axes are inverted, and images lie above them as they are. */
+      for (const [left, top, right, bottom] of JSON.parse(picture.dataset.boxes)) {
+        const over = make("img", { src: picture.src, alt: "", class: "over", "aria-hidden": "true" });
+        over.style.clipPath = `inset(${top}% ${100 - right}% ${100 - bottom}% ${left}%)`;
+        frame.append(over);
+        frame.classList.add("layered");
+      }
       picture.classList.add("opens");
       picture.setAttribute("tabindex", 0);
       picture.addEventListener("click", open);
@@ -272,7 +306,7 @@
   /* Fold the contents where they are not at the side. */
   function foldContents() {
     const contents = document.querySelector("nav details");
-    const wide = matchMedia("(min-width: 70rem)");
+    const wide = matchMedia("(min-width: 75rem)");
     const fold = () => (contents.open = wide.matches);
     wide.addEventListener("change", fold);
     fold();

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import IO
 
-import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from ... import __version__
 from ...errors import readable
 from ...events import Drawing, Listener, Warned
 from ...execution.checkpoint import StageCheckpoint
-from ...models.accuracy import sentences, trust_sentence
+from ...models.accuracy import sentences
 from ...models.components import ComponentsModel
 from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel
@@ -36,17 +34,10 @@ from . import text
 from .figures import NAMES, DrawnFigure, DrawnFigures, drawn, pictures_of_model, pictures_of_samples
 from .interactive import Widget, points_of, sliders_of
 from .survey import Survey
-from .text import T2, Pairs, Table, sentence, shown_name
+from .text import Glossary, Pairs, Table, shown_name
 from .thumbnails import moves
 
 TEMPLATE, STYLE, SCRIPT = "page.html.jinja", "page.css", "page.js"
-GLOSSES = {
-    "dual": "by the inner products of samples instead of features",
-    "Gram matrix": "the inner products of all pairs of samples",
-    "probes": "random vectors whose products with the data test the result",
-    "probe": "a random vector whose product with the data tests the result",
-    T2: "the squared distance from the mean, each score in units of its standard deviation",
-}
 TITLE = "Principal components of"
 LEFT_OUT = (
     "Left out are samples, their reconstructions and scores, and the unusual ones: {}. Give the collection by "
@@ -61,9 +52,10 @@ ROTATED = (
     "figures of compression are those of the principal components before rotation."
 )
 BOUNDS = (
-    "Each variance and direction carries a bound on its error, computed from the data after "
-    "the fit; all of them hold together but for a chance of one in a million."
+    "Each variance and direction has a bound on its error, computed from the data after the fit; all of them hold "
+    "together but for a chance of one in a million."
 )
+LEADING = ("series", "components", "scree")  # figures of the first screen
 
 
 @dataclass(frozen=True)
@@ -97,14 +89,21 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class Page:
-    """Whole report: title, a sentence of findings, one of trust, notes, and sections."""
+    """Whole report: title, a sentence of findings, one on trust, facts about the model, notes, and sections."""
 
     title: str
     finding: str
     trust: str
+    facts: Pairs
     notes: Sequence[str]
     sections: Sequence[ReportSection]
     footer: str
+
+    @property
+    def leading(self) -> list[ReportSection]:
+        """Sections of the first screen: components, beside their scores if these have an order, and the variances."""
+        sections = {section.anchor: section for section in self.sections}
+        return [sections[name] for name in LEADING if name in sections][:: 2 if "series" in sections else 1][:2]
 
     @property
     def pictures(self) -> list[DrawnFigure]:
@@ -157,7 +156,8 @@ def page_of(
     return Page(
         title=f"{TITLE} {text.short_source(model)}",
         finding=text.finding(model, survey),
-        trust=sentence(trust) if (trust := trust_sentence(model.basis)) else "",
+        trust=text.trust(model),
+        facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],
         notes=notes,
         sections=[*_sections(model, shown, survey, figures, pictures)],
         footer=f"Written by streampca {__version__}.",
@@ -187,22 +187,16 @@ def _sections(
         yield ReportSection(picture.name, picture.title, widget=widget, picture=picture, table=tables.get(picture.name))
     if survey is not None and survey.unusual and "unusual" not in {picture.name for picture in pictures}:
         yield ReportSection("unusual", "The most unusual samples", table=tables["unusual"])
-    bounds = [BOUNDS] if model.basis.n_components and np.isfinite(model.basis.error_bound).all() else []
-    yield ReportSection(
-        "trust",
-        "How far to trust the numbers",
-        [*bounds, *(sentence(text) for text in sentences(model))],
-        table=text.bounds_table(model.basis) if bounds else None,
-    )
+    bounds = text.bounds_table(model.basis)
+    lines = [*([] if bounds is None else [BOUNDS]), *(text.sentence(line) for line in sentences(model))]
+    yield ReportSection("trust", "Bounds", lines, table=bounds)
     yield ReportSection(
         "plan",
         "Planned and actual",
-        [sentence(text) for text in text.reasons(model)],
+        [text.sentence(line) for line in text.reasons(model)],
         table=text.plan_table(model),
     )
-    facts = [*text.header(model), *(text.examined(survey, model) if survey else ())]
-    lists = {"The model": facts, **text.settings(model)}
-    yield ReportSection("settings", "Data, settings and versions", lists=lists)
+    yield ReportSection("settings", "Settings and versions", lists=text.settings(model))
 
 
 def write_page(page: Page, file: IO[bytes]) -> None:
@@ -210,34 +204,9 @@ def write_page(page: Page, file: IO[bytes]) -> None:
     script = _packaged(SCRIPT)
     # The content security policy allows only the script with this hash.
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    parts = {
-        "page": page,
-        "style": _packaged(STYLE),
-        "script": script,
-        "script_hash": allowed,
-        "explained": Explanations(),
-    }
+    parts = {"page": page, "style": _packaged(STYLE), "script": script, "script_hash": allowed, "glossed": Glossary()}
     for piece in _template().generate(parts):
         file.write(piece.encode("utf-8", "backslashreplace"))
-
-
-class Explanations:
-    """Texts in which each word of `GLOSSES` is explained where it first stands in a page."""
-
-    def __init__(self) -> None:
-        self._left = dict(GLOSSES)
-
-    def __call__(self, words: str) -> Markup:
-        """Return a text, escaped, with explanations of the words that it is the first to use."""
-        text = str(escape(readable(words)))
-        for word in [*self._left]:
-            marked = f"<dfn>{word}</dfn> ({GLOSSES[word]})"
-            text, found = re.subn(rf"(?<!\w){re.escape(word)}(?!\w)", marked, text, count=1)
-            if found:
-                for same in [other for other in self._left if other.rstrip("s") == word.rstrip("s")]:
-                    del self._left[same]
-                break  # one explanation in a sentence, so that none falls into another
-        return Markup(text)  # noqa: S704
 
 
 def data_uri(data: bytes, media_type: str) -> Markup:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup, escape
 
 from ...errors import readable, without_secrets
-from ...models.accuracy import COLUMNS, component_rows, percent
+from ...models.accuracy import COLUMNS, component_rows, percent, trust_sentence
 from ...models.components import ComponentsModel
 from ...models.compression import Compression
 from ...models.embedding import EmbeddingModel
@@ -26,6 +28,18 @@ DONE = ("precision", "solver", "schedule", "cores", "workers", "threads")  # fie
 RECORDED = ("fingerprint", "dtype", "sample_weight", "exact_sums")  # fields of provenance that are shown here only
 SHORTEST = 0.1  # seconds; shorter durations are not given
 T2 = "T\N{SUPERSCRIPT TWO}"
+# Words that are explained where they first stand in a page.
+GLOSSARY = {
+    "dual": "by the n x n matrix of products between the n samples, in place of the p x p one between features",
+    "Gram matrix": "the matrix of inner products between samples",
+    "scatter matrix": "the matrix of sums of products between features, n - 1 times their covariance",
+    "randomized": "by a block of random vectors that passes over the data turn towards the leading components",
+    "probe": "a random vector that estimates what lies outside the components",
+    "probes": "random vectors that estimate what lies outside the components",
+    T2: "the squared distance from the mean in the space of the components, each score in its standard deviations",
+    "PSNR": "peak signal-to-noise ratio, in decibels: the larger, the nearer",
+    "elbow": "the number of components after which the variances fall along a straight line",
+}
 
 Pairs = list[tuple[str, str]]
 
@@ -79,6 +93,12 @@ def finding(model: Model, survey: Survey | None) -> str:
     return f"{text}."
 
 
+def trust(model: Model) -> str:
+    """Return the line on trust below the finding, empty if there is nothing to say."""
+    line = trust_sentence(model.basis)
+    return sentence(line) if line else ""
+
+
 def left_out(survey: Survey, model: Model) -> list[str]:
     """Return sentences on the samples and components that a report leaves out."""
     notes = []
@@ -105,6 +125,7 @@ def header(model: Model) -> Pairs:
         ("Collection", shown_name(str(about.get("source", "not recorded")))),
         ("Samples", _samples(model)),
         ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {features}"),
+        ("Method", str((about.get("plan") or {}).get("method", ""))),
         ("Fitted", f"{created} by streampca {about.get('streampca', '(unknown version)')}"),
     ]
     return [fact for fact in facts if fact[1]]
@@ -123,22 +144,25 @@ def _samples(model: Model) -> str:
 
 
 def components_table(model: ComponentsModel) -> Table:
-    """List the first components with their shares."""
+    """List the first components with their shares of the variance."""
+    rows = [row[:3] for row in component_rows(model, LISTED)]
+    return Table(COLUMNS[:3], rows, _rest(model, rows))
+
+
+def bounds_table(model: ComponentsModel) -> Table | None:
+    """List the variances of the first components with the bounds on their errors; None if no error is known."""
+    if not model.n_components or not np.isfinite(model.error_bound).all():
+        return None
     rows = [
-        (*row[:3], f"{variance:.4g}")
+        (row[0], f"{variance:.6g}", *row[3:])
         for row, variance in zip(component_rows(model, LISTED), model.explained_variance, strict=False)
     ]
-    return Table((*COLUMNS[:3], "variance"), rows, _rest(model))
+    return Table((COLUMNS[0], "variance", *COLUMNS[3:]), rows, _rest(model, rows))
 
 
-def bounds_table(model: ComponentsModel) -> Table:
-    """List the first components with bounds on the errors of their variances and directions."""
-    rows = [(row[0], *row[3:]) for row in component_rows(model, LISTED)]
-    return Table((COLUMNS[0], *COLUMNS[3:]), rows, _rest(model))
-
-
-def _rest(model: ComponentsModel) -> str:
-    return f"and {model.n_components - LISTED} more" if model.n_components > LISTED else ""
+def _rest(model: ComponentsModel, rows: Sequence[Any]) -> str:
+    rest = model.n_components - len(rows)
+    return f"and {rest} more" if rest > 0 else ""
 
 
 def compression_table(figures: Compression) -> Table:
@@ -197,7 +221,7 @@ def plan_table(model: Model) -> Table | None:
     add("time", plan.get("seconds"), about.get("seconds"), duration)
     add("peak memory", plan.get("memory_needed"), about.get("peak_bytes"), format_bytes)
     add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
-    return Table(("quantity", "planned", "actual"), rows, _allowed(plan), words=(0,))
+    return Table(("of the fit", "planned", "actual"), rows, _allowed(plan), words=(0,))
 
 
 def _allowed(plan: Mapping[str, Any]) -> str:
@@ -280,3 +304,25 @@ def duration(seconds: float) -> str:
 def sentence(text: str) -> str:
     """Return text with an initial capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+class Glossary:
+    """Explanations of words, each given once, where the word first stands."""
+
+    def __init__(self) -> None:
+        self._left = dict(GLOSSARY)
+
+    def __call__(self, text: str) -> Markup:
+        """Return escaped text in which words that stand for the first time carry their explanations."""
+        text = readable(text)
+        pieces, place = list[str](), 0
+        for match in _WORDS.finditer(text):
+            meaning = self._left.pop(match[0], None)
+            if meaning is not None:
+                pieces.append(f"{escape(text[place : match.start()])}<dfn>{escape(match[0])}</dfn> ({escape(meaning)})")
+                place = match.end()
+        return Markup("".join([*pieces, escape(text[place:])]))  # noqa: S704 - all parts are escaped
+
+
+# The longest words first, so that parts of them are not taken.
+_WORDS = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in sorted(GLOSSARY, key=len, reverse=True)))
