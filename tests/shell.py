@@ -115,7 +115,7 @@ def undated(paths: Iterable[str]) -> dict[str, str]:
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in kept}
 
 
-def not_drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFigure:
+def not_drawn(picture: ReportFigure, kind: str, *, has_numbers: bool = False, recodes: bool = True) -> DrawnFigure:
     """Return a figure of a report that holds its name and nothing drawn."""
     assert picture.caption.endswith(".")
     assert picture.alt.endswith(".")

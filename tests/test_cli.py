@@ -405,20 +405,20 @@ def done(tmp_path_factory, source):
     return path
 
 
-WITH_PICTURES = ("--set", "output.report=true")
-OF_MODEL = {"scree.png", "components.png", "walks.png", "compression.png"}
-OF_SAMPLES = {"reconstructions.png", "scores.png", "series.png", "quantiles.png", "outliers.png", "unusual.png"}
-PICTURES = OF_MODEL | OF_SAMPLES
+WITH_FIGURES = ("--set", "output.report=true")
+OF_MODEL = {"scree.pdf", "components.pdf", "walks.pdf", "compression.pdf"}
+OF_SAMPLES = {"reconstructions.pdf", "scores.pdf", "series.pdf", "quantiles.pdf", "outliers.pdf", "unusual.pdf"}
+FIGURES = OF_MODEL | OF_SAMPLES
 
 
 def test_run_directory(tmp_path, run_file, source, undrawn):
     """The same run reuses its outputs and makes missing ones."""
-    said = succeeded("run", run_file, *WITH_PICTURES)
+    said = succeeded("run", run_file, *WITH_FIGURES)
     out = tmp_path / "out"
-    written = {"model.zarr", "scores.zarr", "report.html", "pictures", "run.json"}
+    written = {"model.zarr", "scores.zarr", "report.html", "figures", "run.json"}
     assert set(os.listdir(out)) == {*written, "config.yaml", "run.log"}
-    assert set(os.listdir(out / "pictures")) == PICTURES
-    assert load_run(str(out / "config.yaml")) == load_run(str(run_file), WITH_PICTURES[1:])
+    assert set(os.listdir(out / "figures")) == FIGURES
+    assert load_run(str(out / "config.yaml")) == load_run(str(run_file), WITH_FIGURES[1:])
     about = json.loads((out / "run.json").read_text())
     assert about["source"] == str(source)
     assert {"streampca", "created", "plan", "versions", "peak_bytes", "fingerprint"} <= set(about)
@@ -429,23 +429,23 @@ def test_run_directory(tmp_path, run_file, source, undrawn):
     times = [datetime.fromisoformat(line.split()[0]) for line in log.splitlines()]
     assert all(time.tzinfo is not None for time in times)
     assert times == sorted(times)
-    for name in written - {"pictures"}:
+    for name in written - {"figures"}:
         assert f"wrote {out / name}\n" in said
 
     created = streampca.load(out / "model.zarr").provenance["created"]
     kept = {name: os.stat(out / name).st_mtime_ns for name in ("model.zarr", "scores.zarr")}
-    (out / "pictures" / "scree.png").unlink()
-    again = typed("run", run_file, *WITH_PICTURES)
+    (out / "figures" / "scree.pdf").unlink()
+    again = typed("run", run_file, *WITH_FIGURES)
     assert again.code == 0, again.err
     assert f"kept {out / 'model.zarr'}\n" in again.out
-    assert set(os.listdir(out / "pictures")) == PICTURES
+    assert set(os.listdir(out / "figures")) == FIGURES
     assert streampca.load(out / "model.zarr").provenance["created"] == created
     assert kept == {name: os.stat(out / name).st_mtime_ns for name in kept}
 
 
 def test_a_dry_run_reads_and_writes_nothing(tmp_path, run_file, monkeypatch):
     monkeypatch.setattr(FlatArray, "read_into", None)
-    said = succeeded("run", run_file, *WITH_PICTURES, "--dry-run")
+    said = succeeded("run", run_file, *WITH_FIGURES, "--dry-run")
     out = tmp_path / "out"
     assert re.search(r"^method +covariance", said, re.MULTILINE)
     assert all(str(out / name) in said for name in ("model.zarr", "scores.zarr", "report.html"))
@@ -506,14 +506,14 @@ def test_stopped_transform_goes_on(tmp_path, source, model, suffix):
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["BlockDone", "Drawing"])
 def test_stopped_run_goes_on(tmp_path, run_file, undrawn, moment):
-    said = stopped(moment, "run", run_file, "-q", *WITH_PICTURES)
+    said = stopped(moment, "run", run_file, "-q", *WITH_FIGURES)
     assert said.code == 75
     assert said.complaint
     log = tmp_path / "out" / "run.log"
     assert "stopped" in log.read_text().splitlines()[-1]
     assert (tmp_path / "out" / "model.zarr").exists() == (moment == "Drawing")
-    succeeded("run", run_file, "-q", *WITH_PICTURES)
-    assert set(os.listdir(tmp_path / "out" / "pictures")) == PICTURES
+    succeeded("run", run_file, "-q", *WITH_FIGURES)
+    assert set(os.listdir(tmp_path / "out" / "figures")) == FIGURES
     again = log.read_text().rpartition("started by streampca")[2]
     assert "resumed: " in again
     assert ("drawing 1 of 10" in again) == (moment == "BlockDone"), "figures drawn before are not drawn again"

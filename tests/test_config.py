@@ -107,7 +107,8 @@ FULL = {
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
         "graph": "g.zarr", "transform": True, "report": True, "whiten": True, "missing": "drop-samples",
-        "n_components": 3, "residual": True, "whole": True, "examine": None, "picture_format": "svg",
+        "n_components": 3, "residual": True, "whole": True, "examine": None, "figure_format": "svg",
+        "figure_data": True,
     },
 }  # fmt: skip
 # Values of the parameters of kinds, none of them a default.

@@ -744,7 +744,7 @@ def test_report_draws_labels_and_images(tmp_path):
         str(tmp_path / "images.npy"), n_neighbors=10, labels=str(tmp_path / "labels.npy"), kind="isomap"
     )
     pictures = tmp_path / "pictures"
-    streampca.write_report(model, tmp_path / "report.html", pictures=pictures)
+    streampca.write_report(model, tmp_path / "report.html", figures=pictures)
     assert {path.stem for path in pictures.iterdir()} == {"scores", "quantiles", "scree", "neighborhoods"}
     page = (tmp_path / "report.html").read_text()
     assert "coloured by label" in page

@@ -68,7 +68,7 @@ def test_components_of_the_graph_and_neighbours_kept_are_drawn_and_said(in_parts
     stored = in_parts.measured["neighborhoods"]
     np.testing.assert_array_equal(curves["trustworthiness"], stored["trustworthiness"])
     np.testing.assert_array_equal(curves["continuity, 2 principal components"], stored["components_continuity"])
-    streampca.write_report(in_parts, tmp_path / "report.html", pictures=tmp_path / "pictures")
+    streampca.write_report(in_parts, tmp_path / "report.html", figures=tmp_path / "pictures")
     assert {path.stem for path in (tmp_path / "pictures").iterdir()} == {"scores", "scree", "neighborhoods", "graph"}
     assert "27 samples outside the largest component, in grey, are left out" in (tmp_path / "report.html").read_text()
 
@@ -83,7 +83,7 @@ def test_models_without_these_measurements_are_shown_without_them(in_parts, tmp_
     replace(in_parts, provenance={**in_parts.provenance, "embedding": about}).save(tmp_path / "few.zarr")
     few = streampca.load(tmp_path / "few.zarr")
     assert "principal components have" not in " ".join(few.notes)
-    streampca.write_report(few, tmp_path / "report.html", pictures=tmp_path / "pictures")
+    streampca.write_report(few, tmp_path / "report.html", figures=tmp_path / "pictures")
     assert {path.stem for path in (tmp_path / "pictures").iterdir()} == {"scores", "scree"}
     for draw in (streampca.plot.neighborhoods, streampca.plot.graph_components):
         with pytest.raises(ModelError, match=r"which holds no .*; give another embedding"):

@@ -298,7 +298,7 @@ LONG = {
     "transform to csv": "transform model.zarr images.npy -o disk/scores.csv --checkpoint-every 0",
     "reconstruct": "reconstruct model.zarr images.npy -o disk/images.npy --checkpoint-every 0",
     "copy": "copy images.npy -o disk/copy.zarr",
-    "report": "report model.zarr -o disk/page.html --pictures disk/drawn",
+    "report": "report model.zarr -o disk/page.html --figures disk/drawn",
     "neighbors": "neighbors scores.npy -o disk/graph.zarr --checkpoint-every 0",
     "embed": "fit few.npy --kind isomap --n-neighbors 15 -o disk/embedded.zarr --checkpoint-every 0",
     "run": "run run.yaml",

@@ -59,7 +59,7 @@ COMMANDS = {
     "copy": ("copy images.npy -o DISK/copy.zarr", ["copy.zarr"], "--memory 1MiB"),
     "export to tif": ("export whole.zarr -o DISK/components.tif", ["components.tif"], "-k 99"),
     "export to npy": ("export whole.zarr -o DISK/components.npy", ["components.npy"], "-k 99"),
-    "report": ("report whole.zarr -o DISK/page.html --pictures DISK/drawn", ["page.html", "drawn"], "--memory 1MiB"),
+    "report": ("report whole.zarr -o DISK/page.html --figures DISK/drawn", ["page.html", "drawn"], "--memory 1MiB"),
     "run": ("run run.yaml", ["out", "run-images.npy", "run-copy.zarr"], "--set prepare.mask=mask.npy"),
 }
 

@@ -78,11 +78,14 @@ def test_outputs_are_kept_apart(place, source, output, problem):
             check_apart(files, paths_of(source))
 
 
+PNG = ("--set", "output.figure_format=png")
+
+
 @pytest.mark.parametrize("directory", ["scans", "scans/runs/first"])
 def test_pictures_of_a_run_stay_out_of_its_images(place, directory):
     (place / "run.yaml").write_text("collection: {source: scans/**/*.png}\nmodel: {n_components: 1}\n")
-    said = typed("run", "run.yaml", "--set", f"output.directory={directory}", "--set", "output.report=true")
-    assert f"output {directory}/pictures/components.png {PART}" in said.complaint
+    said = typed("run", "run.yaml", "--set", f"output.directory={directory}", "--set", "output.report=true", *PNG)
+    assert f"output {directory}/figures/series.png {PART}" in said.complaint
     assert said.code == 2
 
 
@@ -117,7 +120,7 @@ def test_commands_expand_the_home_folder(here, home, undrawn):
     succeeded("reconstruct", "~/m.zarr", "~/images.npy", "-o", "~/i.zarr", "-q")
     succeeded("copy", "~/images.npy", "-o", "~/c.zarr", "-q")
     succeeded("export", "~/m.zarr", "-o", "~/e.tif")
-    succeeded("report", "~/m.zarr", "-o", "~/r.html", "--pictures", "~/p", "--labels", "~/labels.npy", "-q")
+    succeeded("report", "~/m.zarr", "-o", "~/r.html", "--figures", "~/p", "--labels", "~/labels.npy", "-q")
     succeeded("merge", "~/whole.zarr", "-o", "~/merged.zarr", "-q")
     succeeded("inspect", "~/m.zarr")
     made = ["c.zarr", "e.tif", "i.zarr", "m.zarr", "merged.zarr", "p", "r.html", "s.csv", "whole.zarr"]
@@ -151,7 +154,7 @@ def test_python_expands_the_home_folder(here, home, undrawn):
     loaded.write_reconstruction(["~/images.npy"], "~/i.npy", checkpoint="~/kept")
     copy_collection(x, "~/c.zarr")
     export_components("~/saved.zarr", "~/e.npy")
-    write_report("~/saved.zarr", "~/r.html", pictures="~/p")
+    write_report("~/saved.zarr", "~/r.html", figures="~/p")
     merge(["~/saved.zarr"], output="~/merged.zarr")
     streampca.plot.save(streampca.plot.scree(model), "~/scree.png")
     make_digits("~/digits.zarr", n=5)

@@ -163,12 +163,12 @@ def test_a_log_that_is_a_link_is_refused_with_a_remedy_that_works(here, precious
     )
     Path("out/run.log").unlink()
     Path("elsewhere").mkdir()
-    Path("out/pictures").symlink_to("../elsewhere")
+    Path("out/figures").symlink_to("../elsewhere")
     said = typed("run", "run.yaml", "-q")
     assert said.complaint == (
-        "out/pictures is a link, and runs write pictures into it; remove it, or choose another directory."
+        "out/figures is a link, and runs write figures into it; remove it, or choose another directory."
     )
-    Path("out/pictures").unlink()
+    Path("out/figures").unlink()
     assert not typed("run", "run.yaml", "-q").code
 
 

@@ -700,6 +700,6 @@ def test_a_run_over_images_of_several_sizes_has_its_pictures(tmp_path, undrawn):
     )
     assert result.model.components.shape == (1, 8, 9)
     assert (tmp_path / "out" / "scores.zarr").exists()
-    assert len(list((tmp_path / "out" / "pictures").glob("*.png"))) == 8
+    assert len(list((tmp_path / "out" / "figures").glob("*.pdf"))) == 8
     for ax in plot.reconstructions(result.model, images)[:, 0]:
         assert_pictured(ax)

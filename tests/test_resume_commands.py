@@ -27,8 +27,8 @@ COMMANDS = {
     "copy": ("copy images.npy -o copied.zarr", "copied.zarr", BlockDone, 4),
     "merge": ("merge part1.zarr part2.zarr part3.zarr -o merged.zarr", "merged.zarr", BlockDone, 3),
     "merge sketches": ("merge a.zarr b.zarr c.zarr --approximate -o merged.zarr", "merged.zarr", BlockDone, 3),
-    "report": ("report model.zarr -o page.html --pictures drawn", "page.html", BlockDone, 4),
-    "report, while it is drawn": ("report model.zarr -o page.html --pictures drawn", "page.html", Drawing, 10),
+    "report": ("report model.zarr -o page.html --figures drawn", "page.html", BlockDone, 4),
+    "report, while it is drawn": ("report model.zarr -o page.html --figures drawn", "page.html", Drawing, 10),
 }
 
 

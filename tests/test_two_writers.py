@@ -35,7 +35,7 @@ COMMANDS = {
     "copy": ("copy images.npy -o copied.zarr", ["copied.zarr"]),
     "export to tif": ("export model.zarr -o pages.tif", ["pages.tif"]),
     "export to npy": ("export model.zarr -o pages.npy", ["pages.npy"]),
-    "report": ("report model.zarr -o page.html --pictures drawn", ["page.html", "drawn"]),
+    "report": ("report model.zarr -o page.html --figures drawn", ["page.html", "drawn"]),
     "run": ("run run.yaml", ["out", "pixels.npy", "copied.zarr"]),
     "hsic": ("hsic images.npy images.npy --permutations 20 --checkpoint ck", []),
     "save": (SAVE, ["saved.zarr"]),

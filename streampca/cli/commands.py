@@ -446,17 +446,29 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     metavar="N",
     help="Number of samples to draw and examine at most, or all.",
 )
-@click.option("--pictures", type=PATH, metavar="FOLDER", help="Write the pictures there, too.")
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Write each figure there, as wide as a column.")
 @click.option(
-    "--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Format of these."
+    "--figure-format",
+    type=click.Choice(["pdf", "svg", "png"]),
+    default="pdf",
+    show_default=True,
+    help="Format of these.",
 )
+@click.option("--data", type=PATH, metavar="FOLDER", help="Write the numbers behind each figure there, as CSV.")
 @_budget
 @_saving
 @_overwriting
 @_reporting
 @takes_run
 def report(
-    run: RunFile, model: str, output: str, examine: int | None, pictures: str | None, picture_format: str, quiet: bool
+    run: RunFile,
+    model: str,
+    output: str,
+    examine: int | None,
+    figures: str | None,
+    figure_format: str,
+    data: str | None,
+    quiet: bool,
 ) -> None:
     """Draw a model and its collection: write one HTML page."""
     import streampca
@@ -469,8 +481,9 @@ def report(
             output,
             collection=run.collection.source or None,
             examine=examine,
-            pictures=pictures,
-            picture_format=picture_format,
+            figures=figures,
+            figure_format=figure_format,
+            data=data,
             run=run.how(checkpoint=checkpoint_beside(run, output), listener=listener),
             **opening_of(run.collection),
         )

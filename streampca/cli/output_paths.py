@@ -6,13 +6,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import RequestError
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
 from ..storage.outputs import check_output
 from .run_file import RunFile
-from .run_record import LISTING, PICTURES, RECORDS, REPORT, SUMMARY, check_directory
+from .run_record import FIGURE_DATA, FIGURES, LISTING, RECORDS, REPORT, SUMMARY, check_directory
+
+if TYPE_CHECKING:
+    from ..plot.report import ReportFiles
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,11 @@ class OutputPaths:
     scores: str | None
     images: str | None
     report: str | None
-    pictures: str | None
+    figures: str | None
+    data: str | None
     collection: str | None
     graph: str | None
-    picture_format: str
+    figure_format: str
 
     @classmethod
     def of(cls, run: RunFile) -> OutputPaths:
@@ -67,7 +72,7 @@ class OutputPaths:
     def claimed(self) -> list[str]:
         """Outputs that are locked during the run; the record stands for the directory."""
         record = os.path.join(self.directory, SUMMARY) if self.directory else None
-        return [*self.files, *filter(None, (self.report, self.pictures, record))]
+        return [*self.files, *filter(None, (self.report, self.figures, self.data, record))]
 
     @property
     def need_model(self) -> bool:
@@ -117,17 +122,19 @@ class OutputPaths:
 
             check_model_output(path, overwrite=overwrite)
         else:
-            from ..plot.report import ReportFiles
+            self.report_files(path, overwrite=overwrite).check()
 
-            ReportFiles(path, self.pictures, self.picture_format, overwrite=overwrite).check()
+    def report_files(self, path: str, *, overwrite: bool) -> ReportFiles:
+        """Return the files of the report at a path."""
+        from ..plot.report import ReportFiles
+
+        return ReportFiles(path, self.figures, self.figure_format, self.data, overwrite)
 
     def _check_apart(self, run: RunFile) -> None:
         """Refuse outputs that contain or lie in the input or one another."""
         files = [*self.files, *filter(None, [self.report])]
-        if self.pictures:
-            from ..plot.report import picture_files
-
-            files += picture_files(self.pictures, self.picture_format)
+        if self.report:
+            files += self.report_files(self.report, overwrite=True).files[1:]
         records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
         prepare, collection = run.prepare, run.collection
         columns = column_paths(
@@ -160,8 +167,9 @@ def _paths(run: RunFile) -> OutputPaths:
         scores=place(output.scores, "scores.zarr", output.transform),
         images=place(output.images),
         report=place(None, REPORT, output.report),
-        pictures=place(None, PICTURES, output.report),
+        figures=place(None, FIGURES, output.report),
+        data=place(None, FIGURE_DATA, output.report and output.figure_data),
         collection=place(output.collection),
         graph=place(output.graph),
-        picture_format=output.picture_format,
+        figure_format=output.figure_format,
     )

@@ -354,7 +354,7 @@ class _Job:
         keys = {
             "scores": ("whiten", "missing"),
             "images": ("n_components", "residual", "whole", "missing"),
-            "report": ("examine", "picture_format"),
+            "report": ("examine", "figure_format", "figure_data"),
         }
         of_run: dict[str, Any] = {"output": {key: getattr(run.output, key) for key in keys.get(name, ())}}
         if name == "graph" and self.outputs.scores is not None:
@@ -545,8 +545,9 @@ def _apply(job: _Job, model: Model) -> None:
                 model,
                 str(outputs.report),
                 collection=job.raw,
-                pictures=outputs.pictures,
+                figures=outputs.figures,
+                data=outputs.data,
                 examine=output.examine,
-                picture_format=output.picture_format,
+                figure_format=output.figure_format,
                 run=job.local_stage(str(outputs.report), overwrite=True),
             )

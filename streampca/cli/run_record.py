@@ -24,7 +24,7 @@ from .run_file import RunFile
 
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
 RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
-REPORT, PICTURES = "report.html", "pictures"
+REPORT, FIGURES, FIGURE_DATA = "report.html", "figures", "data"
 OUTPUTS = "outputs"  # key of run.json for the outputs, by name
 SETTINGS, FILES, UNFINISHED = "settings", "files", "unfinished"  # keys of an output
 MODEL, DATA, MASK, SCALE = "model", "data of the source", "mask", "scale"  # settings that hold digests
@@ -44,12 +44,15 @@ def check_directory(folder: str) -> None:
         raise OutputError(
             f"{log} is a link, or has other names, and runs append to it; remove it, or choose another directory."
         )
-    if os.path.islink(pictures := os.path.join(folder, PICTURES)):
-        raise OutputError(
-            f"{pictures} is a link, and runs write pictures into it; remove it, or choose another directory."
-        )
+    for name in (FIGURES, FIGURE_DATA):
+        if os.path.islink(path := os.path.join(folder, name)):
+            raise OutputError(
+                f"{path} is a link, and runs write {name} into it; remove it, or choose another directory."
+            )
     # A run starts its log before anything else: without a log, no run wrote the other files.
-    foreign = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
+    foreign = [
+        name for name in (CONFIG, SUMMARY, REPORT, FIGURES, FIGURE_DATA) if os.path.lexists(os.path.join(folder, name))
+    ]
     reason = f"there is no {LOG}" if not os.path.lexists(log) else ""
     if not reason and CONFIG in foreign and not is_run_file(os.path.join(folder, CONFIG)):
         foreign, reason = [CONFIG], "it is not a run file"

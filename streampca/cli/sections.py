@@ -163,8 +163,10 @@ class OutputSection:
         Join patches to whole pictures. Overlapping patches are averaged.
     examine : int or None, default=200000
         Samples that the report examines at most; null for all.
-    picture_format : {"png", "svg"}, default="png"
-        Format of the pictures in the report and its folder.
+    figure_format : {"pdf", "svg", "png"}, default="pdf"
+        Format of the report's figures in the folder figures of the directory.
+    figure_data : bool, default=False
+        Write the numbers behind each figure of the report to the folder data of the directory, as CSV.
     """
 
     directory: str | None = None
@@ -181,7 +183,8 @@ class OutputSection:
     residual: bool = False
     whole: bool = False
     examine: Count | None = 200_000
-    picture_format: Literal["png", "svg"] = "png"
+    figure_format: Literal["pdf", "svg", "png"] = "pdf"
+    figure_data: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

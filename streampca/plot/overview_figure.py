@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from .score_plots import Labels
 
+SMALLEST = 7  # points of texts in figures of the width of a column
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # dates would make equal figures differ
 
 
@@ -98,14 +99,19 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
     >>> streampca.plot.save(streampca.plot.scree(model), "scree.png")
     """
     kind = os.path.splitext(path)[1].lstrip(".").lower()
-    if kind not in _figure_of(figure_or_axes).canvas.get_supported_filetypes():
+    if kind not in figure_of(figure_or_axes).canvas.get_supported_filetypes():
         raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
     with staged(expanded(path)) as partial:
         encode(figure_or_axes, partial, kind)
 
 
-def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind: str) -> tuple[float, float]:
+def encode(
+    figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind: str, width: float | None = None
+) -> tuple[float, float]:
     """Write the figure of these axes to a path or an open file, in a format of matplotlib.
+
+    With a `width` in inches, such as that of a column, the figure is laid out anew for it, with texts of at most 7
+    points, as journals ask for.
 
     Returns
     -------
@@ -114,12 +120,26 @@ def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind
     """
     from matplotlib import rc_context
 
-    figure = _figure_of(figure_or_axes)
-    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "streampca"}):
+    figure = figure_of(figure_or_axes)
+    if width is not None:
+        _fit_to(figure, width)
+    # Text stays text, which programs for drawing can edit.
+    look: dict[Any, Any] = {"svg.hashsalt": "streampca", "svg.fonttype": "none", "pdf.fonttype": 42}
+    with warnings.catch_warnings(), rc_context(look):
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # names in other scripts
         figure.savefig(file, dpi=DPI, format=kind, metadata=_UNDATED.get(kind))
     width, height = figure.get_size_inches()
     return float(width), float(height)
+
+
+def _fit_to(figure: Figure, width: float) -> None:
+    """Give a figure another width and its proportions, and reduce larger texts."""
+    from matplotlib.text import Text
+
+    wide, high = figure.get_size_inches()
+    figure.set_size_inches(width, width * high / wide)
+    for text in figure.findobj(Text):
+        text.set_fontsize(min(text.get_fontsize(), SMALLEST))
 
 
 def image_boxes(figure_or_axes: Any) -> list[list[float]]:
@@ -130,14 +150,14 @@ def image_boxes(figure_or_axes: Any) -> list[list[float]]:
     list of (left, top, right, bottom)
         In per cent of the width and height of the figure, from its upper left corner.
     """
-    figure = _figure_of(figure_or_axes)
+    figure = figure_of(figure_or_axes)
     wide, high = figure.bbox.width, figure.bbox.height
     drawn = [ax.get_window_extent() for ax in figure.axes if ax.images or ax.get_label() == "<colorbar>"]
     places = [(box.x0 / wide, 1 - box.y1 / high, box.x1 / wide, 1 - box.y0 / high) for box in drawn]
     return [[round(100 * float(edge), 2) for edge in place] for place in places]
 
 
-def _figure_of(figure_or_axes: Any) -> Figure:
+def figure_of(figure_or_axes: Any) -> Figure:
     """Return the whole figure of axes, of a grid of axes, or of a part of a figure."""
     # Subfigures and axes know the canvas of their whole figure.
     first = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes

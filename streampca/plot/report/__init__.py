@@ -5,9 +5,9 @@ draw; `figures` draws the figures one at a time; `page` writes these and the fac
 `memory` divides the budget. Without a collection the page shows the model alone, and says what is left out.
 """
 
-from .figures import overview, picture_files
+from .figures import figure_files, overview
 from .memory import check_room
 from .survey import Survey, survey
 from .write import EXAMINED, ReportFiles, write_report
 
-__all__ = ["EXAMINED", "ReportFiles", "Survey", "check_room", "overview", "picture_files", "survey", "write_report"]
+__all__ = ["EXAMINED", "ReportFiles", "Survey", "check_room", "figure_files", "overview", "survey", "write_report"]

@@ -28,13 +28,16 @@ from ...models.embedding import EmbeddingModel, IsomapModel, SpectralClusteringM
 from ...models.model import Model
 from ...readers import Collection
 from ...units import counted
+from ..figure_data import figure_data
 from ..overview_figure import encode, image_boxes
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
 from .text import T2, place_of
 
-FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
+FORMATS = ("pdf", "svg", "png")  # of files of figures
+PNG = "image/png"
+COLUMNS, CHART = 180 / 25.4, 120 / 25.4  # inches: the usual widths of two columns, and of one and a half
 NAMES = (
     *("series", "scree", "components", "walks", "compression"),
     *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
@@ -86,13 +89,15 @@ class DrawnFigure(FigureText):
     Attributes
     ----------
     data : bytes
-        File in a format of `FORMATS`.
+        File in a format of `FORMATS`, empty if none was asked for.
     kind : str
         Format of the file.
+    numbers : bytes
+        What it shows as CSV, empty if that was not asked for.
     width, height : int
         Size in CSS pixels.
     shown, media_type : bytes, str
-        File in the page, which is smaller for PNG, and its media type.
+        File in the page, and its media type.
     boxes : sequence of (left, top, right, bottom)
         Places of images in the figure, in per cent of its width and height.
     """
@@ -104,6 +109,7 @@ class DrawnFigure(FigureText):
     shown: bytes = b""
     media_type: str = ""
     boxes: Sequence[Sequence[float]] = ()
+    numbers: bytes = b""
 
     @property
     def file(self) -> str:
@@ -111,25 +117,28 @@ class DrawnFigure(FigureText):
         return f"{self.name}.{self.kind}"
 
 
-def picture_files(folder: str, kind: str = "png") -> list[str]:
+def figure_files(folder: str, kind: str) -> list[str]:
     """Return the paths in a folder of all figures that a report can have."""
     return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
 
 
-def drawn(picture: ReportFigure, kind: str, *, recodes: bool = True) -> DrawnFigure:
-    """Draw and encode a figure; a PNG is encoded again for the page, in fewer bytes, if `recodes`."""
-    file = io.BytesIO()
-    dpi = CHART_DPI if picture.name in CHARTS else CSS_DPI
+def drawn(picture: ReportFigure, kind: str, *, has_numbers: bool = False, recodes: bool = True) -> DrawnFigure:
+    """Draw and encode a figure for the page, in fewer bytes if `recodes`; as a file of a kind, if one is given, too."""
+    page, file = io.BytesIO(), io.BytesIO()
+    is_chart = picture.name in CHARTS
+    dpi = CHART_DPI if is_chart else CSS_DPI
     figure = picture.draw()
-    width, height = (round(dpi * inches) for inches in encode(figure, file, kind))
+    width, height = (round(dpi * inches) for inches in encode(figure, page, "png"))
     boxes = image_boxes(figure)
+    numbers = figure_data(figure) if has_numbers else b""
+    if kind:
+        encode(figure, file, kind, CHART if is_chart else COLUMNS)
     del figure
     gc.collect()  # figures contain reference cycles
     hand_back()
-    smaller = recodes and kind == "png"
-    shown, media_type = _smaller(file, picture.name in CHARTS) if smaller else (file.getvalue(), FORMATS[kind])
+    shown, media_type = _smaller(page, is_chart) if recodes else (page.getvalue(), PNG)
     words = (picture.name, picture.title, picture.caption, picture.alt)
-    return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type, boxes)
+    return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type, boxes, numbers)
 
 
 class DrawnFigures:
@@ -142,7 +151,7 @@ class DrawnFigures:
         """Return the files of all figures, and their sizes, as plain arrays."""
         arrays: dict[str, Array] = {}
         for figure in self.figures:
-            files = (figure.data, figure.shown, figure.media_type.encode())
+            files = (figure.data, figure.shown, figure.media_type.encode(), figure.numbers)
             arrays |= {f"{figure.name}.{at}": np.frombuffer(file, np.uint8) for at, file in enumerate(files)}
             arrays[f"{figure.name}.size"] = np.array([figure.width, figure.height])
             arrays[f"{figure.name}.boxes"] = np.array(figure.boxes, np.float64).reshape(-1, 4)
@@ -152,11 +161,12 @@ class DrawnFigures:
         """Take over the figures of a state."""
         for picture in planned:
             if f"{picture.name}.size" in state:
-                data, shown, media_type = (state[f"{picture.name}.{at}"].tobytes() for at in range(3))
+                data, shown, media_type, numbers = (state[f"{picture.name}.{at}"].tobytes() for at in range(4))
                 width, height = state[f"{picture.name}.size"].tolist()
                 words = (picture.name, picture.title, picture.caption, picture.alt)
                 boxes = state[f"{picture.name}.boxes"].tolist()
-                self.figures.append(DrawnFigure(*words, data, kind, width, height, shown, media_type.decode(), boxes))
+                how: Any = (width, height, shown, media_type.decode(), boxes, numbers)
+                self.figures.append(DrawnFigure(*words, data, kind, *how))
 
 
 def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
@@ -168,10 +178,10 @@ def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
         # Charts have few colours, so that a palette loses nothing visible.
         colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         colours.save(smaller, "PNG", optimize=True)
-        return smaller.getvalue(), FORMATS["png"]
+        return smaller.getvalue(), PNG
     # Pillow can be built without WebP, which limits the size of sides.
     if not features.check("webp") or max(picture.size) > LONGEST:
-        return file.getvalue(), FORMATS["png"]
+        return file.getvalue(), PNG
     picture.save(smaller, "WEBP", quality=QUALITY)
     return smaller.getvalue(), "image/webp"
 
@@ -179,7 +189,7 @@ def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
 def check_kind(kind: str) -> None:
     """Refuse an unknown format of figures."""
     if kind not in FORMATS:
-        raise RequestError(f"picture format {kind!r} is not known; give {' or '.join(FORMATS)}.")
+        raise RequestError(f"figure format {kind!r} is not known; give {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
 
 def overview(survey: Survey) -> Any:

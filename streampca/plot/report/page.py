@@ -118,6 +118,7 @@ def page_of(
     *,
     missing: str,
     kind: str,
+    has_numbers: bool,
     checkpoint: StageCheckpoint | None,
     listener: Listener,
 ) -> Page:
@@ -139,7 +140,7 @@ def page_of(
     for number, picture in enumerate(planned[len(pictures) :], start=len(pictures) + 1):
         safe_point()
         listener(Drawing(picture.title.lower(), number, len(planned)))
-        pictures.append(drawn(picture, kind, recodes=survey is None or survey.recodes))
+        pictures.append(drawn(picture, kind, has_numbers=has_numbers, recodes=survey is None or survey.recodes))
         if checkpoint is not None:
             checkpoint.save_if_due(0, 0, number, done)
     if survey is not None:

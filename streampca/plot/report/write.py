@@ -39,12 +39,13 @@ from ...storage.disk import expanded, open_regular
 from ...storage.locks import output_lock
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
-from .figures import check_kind, picture_files
+from .figures import check_kind, figure_files
 from .page import TITLE, Page, page_of, write_page
 from .survey import survey
 
 EXAMINED = 200_000  # default number of examined samples
 ENDINGS = (".html", ".htm")
+TABLE = "csv"  # format of the numbers behind figures
 MOST_BEFORE_TITLE = 4096  # bytes at the beginning of a report that contain its title
 
 
@@ -54,8 +55,9 @@ def write_report(
     *,
     collection: Any = None,
     examine: int | None = EXAMINED,
-    pictures: str | os.PathLike[str] | None = None,
-    picture_format: str = "png",
+    figures: str | os.PathLike[str] | None = None,
+    figure_format: str = "pdf",
+    data: str | os.PathLike[str] | None = None,
     **options: Unpack[FitOptions],
 ) -> list[str]:
     """Write a report of a model and a collection: one self-contained HTML file.
@@ -72,10 +74,13 @@ def write_report(
         ``allow_remote=True``. Otherwise a warning and the report say so, and the report has what needs no samples.
     examine : int or None, default=200000
         Largest number of samples to examine, in runs of whole storage chunks spread over the collection; None for all.
-    pictures : path, optional
-        Folder to which the pictures are written as well, one file each.
-    picture_format : {"png", "svg"}, default="png"
-        Of the pictures, in the page and in the folder.
+    figures : path, optional
+        Folder to which the figures are written as well, one file each: charts 120 mm wide, the others 180 mm, with
+        texts of 7 points.
+    figure_format : {"pdf", "svg", "png"}, default="pdf"
+        Of these files.
+    data : path, optional
+        Folder to which the numbers behind each figure are written, as CSV.
     **options
         ``memory``, ``overwrite``, ``checkpoint`` and ``listener``: see `streampca.Run`. Of components that do not fit
         the leading ones are drawn, and the report says which. ``labels``, ``key``, ``select`` ...: see
@@ -84,7 +89,7 @@ def write_report(
     Returns
     -------
     list of str
-        Written files: the report, then the pictures.
+        Written files: the report, then figures, then tables.
 
     Raises
     ------
@@ -108,13 +113,12 @@ def write_report(
     """
     run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output"))
     memory, listener = run.memory, or_logged(run.listener)
-    check_kind(picture_format)
+    check_kind(figure_format)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
-    places = ReportFiles(
-        expanded(path), None if pictures is None else expanded(pictures), picture_format, run.overwrite
-    )
-    with run_session("report", run, places.path) as current, output_lock(places.pictures):
+    folders = [None if folder is None else expanded(folder) for folder in (figures, data)]
+    places = ReportFiles(expanded(path), folders[0], figure_format, folders[1], run.overwrite)
+    with run_session("report", run, places.path) as current, output_lock(places.figures), output_lock(places.data):
         listener = current.listener
         places.check()
         fitted = model if isinstance(model, Model) else load_model(model, memory=memory)
@@ -134,7 +138,9 @@ def write_report(
             if raw is not None and not embeds:
                 how: dict[str, Any] = {"memory": memory, "examine": examine, "checkpoint": survey_stage}
                 surveyed = survey(fitted.shown, raw, **how, listener=listener)
-            words: dict[str, Any] = {"missing": missing, "kind": picture_format, "checkpoint": drawing}
+            kind = "" if places.figures is None else figure_format
+            words: dict[str, Any] = {"missing": missing, "kind": kind, "checkpoint": drawing}
+            words["has_numbers"] = places.data is not None
             return places.write(page_of(fitted, surveyed, raw, **words, listener=listener))
 
 
@@ -145,7 +151,8 @@ def _identity_of(
     about = {
         "work": "report",
         "output": os.path.abspath(places.path),
-        "picture_format": places.kind,
+        "figure_format": None if places.figures is None else places.kind,
+        "data": places.data is not None,
         "model": model.name,
         "digest of the model": digest(digest_of(model.subspace, model.frame), model.provenance),
         **options,
@@ -238,23 +245,30 @@ class ReportFiles:
     ----------
     path : str
         Path of the page.
-    pictures : str or None
-        Folder of its pictures.
+    figures : str or None
+        Folder of its figures.
     kind : str
-        Format of the pictures.
+        Format of the figures.
+    data : str or None
+        Folder of the numbers behind them.
     overwrite : bool
         Whether existing files are replaced.
     """
 
     path: str
-    pictures: str | None
+    figures: str | None
     kind: str
+    data: str | None
     overwrite: bool
 
     @property
     def files(self) -> list[str]:
-        """Paths of the page, and of every figure it can have."""
-        return [self.path, *(picture_files(self.pictures, self.kind) if self.pictures is not None else ())]
+        """Paths of the page, and of every figure and table it can have."""
+        folders = ((self.figures, self.kind), (self.data, TABLE))
+        return [
+            self.path,
+            *(path for folder, kind in folders if folder is not None for path in figure_files(folder, kind)),
+        ]
 
     def check(self) -> None:
         """Refuse files that cannot be written, before anything is computed.
@@ -264,21 +278,25 @@ class ReportFiles:
         OutputError
             If a file exists and must not be replaced, or a path is of the wrong kind or not writable.
         """
-        if self.pictures is not None and os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
-            raise OutputError(f"{self.pictures} is not a folder; choose another for the pictures.")
+        for folder, what in ((self.figures, "figures"), (self.data, "tables")):
+            if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
+                raise OutputError(f"{folder} is not a folder; choose another for the {what}.")
         check_file(self.path, overwrite=self.overwrite, what="a report", is_another=_is_another_page)
         for path in self.files[1:]:
             check_file(path, overwrite=self.overwrite)
 
     def write(self, page: Page) -> list[str]:
-        """Write the page and its figures, each complete or not at all; return their paths."""
-        shown = page.pictures if self.pictures is not None else []
-        files = {os.path.join(self.pictures or "", drawn.file): drawn for drawn in shown}
+        """Write the page, its figures and their numbers, each complete or not at all; return their paths."""
+        files: dict[str, bytes] = {}
+        for folder, kind in ((self.figures, self.kind), (self.data, TABLE)):
+            if folder is not None:
+                contents = ((figure.name, figure.numbers if kind == TABLE else figure.data) for figure in page.pictures)
+                files |= {os.path.join(folder, f"{name}.{kind}"): content for name, content in contents}
         with ExitStack() as stack:  # all files are complete before the first gets its name
             with open(stack.enter_context(staged(self.path)), "wb") as file:
                 write_page(page, file)
-            for path, drawn in files.items():
-                Path(stack.enter_context(staged(path))).write_bytes(drawn.data)
+            for path, content in files.items():
+                Path(stack.enter_context(staged(path))).write_bytes(content)
         return [self.path, *files]
 
 
