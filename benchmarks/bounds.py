@@ -88,7 +88,7 @@ def unsampled(rng: np.random.Generator) -> Floats:
     rows = random_rows(rng, 1 / np.arange(1, SIDE**2 + 1) ** 0.5)
     seen = np.zeros(SAMPLES, bool)
     width = streampca.plan(rows, streampca.PCA(COMPONENTS, method="randomized")).width
-    for run in sample_runs(SAMPLES, sample_rows(SAMPLES, width), 1):
+    for run in sample_runs(SAMPLES, sample_rows(SAMPLES, SIDE**2, width), 1):
         seen[run.start : run.stop] = True
     hidden = np.flatnonzero(~seen)
     direction = rng.standard_normal(SIDE**2)

@@ -84,7 +84,7 @@ def write_collections(folder):
     tall = turned(1e3 / np.arange(1, 145), (500, 144)).astype(np.float32) + np.float32(100)
     wide = turned(1e3 / np.arange(1, 91), (90, 600)).astype(np.float32) + np.float32(100)
     off, unseen = tall.copy(), np.ones(500, bool)
-    for rows in sample_runs(500, sample_rows(500, 12), 1):
+    for rows in sample_runs(500, sample_rows(500, 144, 12), 1):
         unseen[slice(*rows)] = False
     off[unseen] += 1e5  # the start has seen only the darker: its mean is far off
     gaps = np.where(np.random.default_rng(0).random(tall.shape) < 0.2, np.float32(np.nan), tall)

@@ -35,11 +35,11 @@ def test_bytes_read_are_those_of_the_passes_and_of_the_sample():
     for memory in (150, 1000):
         plan = make_plan(layout, by_options.request(10, "randomized", memory * MIB))
         once = read_boxes(layout, plan.block_rows, 4096).bytes
-        rows = sample_rows(10_000, plan.width)
-        assert rows == 6 * plan.width
-        assert plan.bytes_read == plan.passes * once + 10_000 * 8192  # each of the four chunks holds a run of these
+        rows = sample_rows(10_000, 4096, plan.width)
+        assert plan.bytes_read == plan.passes * once + read_runs(layout, rows, SAMPLE_RUNS).bytes
     assert plan.block_rows == 3000
-    assert sample_rows(100, 50) == 100
+    assert sample_rows(100, 4096, 50) == 100
+    assert [sample_rows(n, 4096, 125) // 125 for n in (6000, 20_000, 100_000)] == [2, 3, 6]  # of what a pass takes
 
 
 def test_the_memory_estimate_is_made_of_the_prices_of_what_runs():
@@ -53,9 +53,10 @@ def test_the_memory_estimate_is_made_of_the_prices_of_what_runs():
     assert phases["pass"]["product of another worker, as sent and merged"] == 16 * p * width
     assert phases["pass"]["storage being decoded"] == 5 * MIB
     assert step_bytes(p, width, columns) in phases["step"].values()
-    assert phases["start"][f"sample of {6 * width} rows, centred"] == 4 * 6 * width * p
+    rows = sample_rows(layout.n_samples, p, width)
+    assert phases["start"][f"sample of {rows} rows, centred"] == 4 * rows * p
     doubles = make_plan(problem(3000, (50, 50), "f8"), by_options.request(20, "randomized", GIB))
-    rows = sample_rows(3000, doubles.width)
+    rows = sample_rows(3000, 2500, doubles.width)
     assert dict(doubles.memory_estimate.phases[0].items)[f"sample of {rows} rows, centred"] == 8 * rows * 2500
 
 
@@ -63,7 +64,7 @@ def test_the_memory_estimate_is_made_of_the_prices_of_what_runs():
 def test_a_sample_is_read_in_runs(n, chunk):
     """The rows decoded are those of all chunks that its runs touch."""
     layout = problem(n, (10, 10), chunk_samples=chunk, encoded=True)
-    count = sample_rows(n, 30)
+    count = sample_rows(n, 100, 30)
     runs = sample_runs(n, count, chunk)
     touched = {row // chunk for run in runs for row in range(*run)}
     expected = sum(min(chunk, n - at * chunk) for at in touched) * 100
@@ -81,7 +82,7 @@ def test_a_smaller_tolerance_takes_more_passes():
     plans = [
         make_plan(PROBLEMS["pictures"], by_options.request(50, memory=GIB, tol=10.0**-power)) for power in range(1, 9)
     ]
-    assert [plan.passes for plan in plans] == [2, 2, 4, 5, 6, 7, 8, 9]
+    assert [plan.passes for plan in plans] == [2, 3, 4, 5, 6, 7, 10, 11]
     assert make_plan(PROBLEMS["pictures"], by_options.request(50, memory=GIB, tol=5e-5)).passes == 6
 
 
@@ -95,12 +96,19 @@ def test_slow_storage_is_read_fewer_times():
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_passes_are_kept_to_what_was_asked(most):
-    """They are then worth more than time: the widest block, and what it would have taken is said."""
-    plan = make_plan(PROBLEMS["pictures"], by_options.request(50, "randomized", GIB, max_passes=most))
-    assert plan.passes == most
-    assert plan.width == 300
-    assert plan.why.endswith("; a residual of 0.0001 would take about 4 passes")
-    assert plan.bytes_read < (most + 0.1) * 30_000 * 16384
+    """Narrow blocks where reading costs little, wide ones where it costs most; what more would take is said."""
+    asked = by_options.request(50, "randomized", GIB, max_passes=most)
+    link = replace(PROBLEMS["pictures"], encoded=True)
+    for layout, width, needed in ((PROBLEMS["pictures"], 65, 7), (link, 300, 4)):
+        plan = make_plan(layout, asked)
+        assert (plan.passes, plan.width) == (most, width)
+        assert plan.why.endswith(f"; a residual of 0.0001 would take about {needed} passes")
+        assert plan.bytes_read < (most + 0.1) * 30_000 * 16384
+
+
+def test_as_many_passes_as_are_needed_are_better_than_a_narrow_block():
+    plan = make_plan(PROBLEMS["pictures"], by_options.request(50, "randomized", GIB, max_passes=4))
+    assert (plan.passes, plan.width) == (4, 300)
 
 
 def test_passes_to_spare_change_nothing():

@@ -1,9 +1,10 @@
 """Eigenpairs with error bounds, from small matrices or from requested products: one solver per file.
 
 `dense` calls LAPACK; `lanczos` requests products from its caller, and so works on anything that can multiply;
-`error_bounds` bounds the errors of pairs, whatever computed them, and `omitted_variance` the largest eigenvalue that is
-missing; `separation` finds pairs that are defined only together; `n_components` turns a request into a number of
-components. Input and output are plain arrays: nothing here knows a reader, an executor or the budget.
+`nystrom` takes more from products than Ritz pairs do; `error_bounds` bounds the errors of pairs, whatever computed
+them, and `omitted_variance` the largest eigenvalue that is missing; `separation` finds pairs that are defined only
+together; `n_components` turns a request into a number of components. Input and output are plain arrays: nothing here
+knows a reader, an executor or the budget.
 """
 
 from .dense import solve_dense
@@ -11,6 +12,7 @@ from .error_bounds import FAILURE, Certificate, Sketch, certificate_of, certify,
 from .generalized import solve_generalized
 from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
+from .nystrom import nystrom_error
 from .omitted_variance import KrylovBasis, outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
 from .signs import extremes, fix_signs, larger
@@ -35,6 +37,7 @@ __all__ = [
     "fix_signs",
     "larger",
     "noise_edge",
+    "nystrom_error",
     "outside_bound",
     "outside_bound_of_basis",
     "product_bounds",

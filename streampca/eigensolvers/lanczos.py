@@ -31,6 +31,7 @@ from ..execution.threads import map_in_threads, one_blas_thread
 from ..planning.blocks import spans_of
 from ..planning.memory import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
+from .nystrom import nystrom_pairs
 from .signs import fix_signs
 from .solution import Solution
 
@@ -210,6 +211,17 @@ class Lanczos:
             unsettled[0] if len(unsettled) else len(values),
         )
         return self._solution(values, ritz, max(1, int(k)))
+
+    def nystrom(self) -> Solution:
+        """Return the leading pairs of Nystrom's approximation, for a matrix without negative eigenvalues.
+
+        They are nearer than those of `so_far`, which leave out what the products hold outside of the basis. Residuals
+        are 0, as nothing is known of them without another product.
+        """
+        values, turned = nystrom_pairs(self.projected, self.coupling, self.rounding)
+        k = count_components(values, self.total, self.wanted) or len(self.residuals)
+        vectors = fix_signs(_multiply(self.columns[:, : self.known + self.asked], turned[:, :k]))
+        return Solution(np.maximum(values[:k], 0.0), vectors, np.zeros(k), None, self.passes)
 
     def _solution(self, values: Float64, ritz: Float64, k: int) -> Solution:
         vectors = fix_signs(_multiply(self.basis, ritz[:, :k]))

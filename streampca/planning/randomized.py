@@ -9,7 +9,8 @@ order of storage, and the first block comes from a sample; along samples it is a
 
 Of the widths, bases and blocks that fit the budget the fastest are taken, or along features those with fewer passes
 that take little longer, as data are often slower to read than rates say. So for a number of components more memory
-makes the fastest plan no slower.
+makes the fastest plan no slower. With fewer passes than any width needs, blocks are as wide as they are nearly free:
+narrow on data that are read fast, wide where reading takes most of the time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby, product
 from typing import NamedTuple, Self
 
@@ -65,14 +66,19 @@ OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the 
 OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
 TWICE = 2 * THREAD_BYTES  # packing buffers of two libraries of BLAS: passes use the one, steps the other
 
-FEWER_PASSES = 1.5  # times as long that a plan along features with fewer passes may take
+# Times as long that a plan along features with fewer passes may take, of plain data and of data that are decoded:
+# decoders and links differ more from their rates than copies do.
+FEWER_PASSES = (1.1, 1.5)
 LEAST_ROOM = 0.9  # for components where k is open, to what there could be
 AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
 MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
 BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
-SAMPLE_BLOCKS = 6  # rows of the start sample for every column of the block that is made of them
+# Rows of the start sample for every column of the block that is made of them: as many as take at most a tenth of a
+# pass. More rows gain half a decade (6000 x 4096, blocks of 125: 750 rows take as long as a pass, which gains two).
+SAMPLE_BLOCKS = (6, 4, 3, 2)
+WORTH_SAMPLING = 0.1
 SAMPLE_RUNS = 8  # that they are read in, or more where storage chunks are short
 CHECK_COPIES = 2  # as float64, and centred, while probes are checked in the first pass
 GRAM_COPIES = 3  # Gram matrices of the sample: itself, LAPACK's copy, and its vectors and workspace
@@ -236,9 +242,21 @@ def _block_lengths(problem: Problem) -> list[int]:
     return sorted(kept or {max(lengths)}, reverse=True)
 
 
-def sample_rows(n: int, width: int) -> int:
-    """Return the number of samples, of n, that the start block of `width` columns is made from."""
-    return min(n, SAMPLE_BLOCKS * width)
+@cache
+def sample_rows(n: int, p: int, width: int) -> int:
+    """Return the number of samples, of n, that the start block of `width` columns, (p, width), is made from."""
+    a_pass = products(4 * float(n) * p * width, "single").seconds(1)
+    for blocks in SAMPLE_BLOCKS:
+        rows = min(n, blocks * width)
+        if _start_work(rows, p, width, "single").seconds(1) <= WORTH_SAMPLING * a_pass:
+            break
+    return rows
+
+
+def _start_work(rows: int, p: int, width: int, precision: str) -> Work:
+    """Work of the start block from a sample."""
+    work = products(float(p) * rows**2, precision) + products(2 * float(p) * rows * width, "double")
+    return work + Work(centring=float(p) * rows, solving=dense_flops(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,14 +287,15 @@ class AlongFeatures(MethodSizes):
     def preferred(cls, fitting: Sequence[Self]) -> Self:
         """Return the fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
 
-        Where more passes are wanted than are allowed, each that is missing counts for more than time.
+        Where no block needs as few passes as are allowed, fewer missing ones stand for fewer passes: a wide block, if
+        reading takes most of the time.
         """
-        late = min(sizes.cost.late for sizes in fitting)
-        fitting = [sizes for sizes in fitting if sizes.cost.late == late]
+        fitting = [sizes for sizes in fitting if sizes.cost.late == 0] or fitting
         fastest = min(sizes.seconds for sizes in fitting)
-        near = [sizes for sizes in fitting if sizes.seconds <= FEWER_PASSES * fastest]
-        passes = min(sizes.cost.passes for sizes in near)
-        near = [sizes for sizes in near if sizes.cost.passes == passes]
+        longer = FEWER_PASSES[fitting[0].problem.encoded]
+        near = [sizes for sizes in fitting if sizes.seconds <= longer * fastest]
+        least = min((sizes.cost.late, sizes.cost.passes) for sizes in near)
+        near = [sizes for sizes in near if (sizes.cost.late, sizes.cost.passes) == least]
         fastest = min(sizes.seconds for sizes in near)
         room = max(sizes.k for sizes in near)
         near = [sizes for sizes in near if sizes.seconds <= AT_ONCE * fastest and sizes.k >= LEAST_ROOM * room] or near
@@ -339,7 +358,7 @@ class AlongFeatures(MethodSizes):
     def _start_phase(self) -> Phase:
         """Memory while the first block is made of a sample's components and of random columns."""
         problem, p, width = self.problem, self.problem.n_features, self.basis.width
-        rows = sample_rows(problem.n_samples, width)
+        rows = sample_rows(problem.n_samples, p, width)
         run = -(-rows // SAMPLE_RUNS)
         items = {
             f"sample of {rows} rows, centred": (4 if problem.is_narrow else 8) * rows * p,
@@ -360,7 +379,7 @@ class AlongFeatures(MethodSizes):
         """The passes' products, added up piece by piece, the steps between, and the start block of a sample."""
         problem, basis, precision, width = self.problem, self.basis, self.precision, self.basis.width
         passes = min(basis.passes, self.request.max_passes or basis.passes)
-        sample = sample_rows(problem.n_samples, width)
+        sample = sample_rows(problem.n_samples, problem.n_features, width)
         read = read_boxes(problem, self.block_rows, problem.n_features).times(passes)
         read = read.plus(read_runs(problem, sample, SAMPLE_RUNS))
         n, p = float(problem.n_samples), float(problem.n_features)
@@ -368,8 +387,7 @@ class AlongFeatures(MethodSizes):
         work = products(4 * n * p * width * passes, precision)
         work += Work(centring=n * p * passes, adding=passes * n / self.product_rows * p * width)
         work += products((4 * p * held * width + 8 * p * width**2) * passes, "double")
-        start = products(p * sample**2, precision) + products(2 * p * sample * width, "double")
-        start += Work(centring=p * sample, solving=dense_flops(sample))
+        start = _start_work(sample, problem.n_features, width, precision)
         return Cost(passes, read.bytes, read.work(problem) + (work + start), basis.passes - passes)
 
 

@@ -89,6 +89,17 @@ class LanczosIteration(abc.ABC, Generic[A]):
         return self.solver.wants.astype(np.float64 if self.precision == "double" else np.float32)
 
     @property
+    def krylov(self) -> KrylovBasis:
+        """Basis of the solver, and what it has computed of the operator."""
+        solver = self.solver
+        return KrylovBasis(solver.basis, solver.projected, solver.wants, solver.coupling)
+
+    @property
+    def total(self) -> float:
+        """Upper bound on the trace of the scaled operator."""
+        return self.trace * (1 + TRACE[self.precision])
+
+    @property
     def ranks(self) -> dict[str, float]:
         """Share of the first eigenvalue below which a pair has no direction, by precision."""
         return RANKS
@@ -113,7 +124,11 @@ class LanczosIteration(abc.ABC, Generic[A]):
             checkpoint = job.checkpoint(STAGE)
             if checkpoint is not None and self.solver.solution is None:
                 checkpoint.save_if_due(0, 0, self.passes, self)
-        return self.solver.solution or self.solver.so_far(np.inf)
+        return self.solver.solution or self.so_far()
+
+    def so_far(self) -> Solution:
+        """Return the best leading pairs that an iteration has which ends before it has converged."""
+        return self.solver.so_far(np.inf)
 
     def _learn(self, found: A, job: Job, *, may_continue: bool) -> None:
         """Store the result of a pass, and make a step of the solver."""
@@ -178,6 +193,13 @@ class LanczosIteration(abc.ABC, Generic[A]):
             return np.dtype(np.float64)
         return stored_dtype(values, plan)
 
+    def outside_basis(self, claimed: int, directions: Float64) -> float:
+        """Bound the largest eigenvalue outside the leading Ritz pairs of the basis."""
+        if self.products is None:
+            raise AssertionError("no pass has measured anything")
+        how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
+        return outside_bound_of_basis(self.krylov, claimed, **how, total=self.total)
+
     def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64]:
         """Bound the largest eigenvalue outside the leading pairs, and the errors of the solver's products.
 
@@ -185,14 +207,10 @@ class LanczosIteration(abc.ABC, Generic[A]):
         """
         if self.products is None:
             raise AssertionError("no pass has measured anything")
-        solver, rounding, count = self.solver, self.rounding, len(values)
-        krylov = KrylovBasis(solver.basis, solver.projected, solver.wants, solver.coupling)
-        basis, _, block, coupling = krylov
-        _, ritz = ritz_pairs(solver.projected)
-        total = self.trace * (1 + TRACE[self.precision])
-        outside = outside_bound_of_basis(
-            krylov, count, directions=directions, products=self.products, rounding=rounding, total=total
-        )
+        rounding, count = self.rounding, len(values)
+        basis, projected, block, coupling = self.krylov
+        _, ritz = ritz_pairs(projected)
+        outside = self.outside_basis(count, directions)
         # W^T B v by the measured products, and theta W^T v with the residual vector: see `product_bounds`.
         sketches = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
         residual = (directions.T @ block) @ (coupling @ ritz[:, :count])

@@ -13,15 +13,25 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigvalsh
 
 from ...accumulators import ScatterBlock
 from ...accumulators.probes import probe_directions
-from ...arrays import Float64
-from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
+from ...arrays import Array, Float64
+from ...eigensolvers import (
+    Certificate,
+    Solution,
+    certificate_of,
+    certify,
+    count_components,
+    nystrom_error,
+    outside_bound,
+    start_lanczos,
+    value_bounds,
+)
 from ...events import Listener, PassStarted, Solving
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
@@ -39,6 +49,25 @@ OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, relative
 # In products of fewer operations, BLAS threads gain nothing compared with reading and centring. On busy cores they spin
 # while they wait for one another: a fit within 44 MiB took 50 s instead of 3 (benchmarks/busy.py).
 THREADED_FLOPS = 2e8
+
+
+class Certified(NamedTuple):
+    """Bounds on the errors of pairs.
+
+    Attributes
+    ----------
+    certificate : Certificate
+        Residuals and angles.
+    outside : float
+        Bound on the largest eigenvalue outside the pairs.
+    wrong, variance : ndarray of shape (k,)
+        Bounds on the errors of the products that they are made of, and of the eigenvalues.
+    """
+
+    certificate: Certificate
+    outside: float
+    wrong: Float64
+    variance: Float64
 
 
 @dataclass(kw_only=True)
@@ -84,6 +113,29 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
             self.began_anew, self.products = True, None
         else:
             super().step(product, listener, may_continue=may_continue)
+
+    def so_far(self) -> Solution:
+        """See `LanczosIteration`; the last products still hold a half step more."""
+        return self.solver.nystrom()
+
+    def certified(self, solution: Solution, components: Array, seed: int) -> Certified:
+        """Bound the errors of pairs whose components are given as they are stored, (k, p)."""
+        if self.products is None:
+            raise AssertionError("no pass has found the mean")
+        values, directions = solution.values, probe_directions(len(self.centre), seed, PROBES_OF_PASS)
+        probes: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
+        if self.solver.solution is not None:
+            outside, wrong = self.beyond(values, directions)
+            certificate = certify(values, components.T, next_value=outside, **probes)
+            variance = value_bounds(values, certificate.residual, outside, wrong)
+            return Certified(certificate, outside, wrong, variance)
+        residual = certify(values, components.T, **probes).residual
+        left = self.total - float(values.sum())
+        outside = outside_bound(components.T, residual=residual, left=left, **probes)
+        rest = self.outside_basis(self.solver.known, directions)
+        wrong, error = nystrom_error(self.krylov, solution.vectors, outside=rest, least=self.solver.rounding, **probes)
+        variance = value_bounds(values, residual, outside, error)
+        return Certified(certificate_of(values, residual, next_value=outside), outside, wrong, variance)
 
     def _is_off(self, product: Float64, drift: float) -> bool:
         """Return whether the sample's mean is so far off that rounding about it exceeds the tolerance."""
@@ -150,29 +202,23 @@ def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
 
 @one_blas_thread()
 def _decomposed(iteration: FeatureIteration, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:
-    divisor, p = (iteration.weight - 1) * iteration.scale, len(iteration.centre)
-    values = solution.values
+    divisor, values = (iteration.weight - 1) * iteration.scale, solution.values
     components = np.ascontiguousarray(solution.vectors.T, dtype=iteration.dtype_of(values, plan))
-    if iteration.products is None or iteration.offset is None:
+    if iteration.offset is None:
         raise AssertionError("no pass has found the mean")
-    probes: dict[str, Any] = {
-        "directions": probe_directions(p, plan.request.seed, PROBES_OF_PASS),
-        "products": iteration.products,
-    }
-    outside, wrong = iteration.beyond(values, probes["directions"])
-    certificate = certify(values, components.T, rounding=iteration.rounding, next_value=outside, **probes)
+    found = iteration.certified(solution, components, plan.request.seed)
     coarsest = np.float64 if iteration.precision == "double" else np.float32
-    warn_of_wrong_products(wrong, iteration.trace, coarsest, listener)
+    warn_of_wrong_products(found.wrong, iteration.trace, coarsest, listener)
     return Decomposition(
         mean=iteration.centre + iteration.offset,
         components=components,
         explained_variance=values / divisor,
-        error_bound=certificate.relative,
-        angle_bound=certificate.angle,
+        error_bound=found.certificate.relative,
+        angle_bound=found.certificate.angle,
         total_variance=iteration.trace / divisor,
         n_samples=iteration.n_samples,
         total_weight=iteration.weight,
         passes=iteration.passes,
-        outside=outside / divisor,
-        variance_bound=value_bounds(values, certificate.residual, outside, wrong) / values,
+        outside=found.outside / divisor,
+        variance_bound=found.variance / values,
     )

@@ -52,7 +52,8 @@ def started(job: Job) -> Start:
     """
     collection, width = job.collection, job.plan.width
     n = collection.n_samples
-    rows = _sampled(collection, sample_runs(n, sample_rows(n, width), collection.chunks.samples), job.weights)
+    runs = sample_runs(n, sample_rows(n, collection.n_features, width), collection.chunks.samples)
+    rows = _sampled(collection, runs, job.weights)
     exponent = int(np.frexp(np.abs(rows).max())[1])
     np.ldexp(rows, -exponent, out=rows)  # exact, and prevents overflow of sums and differences of the largest numbers
     mean = rows.mean(axis=0, dtype=np.float64)
