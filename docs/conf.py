@@ -107,4 +107,8 @@ html_theme_options: dict[str, Any] = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
+    # The button with a field has another name for screen readers than the one that it shows.
+    "navbar_persistent": ["search-button"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }
