@@ -168,6 +168,7 @@ GAINS = {
     "scratch": {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING},
     "along features": {
         (randomized, "FEWER_PASSES"): randomized.FEWER_PASSES,
+        (randomized, "FEWER_DECODED"): randomized.FEWER_DECODED,
         (randomized, "AT_ONCE"): randomized.AT_ONCE,
     },
 }

@@ -66,9 +66,8 @@ OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the 
 OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
 TWICE = 2 * THREAD_BYTES  # packing buffers of two libraries of BLAS: passes use the one, steps the other
 
-# Times as long that a plan along features with fewer passes may take, of plain data and of data that are decoded:
-# decoders and links differ more from their rates than copies do.
-FEWER_PASSES = (1.1, 1.5)
+FEWER_PASSES = 1.2  # times as long that a plan along features with fewer passes may take ...
+FEWER_DECODED = 1.25  # ... and so many times that where a pass decodes: decoders and links differ most from their rates
 LEAST_ROOM = 0.9  # for components where k is open, to what there could be
 AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
@@ -292,7 +291,7 @@ class AlongFeatures(MethodSizes):
         """
         fitting = [sizes for sizes in fitting if sizes.cost.late == 0] or fitting
         fastest = min(sizes.seconds for sizes in fitting)
-        longer = FEWER_PASSES[fitting[0].problem.encoded]
+        longer = FEWER_PASSES * (FEWER_DECODED if fitting[0].problem.encoded else 1)
         near = [sizes for sizes in fitting if sizes.seconds <= longer * fastest]
         least = min((sizes.cost.late, sizes.cost.passes) for sizes in near)
         near = [sizes for sizes in near if (sizes.cost.late, sizes.cost.passes) == least]
