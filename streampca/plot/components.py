@@ -60,8 +60,8 @@ def mean_and_components(model: Model, count: int = 8, figure: AnyFigure | None =
     """
     drawn = model.as_images()
     view, count = view_of(drawn), _component_count(count, drawn)
-    # At least two rows from four panels on, and no wider than the page.
-    columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
+    # At least two rows from five panels on, and no wider than the page.
+    columns = min(count + 1, max(4, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
     size = grid_size(view, rows, columns, caption=0.25, rest=0.8)
     stretch = PAGE / size[0] if 1 < PAGE / size[0] < STRETCHED else 1.0  # of a grid that nearly fills the page
