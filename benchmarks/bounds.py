@@ -130,7 +130,7 @@ def outcome(rows: npt.NDArray[np.float32], method: str) -> Outcome:
     vectors = vectors.astype(np.float64).T
     errors = np.linalg.norm(scatter @ vectors - vectors * values, axis=0) / values
     truth = np.linalg.eigvalsh(scatter)[::-1][: len(values)]
-    return Outcome(model.error_bound, errors, bool(np.all(np.abs(values - truth) <= NEAR * truth)))
+    return Outcome(model.residual_bound, errors, bool(np.all(np.abs(values - truth) <= NEAR * truth)))
 
 
 def main() -> int:

@@ -119,7 +119,7 @@ def fit(path: Path, n: int, memory: str, cached: bool) -> Fit:
     model, seconds, peak = measured(work)
     truth = deviations() ** 2 + NOISE**2 + 1 / 12
     found = np.asarray(model.explained_variance)
-    return Fit(seconds, peak, passes, float(np.abs(found / truth - 1).max()), float(model.error_bound.max()))
+    return Fit(seconds, peak, passes, float(np.abs(found / truth - 1).max()), float(model.residual_bound.max()))
 
 
 def incremental(path: Path, n: int) -> float:

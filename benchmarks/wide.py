@@ -117,7 +117,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     plan = sizes.plan()
     job = Job(collection, plan, LocalExecutor(), scratch=scratch)
     found, seconds, peak = measured(partial(METHODS[method], job))
-    variances, bound = found.explained_variance.tolist(), float(found.error_bound.max())
+    variances, bound = found.explained_variance.tolist(), float(found.residual_bound.max())
     return Fit(seconds, peak, plan.memory_estimate.total, variances, plan.seconds, bound)
 
 

@@ -175,7 +175,7 @@ def check(found, x, *, tol=1e-4, weights=None, orthonormal=2e-7):
     vectors, values, true = rows_of(found.components), np.asarray(found.explained_variance), right.values[:k]
     assert np.abs(vectors @ vectors.T - np.eye(k)).max() <= orthonormal
     left = residuals(found, right)
-    assert np.all(left <= found.error_bound)
+    assert np.all(left <= found.residual_bound)
     assert np.all(left <= 1.1 * tol + 1e-6 * values[0] / values)
     # From a residual r: r, or r^2 / gap; the gap of a value that is wanted is that to those that are not.
     following = right.values[k] if k < len(right.values) else 0.0
@@ -183,7 +183,7 @@ def check(found, x, *, tol=1e-4, weights=None, orthonormal=2e-7):
     # Scores along a component are rounded like the samples, whose length is that of the largest scores.
     rounding = 2 * EPS32 * np.sqrt(true[0] * true)
     assert np.all(np.abs(values - true) <= np.minimum(squared, tol * values) + 1e-6 * true + rounding)
-    assert np.all(np.abs(values - true) <= found.variance_bound * values)
+    assert np.all(np.abs(values - true) <= found.error_bound * values)
     outside = np.linalg.norm(right.rows - (right.rows @ vectors.T) @ vectors, 2) ** 2
     assert outside <= following + 1e-3 * true[-1]
     assert outside <= found.outside * (1 + 1e-6) + 1e-9 * values[0]

@@ -14,7 +14,7 @@ from streampca.preprocessing import Frame, Preparation, unflatten
 DIMS = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 
 
-def fitted(raw, k, preparation=Preparation(), error_bound=3e-7, dims=None, coordinates=None):  # noqa: B008 - frozen
+def fitted(raw, k, preparation=Preparation(), residual_bound=3e-7, dims=None, coordinates=None):  # noqa: B008 - frozen
     """Fit a model by an SVD in memory."""
     frame = Frame.of(preparation, raw.shape[1:])
     rows = frame.rows(raw.reshape(len(raw), -1)).astype(float)
@@ -25,9 +25,9 @@ def fitted(raw, k, preparation=Preparation(), error_bound=3e-7, dims=None, coord
         components=unflatten(vt[:k], shape, frame.mask),
         mean=unflatten(rows.mean(axis=0)[None], shape, frame.mask)[0],
         explained_variance=variances[:k],
-        error_bound=np.full(k, error_bound),
+        residual_bound=np.full(k, residual_bound),
         angle_bound=np.full(k, np.nan),
-        variance_bound=np.full(k, error_bound),
+        error_bound=np.full(k, residual_bound),
         total_variance=variances.sum(),
         n_samples=len(raw),
         sample_dims=dims or (("y", "x", "channel") if coloured else DIMS[len(shape)]),
@@ -49,9 +49,9 @@ def spectrum(ratios, eigenvalues=None, n_samples=1000, n_features=500):
         mean=np.zeros(n_features),
         components=np.eye(len(ratios), n_features),
         explained_variance=ratios,
-        error_bound=np.zeros(len(ratios)),
+        residual_bound=np.zeros(len(ratios)),
         angle_bound=np.zeros(len(ratios)),
-        variance_bound=np.zeros(len(ratios)),
+        error_bound=np.zeros(len(ratios)),
         total_variance=1.0,
         eigenvalues=eigenvalues,
     )

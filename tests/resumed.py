@@ -135,7 +135,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, overwri
         return fitting.fit_collection(opened, checkpoint=how, output=place, listener=listener)
 
 
-_ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bound", "variance_bound")
+_ARRAYS = ("components", "mean", "explained_variance", "residual_bound", "angle_bound", "error_bound")
 
 
 def bits(model):

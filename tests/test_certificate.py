@@ -406,14 +406,14 @@ def model(values, *, bound=1e-6, angle=None, n=10_000, **known):
         "eigenvalues": None,
         "about_axes": "",
         "outside": None,
-        "variance_bound": bounds,
+        "error_bound": bounds,
         "total_variance": 100.0,
         "notes": [],
         "kind": "pca",
         **known,
     }
     fields["variance_left"] = fields["total_variance"] - values.sum()
-    fields |= {"explained_variance": values, "error_bound": bounds, "angle_bound": angles, "n_samples": n}
+    fields |= {"explained_variance": values, "residual_bound": bounds, "angle_bound": angles, "n_samples": n}
     return SimpleNamespace(basis=SimpleNamespace(**fields), **fields)
 
 
@@ -488,13 +488,13 @@ def test_bounds_of_exact_sums_are_those_of_the_solver(name):
     vectors = vectors[:, ::-1][:, :20].astype(np.longdouble)
     true = np.einsum("ij,ij->j", vectors, few @ vectors) / np.einsum("ij,ij->j", vectors, vectors) / scale
     first, off = found.explained_variance[0], np.abs(found.explained_variance - true)
-    assert np.all(off <= found.variance_bound * found.explained_variance)
-    assert np.all(found.variance_bound * found.explained_variance <= 1e-13 * first)
+    assert np.all(off <= found.error_bound * found.explained_variance)
+    assert np.all(found.error_bound * found.explained_variance <= 1e-13 * first)
     stored = found.components.astype(np.longdouble)
     left = (stored @ rows.T) @ rows / scale - stored * found.explained_variance[:, None]
     left = np.sqrt(np.sum(left**2, axis=1)).astype(np.float64) / found.explained_variance
-    assert np.all(left <= found.error_bound)
-    assert np.median(found.error_bound / left) <= 20
+    assert np.all(left <= found.residual_bound)
+    assert np.median(found.residual_bound / left) <= 20
 
 
 def test_digits_of_exact_sums_are_the_solvers():
@@ -508,8 +508,8 @@ def test_digits_of_exact_sums_are_the_solvers():
     for fitted in (single, double):
         assert fitted.provenance["exact_sums"]
         np.testing.assert_allclose(fitted.explained_variance, true[:5], rtol=1e-13)
-    assert np.all(single.variance_bound < 1e-13)
-    assert np.all(double.error_bound < 1e-13)
+    assert np.all(single.error_bound < 1e-13)
+    assert np.all(double.residual_bound < 1e-13)
 
 
 def test_north_in_words():
@@ -543,12 +543,12 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
     rng = np.random.default_rng(0)
     fitted = streampca.fit(rng.normal(size=(500, 30)) * 0.7 ** np.arange(30), n_components=4)
     known = replace(fitted, eigenvalues=None, outside=float(fitted.explained_variance[1]) * 0.99)
-    known = replace(known, variance_bound=np.array([1e-8, 1e-9, 1e-4, 1e-7]), error_bound=np.full(4, 1e-4))
+    known = replace(known, error_bound=np.array([1e-8, 1e-9, 1e-4, 1e-7]), residual_bound=np.full(4, 1e-4))
     known = replace(known, total_variance=10 * fitted.total_variance)  # so that the rest is no bound itself
     known.save(tmp_path / "model.zarr")
     back = streampca.load(tmp_path / "model.zarr")
     assert back.outside == known.outside
-    np.testing.assert_array_equal(back.variance_bound, known.variance_bound)
+    np.testing.assert_array_equal(back.error_bound, known.error_bound)
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "model.zarr")]).output
     assert [line.split()[3] for line in shown.splitlines()[2:6]] == ["1e-08", "1e-09", "1e-04", "1e-07"]
     assert shown.count("so components 1-2 are certain to be the leading ones\n") == 1
@@ -561,7 +561,7 @@ def test_digits():
     assert [digits_of(bound) for bound in (3e-7, 0.05, 7.0, 0.0, np.nan, np.inf)] == [6, 1, 0, 15, None, None]
     texts = [bound_text(bound) for bound in (3.01e-7, 3e-7, 9.2e-5, 0.051, 0.5, 7.0, 0.0, np.nan)]
     assert texts == ["1e-06", "1e-06", "1e-04", "0.06", "0.5", "7", "1e-15", ""], "rounded up"
-    sharper = model([20, 10], bound=1e-4, variance_bound=np.array([1e-7, 1e-4]))
+    sharper = model([20, 10], bound=1e-4, error_bound=np.array([1e-7, 1e-4]))
     assert trust_of(sharper).digits == (7, 4)
 
 

@@ -241,8 +241,8 @@ def test_inspect(model):
     told = json.loads(succeeded("inspect", model, "--json"))
     assert set(told) == {
         "kind", "n_components", "n_samples", "n_features", "sample_shape", "sample_dims", "total_variance",
-        "explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound",
-        "variance_bound", "trust", "preparation", "provenance",
+        "explained_variance", "explained_variance_ratio", "singular_values", "residual_bound", "angle_bound",
+        "error_bound", "trust", "preparation", "provenance",
     }  # fmt: skip
     variances, _ = answer(digits())
     np.testing.assert_allclose(told["explained_variance"], variances[:3], rtol=1e-6)
@@ -352,7 +352,7 @@ def test_preparation_and_axes_equal_numpy(here, options, raw, images):
 
 def same_model(left, right):
     left, right = streampca.load(left), streampca.load(right)
-    for name in ("components", "mean", "explained_variance", "error_bound"):
+    for name in ("components", "mean", "explained_variance", "residual_bound"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
 
 

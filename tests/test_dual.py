@@ -99,7 +99,7 @@ def test_every_schedule_gives_what_float64_gives(schedule, dtype, offset, allowe
         np.testing.assert_allclose(kept @ kept.T, np.eye(10), atol=2e-6)
         residual = (kept @ components.T * variances) @ components - found.explained_variance[:, None] * kept
         size = np.linalg.norm(residual, axis=1) / found.explained_variance
-        assert np.all(size <= np.maximum(found.error_bound, 1e-12))
+        assert np.all(size <= np.maximum(found.residual_bound, 1e-12))
         assert np.all(kept[np.arange(10), np.argmax(np.abs(kept), axis=1)] > 0)
 
 
@@ -304,9 +304,9 @@ def test_components_of_any_variance_are_orthonormal(decay, method, precision, dt
     x = decaying(DECAYS[decay]).astype(dtype)
     found = streampca.fit(x, streampca.PCA(None if method == "dual" else 20, method=method, precision=precision))
     assert off(found.components) <= (1e-6 if precision == "single" else 1e-12)
-    assert np.all(judged.residuals(found, judged.truth(x)) <= found.error_bound)
+    assert np.all(judged.residuals(found, judged.truth(x)) <= found.residual_bound)
     if method == "dual" and precision == "double":  # they are right as well
-        assert np.all(found.error_bound <= 1e-13 * found.explained_variance[0] / found.explained_variance)
+        assert np.all(found.residual_bound <= 1e-13 * found.explained_variance[0] / found.explained_variance)
 
 
 class Memory:
@@ -344,7 +344,7 @@ def test_components_that_are_written_at_once_are_orthonormal_or_left_out(decay, 
     job = Job(collection, replace(plan, stored=True), LocalExecutor(), listener=events.append, sink=sink)
     found = replace(METHODS["dual"](job), components=sinks[0].components)
     assert off(found.components) <= 1e-6
-    assert np.all(judged.residuals(found, judged.truth(x)) <= found.error_bound)
+    assert np.all(judged.residuals(found, judged.truth(x)) <= found.residual_bound)
     left_out = [event.message for event in events if isinstance(event, Warned)]
     least = 1e-3 if precision == "single" else 1e-9
     assert np.all(found.explained_variance > least * found.explained_variance[0])

@@ -202,8 +202,8 @@ def test_bounds_hold(pair):
     ours, _ = pair
     covariance = np.cov(DIGITS.T)
     residuals = covariance @ ours.components_.T - ours.components_.T * ours.explained_variance_
-    assert np.all(np.linalg.norm(residuals, axis=0) <= ours.error_bound_ * ours.explained_variance_)
-    assert ours.error_bound_.max() < 1e-9
+    assert np.all(np.linalg.norm(residuals, axis=0) <= ours.residual_bound_ * ours.explained_variance_)
+    assert ours.residual_bound_.max() < 1e-9
     assert ours.angle_bound_.shape == (20,)
 
 

@@ -56,8 +56,8 @@ def check_bounds(model, x):
     values, vectors = model.explained_variance / unit / unit, model.components.reshape(len(model.components), -1)
     left = np.linalg.norm((vectors @ rows.T) @ rows / (len(rows) - 1) - values[:, None] * vectors, axis=1)
     true = np.linalg.svd(rows, compute_uv=False) ** 2 / (len(rows) - 1)
-    assert np.all(left <= model.error_bound * values)
-    assert np.all(np.abs(values - true[: len(values)]) <= model.error_bound * values)
+    assert np.all(left <= model.residual_bound * values)
+    assert np.all(np.abs(values - true[: len(values)]) <= model.residual_bound * values)
     assert model.total_variance / unit / unit == pytest.approx(true.sum(), rel=1e-6)
 
 
@@ -68,8 +68,8 @@ def test_bounds_hold_at_any_scale(way, scale):
     x = decaying(shape) * scale
     model = fit(x)
     check_bounds(model, x)
-    assert np.all(model.error_bound <= 1e-3)
-    assert np.all(model.error_bound > 0)
+    assert np.all(model.residual_bound <= 1e-3)
+    assert np.all(model.residual_bound > 0)
     assert np.all(np.nan_to_num(model.angle_bound, nan=1.0) > 0)
 
 
@@ -119,7 +119,7 @@ def test_float64_far_from_zero_is_centred_before_it_is_rounded(way, offset, prec
     x = decaying(shape) + offset
     model = fit(x, precision=precision)
     check_bounds(model, x)
-    assert np.all(model.error_bound <= 5e-4)
+    assert np.all(model.residual_bound <= 5e-4)
     assert np.all(np.abs(model.mean - x.mean(axis=0)) <= 2 * np.spacing(offset) * len(x) ** 0.5)
 
 
@@ -129,7 +129,7 @@ def test_wide_whole_numbers_are_centred_before_they_are_rounded(way):
     x = (np.rint(decaying(shape)) + 1_999_999_999).astype(np.int32)
     model = fit(x, precision="single")
     check_bounds(model, x)
-    assert np.all(model.error_bound <= 5e-4)
+    assert np.all(model.residual_bound <= 5e-4)
 
 
 # -- whole numbers of 64 bits
@@ -211,4 +211,4 @@ def test_products_that_overflow_where_squares_do_not_are_refused():
     x = (rng.standard_normal((300, 40)) @ rng.standard_normal((40, 40)) * 1e17).astype("f4")
     with pytest.raises(DataError, match="use precision='double'"):
         streampca.fit(x, streampca.PCA(3, precision="single", method="covariance"))
-    assert np.isfinite(streampca.fit(x, streampca.PCA(3, method="covariance", precision="double")).error_bound).all()
+    assert np.isfinite(streampca.fit(x, streampca.PCA(3, method="covariance", precision="double")).residual_bound).all()

@@ -353,7 +353,7 @@ def test_fits_on_units_are_exact_and_say_so(units, monkeypatch, dtype, high):
     assert found.provenance["plan"]["integer_units"] == "amx"
     assert found.provenance["samples_on_integer_units"] == len(x)
     assert found.provenance["exact_sums"]
-    assert np.all(found.variance_bound < 1e-13)
+    assert np.all(found.error_bound < 1e-13)
     assert "30000 samples were multiplied exactly, on integer units" in sentences(found)
     monkeypatch.setattr(machine, "integer_units", lambda: "none")
     other = by_options.fit(x, **how)

@@ -298,7 +298,7 @@ NONSENSE = {
     "variances of another count": (shaped("explained_variance", [4]), "damaged in explained_variance: it has shape"),
     "mask of another shape": (shaped("mask", [10, 12]), "damaged in mask: it has shape (10, 12)"),
     "scale of another shape": (shaped("scale", [12, 10, 1]), "damaged in scale: "),
-    "a bound for each of none": (shaped("error_bound", [0]), "damaged in error_bound: it has shape (0,)"),
+    "a bound for each of none": (shaped("residual_bound", [0]), "damaged in residual_bound: it has shape (0,)"),
     "many numbers of samples": (shaped("n_samples", [1]), "damaged in n_samples: "),
     "a type that Zarr does not know": (typed_as("mean", "float77"), "'float77'"),
     "complex variances": (
@@ -307,7 +307,7 @@ NONSENSE = {
     ),
     "no mean": (without("mean"), "damaged in mean: "),
     "no components": (without("components"), "damaged in components: "),
-    "no bound": (without("error_bound"), "damaged in error_bound: there is no such array"),
+    "no bound": (without("residual_bound"), "damaged in residual_bound: there is no such array"),
     "no preparation": (lambda about, arrays: about.pop("preparation"), "damaged in its attributes: "),
     "a number as preparation": (lambda about, arrays: about.update(preparation=3), "damaged in its attributes: "),
 }

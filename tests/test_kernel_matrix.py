@@ -71,7 +71,7 @@ def test_scores_are_scikit_learns(name, small_boxes):
         both, wanted = np.concatenate([FITTED, OTHERS]), as_rows(np.concatenate([FITTED, OTHERS]))
         assert apart(model.transform(both.astype(dtype)), theirs.transform(wanted)) < tolerance
         assert model.residual_estimate.max() < 1e-10
-        assert np.all(model.error_bound < 1e-10)
+        assert np.all(model.residual_bound < 1e-10)
 
 
 @pytest.mark.parametrize("name", KERNELS)

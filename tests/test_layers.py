@@ -309,7 +309,7 @@ import numpy as np
 from streampca.models.pca import PCAModel
 samples = {"n_samples": 9, "sample_dims": ("x",), "raw_shape": (9,), "raw_kind": "f", "mean": np.zeros(9)}
 one, facts = np.ones(1), {"components": np.eye(1, 9), "total_variance": 1.0}
-bounds = {"error_bound": one, "angle_bound": one, "variance_bound": one}
+bounds = {"residual_bound": one, "angle_bound": one, "error_bound": one}
 model = PCAModel(explained_variance=one, **bounds, **facts, **samples)
 streampca.plot.save(streampca.plot.scree(model), "scree.png")
 """

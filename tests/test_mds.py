@@ -131,7 +131,7 @@ def test_distances_of_points_give_their_principal_components(way):
     np.testing.assert_allclose(model.explained_variance, pca.explained_variance_, rtol=1e-9)
     np.testing.assert_allclose(model.explained_variance_ratio, pca.explained_variance_ratio_, rtol=1e-8)
     np.testing.assert_allclose(model.mds_eigenvalues, np.sum(model.embedding**2, axis=0))
-    assert np.all(np.abs(model.explained_variance / pca.explained_variance_ - 1) <= model.error_bound + 1e-15)
+    assert np.all(np.abs(model.explained_variance / pca.explained_variance_ - 1) <= model.residual_bound + 1e-15)
     assert model.negative_share[0] < 1e-12
     assert model.summary()["trust"]["leading"] == 6
 

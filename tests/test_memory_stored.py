@@ -82,8 +82,8 @@ def write_model(path, mask=None, preparation=None):
             sink.write(span, rng.standard_normal((K, span.size), dtype=np.float32) / np.float32(np.sqrt(p)))
         ones = np.full(K, 1e-6)
         model = PCAModel(
-            components=writer.stored(), mean=mean, explained_variance=np.linspace(9, 1, K), error_bound=ones,
-            angle_bound=ones, variance_bound=ones, total_variance=1e4, n_samples=1000, sample_dims=("y", "x"),
+            components=writer.stored(), mean=mean, explained_variance=np.linspace(9, 1, K), residual_bound=ones,
+            angle_bound=ones, error_bound=ones, total_variance=1e4, n_samples=1000, sample_dims=("y", "x"),
             raw_shape=SHAPE, raw_kind="f", mask=mask, preparation=preparation or Preparation(),
         )  # fmt: skip
         writer.finish(model)

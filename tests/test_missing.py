@@ -383,7 +383,7 @@ def test_em_is_near_the_complete_answer(precision, dtype, offset, scale):
     assert len(shown) == ours.provenance["passes"] == shown[-1].passes
     assert shown[-1].residual <= 1e-4 < shown[0].residual
     assert "held out" in shown[-1].beside
-    assert np.isnan(ours.error_bound).all()
+    assert np.isnan(ours.residual_bound).all()
     assert np.isnan(ours.angle_bound).all()
     assert ours.outside is None
 

@@ -86,7 +86,7 @@ def test_it_is_stored_described_and_applied_as_all_others(fitted, kind, tmp_path
     shown = json.loads(json.dumps(loaded.summary(), allow_nan=False))
     assert (shown["kind"], shown["n_samples"]) == (kind, model.n_samples)
     assert shown.keys() == model.summary().keys()
-    counts = [len(values) for name, values in shown.items() if name.startswith(("explained_variance", "error_bound"))]
+    counts = [len(v) for name, v in shown.items() if name.startswith(("explained_variance", "residual_bound"))]
     assert set(counts) <= {model.n_scores}  # facts about the components that it contains are apart
     assert {name for name, axes in model.own_arrays().items() if not axes} <= shown.keys()
     assert repr(loaded).startswith(type(model).__name__)

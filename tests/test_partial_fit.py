@@ -65,7 +65,7 @@ def test_other_numbers_agree_to_rounding(rows, dtype):
     assert_same(ours, expected, rtol=1e-7 if dtype == "f4" else 1e-10)  # components of float32 are stored as such
     covariance = np.cov(DIGITS.T)
     residuals = np.linalg.norm(covariance @ ours.components_.T - ours.components_.T * ours.explained_variance_, axis=0)
-    assert np.all(residuals <= ours.error_bound_ * ours.explained_variance_)
+    assert np.all(residuals <= ours.residual_bound_ * ours.explained_variance_)
 
 
 def test_rows_in_threads_and_products_in_both_precisions(monkeypatch):
@@ -365,7 +365,7 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     assert model.provenance["plan"]["method"] == SKETCH
     exact = np.linalg.eigvalsh(covariance)[::-1][:10]
     values, vectors = model.explained_variance, model.components.T
-    bounds = model.error_bound * values
+    bounds = model.residual_bound * values
     assert np.all(np.abs(values - exact) <= bounds)
     assert np.all(np.linalg.norm(covariance @ vectors - vectors * values, axis=0) <= bounds)
     assert 0 < bounds[0] < 0.1 * values[0]
@@ -380,7 +380,7 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     again = [given(each, x[1000:], 37) for each in (pickle.loads(pickle.dumps(half)), half, loaded)]  # noqa: S301
     at_once = PCA(10, **options).partial_fit(x)  # more than may wait: read in blocks
     for each in (*again, at_once):
-        assert np.all(np.abs(each.explained_variance_ - exact) <= each.error_bound_ * each.explained_variance_)
+        assert np.all(np.abs(each.explained_variance_ - exact) <= each.residual_bound_ * each.explained_variance_)
     np.testing.assert_allclose(again[0].components_, again[2].components_, atol=1e-9)
     np.testing.assert_allclose(again[1].var_, x.var(axis=0), rtol=1e-10)
     half.model_.statistic.rows = 10**12
@@ -402,4 +402,4 @@ def test_a_sketch_by_every_rule_and_of_few_samples(sketched):
     exact = decomposition.PCA(5, svd_solver="full").fit(x[:30])
     np.testing.assert_allclose(few.explained_variance_, exact.explained_variance_, rtol=1e-10)
     np.testing.assert_allclose(np.abs(few.transform(x[:9])), np.abs(exact.transform(x[:9])), atol=1e-8)
-    assert few.error_bound_.max() < 1e-10
+    assert few.residual_bound_.max() < 1e-10

@@ -50,7 +50,7 @@ def assert_agree(merged, whole, rtol=1e-10):
     np.testing.assert_allclose(merged.mean, whole.mean, rtol=rtol, atol=rtol)
     assert merged.total_variance == pytest.approx(whole.total_variance, rel=rtol)
     assert (merged.n_samples, merged.total_weight is None) == (whole.n_samples, whole.total_weight is None)
-    assert (merged.error_bound < 1e-4).all()
+    assert (merged.residual_bound < 1e-4).all()
     for key in ("source", "fingerprint", "sample_weight"):
         assert merged.provenance[key] == whole.provenance[key]
     assert merged.provenance["plan"]["problem"] == whole.provenance["plan"]["problem"]
@@ -251,7 +251,7 @@ def misses(model, x):
     values, vectors = model.explained_variance, model.subspace.components
     residuals = np.linalg.norm(covariance @ vectors.T - vectors.T * values, axis=0)
     exact = np.linalg.eigvalsh(covariance)[::-1][: len(values)]
-    return np.maximum(residuals, np.abs(exact - values)) / (values * model.error_bound)
+    return np.maximum(residuals, np.abs(exact - values)) / (values * model.residual_bound)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_components_stand_for_a_statistic_within_the_bound(methods, k):
     events = []
     merged = streampca.merge(models, approximate=True, listener=events.append)
     assert (misses(merged, x) <= 1).all()
-    assert np.isfinite(merged.error_bound).all()
+    assert np.isfinite(merged.residual_bound).all()
     np.testing.assert_allclose(merged.mean, x.mean(axis=0), rtol=1e-6)
     assert merged.total_variance == pytest.approx(x.reshape(240, -1).var(axis=0, ddof=1).sum(), rel=1e-6)
     assert merged.n_samples == 240
@@ -277,13 +277,13 @@ def test_components_stand_for_a_statistic_within_the_bound(methods, k):
     more = streampca.merge([merged, streampca.fit(x[:60] + 5, streampca.PCA(k, method="dual"))], approximate=True)
     assert (misses(more, np.concatenate([x, x[:60] + 5])) <= 1).all()
     if k == 12:  # all patterns are in the components
-        assert merged.error_bound[0] < 0.01
+        assert merged.residual_bound[0] < 0.01
 
 
 def test_a_model_without_bounds_is_not_merged():
     x = images(n=120)
     one, two = (streampca.fit(part, streampca.PCA(3, method="dual")) for part in (x[:60], x[60:]))
-    unknown = replace(two, error_bound=np.full(3, np.nan))
+    unknown = replace(two, residual_bound=np.full(3, np.nan))
     with pytest.raises(ModelError, match=r"^the model has components without an error bound"):
         one.merge(unknown, approximate=True)
 

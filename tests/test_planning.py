@@ -475,7 +475,7 @@ def test_where_no_dense_solve_fits_lanczos_keeps_what_it_settled():
     assert "did not converge" in warned[0]
     assert 4 <= k <= 40
     np.testing.assert_allclose(found.explained_variance[:4], true[:4], rtol=1e-8)
-    assert np.all(np.abs(found.explained_variance - true[:k]) <= found.error_bound * true[:k])
+    assert np.all(np.abs(found.explained_variance - true[:k]) <= found.residual_bound * true[:k])
 
 
 def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):

@@ -84,7 +84,7 @@ def test_components_are_symmetric_about_zero_and_the_mean_is_grey(model):
 
 
 def test_unknown_bounds_are_not_shown(digits):
-    unknown = fitted(digits[0], 3, error_bound=np.nan)
+    unknown = fitted(digits[0], 3, residual_bound=np.nan)
     assert plot.mean_and_components(unknown)[1].get_title() == "1: 14.9 %"
 
 

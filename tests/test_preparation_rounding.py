@@ -99,8 +99,8 @@ def test_bounds_hold_the_preparation(dtype, shape, about, steps, precision, most
     x = made(dtype, shape, **about)
     model = fitted(x, steps, method="covariance", precision=precision)
     true = residuals(model, exactly(x, steps))
-    assert np.all(true <= model.error_bound)
-    assert np.all(errors_of_values(model, exactly(x, steps)) <= model.error_bound + 10 * EPS)
+    assert np.all(true <= model.residual_bound)
+    assert np.all(errors_of_values(model, exactly(x, steps)) <= model.residual_bound + 10 * EPS)
     assert true.max() <= most
 
 
@@ -132,7 +132,7 @@ def test_deviations_are_learned_about_an_offset():
     x = made("f8", (60, 60), mean=1e6, deviation=1.0)
     model, rows = fitted(x, {"standardize": True}, precision="double"), exactly(x, {"standardize": True})
     assert residuals(model, rows).max() <= 1e-14  # 1e-12 with means of one part
-    assert np.all(residuals(model, rows) <= model.error_bound)
+    assert np.all(residuals(model, rows) <= model.residual_bound)
 
 
 # -- the law
@@ -173,8 +173,8 @@ def check(case):
     x, steps, precision, method = case
     model = fitted(x, steps, precision=precision, method=method, tol=1e-9, max_passes=12)
     true = residuals(model, exactly(x, steps))
-    assert np.all(model.error_bound + 10 * EPS >= true), (x.dtype, steps, precision, method, true, model.error_bound)
-    RATIOS.append(float(np.median(model.error_bound / np.maximum(true, 10 * EPS))))
+    assert np.all(model.residual_bound + 10 * EPS >= true), (x.dtype, steps, precision, method, true)
+    RATIOS.append(float(np.median(model.residual_bound / np.maximum(true, 10 * EPS))))
 
 
 def median_ratio(law):
@@ -251,8 +251,8 @@ def test_bounds_hold_what_pillow_rounds(dtype, precision):
     x = made(dtype, (17, 13), mean=200.0 if dtype == "u1" else 30000.0, deviation=5.0)
     model = fitted(x, {"resize": (6, 8)}, method="covariance", precision=precision)
     true = residuals(model, resized_exactly(x, (6, 8)).reshape(N, -1))
-    assert np.all(true <= model.error_bound)
-    assert np.median(model.error_bound / np.maximum(true, 10 * EPS)) <= 40
+    assert np.all(true <= model.residual_bound)
+    assert np.median(model.residual_bound / np.maximum(true, 10 * EPS)) <= 40
 
 
 def test_a_missing_pixel_stays_local_where_images_are_resized():
@@ -280,7 +280,7 @@ def test_bounds_of_batches_parts_and_updates_hold_it(tmp_path):
     by_options.fit(x[:100], **own, output=tmp_path / "m.zarr")
     models = [merge(parts, n_components=K), batches.model_, update(tmp_path / "m.zarr", x[100:])]
     for model in models:
-        assert np.all(residuals(model, rows) <= model.error_bound)
+        assert np.all(residuals(model, rows) <= model.residual_bound)
 
 
 def test_samples_that_do_not_count_or_are_refused_are_not_measured():
@@ -288,8 +288,8 @@ def test_samples_that_do_not_count_or_are_refused_are_not_measured():
     x[::2, 3] = np.nan
     weights = np.arange(N) % 2
     model = fitted(x, {"scale": 0.1}, sample_weight=weights)
-    assert np.isfinite(model.error_bound).all()
-    assert np.all(residuals(model, exactly(x[1::2], {"scale": 0.1})) <= model.error_bound)
+    assert np.isfinite(model.residual_bound).all()
+    assert np.all(residuals(model, exactly(x[1::2], {"scale": 0.1})) <= model.residual_bound)
     batches = PCA(K, preparation=Preparation(scale=0.1)).partial_fit(x[1::2])
     with pytest.raises(DataError, match="NaN"):
         batches.partial_fit(x)
@@ -315,9 +315,9 @@ def test_components_on_disk_have_the_same_bounds(tmp_path, monkeypatch, mask):
     plan = streampca.plan(x, kind, preparation=Preparation(**steps), output=tmp_path / "m.zarr")
     assert plan.stored
     written, held = fitted(x, steps, output=tmp_path / "m.zarr", **own), fitted(x, steps, **own)
-    np.testing.assert_allclose(written.error_bound, held.error_bound, rtol=0.05)
-    np.testing.assert_array_equal(load(tmp_path / "m.zarr").error_bound, written.error_bound)
-    assert np.all(residuals(written, exactly(x, steps)) <= written.error_bound)
+    np.testing.assert_allclose(written.residual_bound, held.residual_bound, rtol=0.05)
+    np.testing.assert_array_equal(load(tmp_path / "m.zarr").residual_bound, written.residual_bound)
+    assert np.all(residuals(written, exactly(x, steps)) <= written.residual_bound)
 
 
 # -- by pieces

@@ -112,7 +112,7 @@ def test_bounds_are_near_the_truth():
     for name in FEATURES.made:
         model, _ = eight("features", name)
         left = residuals(model, truth(problem(name, offset_of("features", name))))
-        near.extend((model.error_bound / left)[left > 1e-6])
+        near.extend((model.residual_bound / left)[left > 1e-6])
     assert 3 < np.median(near) < 12
 
 
@@ -185,7 +185,7 @@ def test_a_start_far_off_the_mean_is_made_again(off):
     right = truth(off)
     assert len(of(PassStarted, events)) == len(of(Converging, events)) + 1
     np.testing.assert_allclose(model.mean.ravel(), right.mean, rtol=1e-9)
-    assert np.all(residuals(model, right) <= model.error_bound)
+    assert np.all(residuals(model, right) <= model.residual_bound)
     assert np.all(residuals(model, right) <= 1.1e-4)
     np.testing.assert_allclose(model.explained_variance, right.values[:3], rtol=1e-5)
 
@@ -194,7 +194,7 @@ def test_a_start_far_off_the_mean_is_made_again(off):
 def test_a_start_far_off_the_mean_may_be_all_that_is_allowed(off, most):
     """Then it is worth what it is worth."""
     model, _ = fit(off, 3, max_passes=most)
-    assert np.all(residuals(model, truth(off)) <= model.error_bound)
+    assert np.all(residuals(model, truth(off)) <= model.residual_bound)
 
 
 @pytest.mark.parametrize("tol", [1e-4, 1e-6])
@@ -226,7 +226,7 @@ def test_nearly_nothing_varies(dtype, k):
     right = truth(x)
     assert model.n_components == min(k, 2)
     np.testing.assert_allclose(model.explained_variance, right.values[: min(k, 2)], rtol=1e-5)  # rounding adds up here
-    assert np.all(residuals(model, right) <= model.error_bound)
+    assert np.all(residuals(model, right) <= model.residual_bound)
     assert len(warnings(events)) == (k > 2)
 
 
@@ -276,7 +276,7 @@ def test_seeds_agree_within_bounds():
     one, other, again = (quiet(x, 6, random_state=seed) for seed in (0, 1, 1))
     assert not np.array_equal(one.components, other.components)
     apart = np.abs(one.explained_variance - other.explained_variance)
-    assert np.all(apart <= (one.error_bound + other.error_bound) * one.explained_variance)
+    assert np.all(apart <= (one.residual_bound + other.residual_bound) * one.explained_variance)
     np.testing.assert_allclose(one.explained_variance, other.explained_variance, rtol=1e-6)
     np.testing.assert_array_equal(again.components, other.components)
 
@@ -360,15 +360,15 @@ def test_one_pass_is_a_sketch_with_an_honest_bound(name):
     x = problem(name, 0.0)
     model, events = fit(x, 8, max_passes=1)
     assert len(of(PassStarted, events)) == 1
-    assert np.all(residuals(model, truth(x)) <= model.error_bound)
+    assert np.all(residuals(model, truth(x)) <= model.residual_bound)
     values, true = model.explained_variance, truth(x).values
-    assert np.all(np.abs(values[:, None] - true).min(axis=1) <= model.variance_bound * values)
+    assert np.all(np.abs(values[:, None] - true).min(axis=1) <= model.error_bound * values)
     rows = (x - x.mean(axis=0)).reshape(len(x), -1)
     sketched = randomized_svd(rows, 8, n_iter=0, random_state=0)[1] ** 2 / (len(x) - 1)
     assert np.abs(values - true[:8]).sum() < np.abs(sketched - true[:8]).sum()
     if name != "exponential":
         (message,) = warnings(events)
-        said = f"after 1 pass: their errors are at most {model.error_bound.max():.1e} of their variances."
+        said = f"after 1 pass: their errors are at most {model.residual_bound.max():.1e} of their variances."
         assert said in message
         assert "max_passes" in message
 
@@ -378,7 +378,7 @@ def test_one_pass_is_no_proof_that_no_component_is_missing_and_says_so():
     x, _ = with_unseen(0.75 ** np.arange(60), 0.8, outside_of_runs(1800, 4))
     x = x.astype(np.float32).reshape(1800, SIDE, SIDE)
     model, events = fit(x, 4, max_passes=1)
-    values, true, bound = model.explained_variance, truth(x).values, model.variance_bound
+    values, true, bound = model.explained_variance, truth(x).values, model.error_bound
     assert np.all(np.abs(values - true[:4]) <= bound * values)
     assert np.all(values <= true[:4])  # as Nystrom's are
     (message,) = warnings(events)
@@ -393,7 +393,7 @@ def test_one_pass_is_no_proof_that_no_component_is_missing_and_says_so():
 def test_a_fraction_that_one_pass_does_not_reach():
     """More memory would be no remedy."""
     model, events = fit(problem("1/i", 0.0), 0.99, max_passes=1)
-    assert np.all(residuals(model, truth(problem("1/i", 0.0))) <= model.error_bound)
+    assert np.all(residuals(model, truth(problem("1/i", 0.0))) <= model.residual_bound)
     assert any("max_passes" in message for message in warnings(events))
     assert not any("memory" in message for message in warnings(events))
 
@@ -419,7 +419,7 @@ def test_passes_may_end_wherever_it_stands(most):
     for x, k, tol in ((problem("1/i", 0.0), 6, 1e-8), (brightening, 10, 1e-4)):
         model, events = fit(x, k, tol=tol, max_passes=most)
         assert len(of(PassStarted, events)) <= most
-        assert np.all(residuals(model, truth(x)) <= model.error_bound)
+        assert np.all(residuals(model, truth(x)) <= model.residual_bound)
         assert not any("no more components" in message for message in warnings(events))
 
 
@@ -506,6 +506,6 @@ def test_faces(name, source):
     np.testing.assert_allclose(model.explained_variance_ratio[:10], answers["evr10"], rtol=1e-6)
     true = arrays["eigenvalues"][:k]
     np.testing.assert_allclose(model.explained_variance, true, rtol=1e-6)
-    assert np.all(np.abs(model.explained_variance - true) <= model.error_bound * model.explained_variance)
+    assert np.all(np.abs(model.explained_variance - true) <= model.residual_bound * model.explained_variance)
     assert subspace_angles(rows_of(model.components[:20]).T, arrays["components"][:20].T).max() < 1e-2
     np.testing.assert_allclose(model.mean.ravel(), arrays["mean"], rtol=1e-9)

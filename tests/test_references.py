@@ -83,7 +83,7 @@ def test_subspace_and_mean(case):
 def test_bounds_hold(case):
     model, _, arrays = case
     true = arrays["eigenvalues"][: model.n_components]
-    assert np.all(np.abs(model.explained_variance - true) <= model.error_bound * model.explained_variance)
+    assert np.all(np.abs(model.explained_variance - true) <= model.residual_bound * model.explained_variance)
     k = min(20, model.n_components)
     true = angles(model.components[:k], arrays["components"][:k])
     given = np.isfinite(model.angle_bound[:k])

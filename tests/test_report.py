@@ -507,7 +507,7 @@ def test_one_model_has_the_same_figures_at_every_door(undrawn, here):
     page = reported(streampca.load("m.zarr"))
     assert f"{psnr}" in page.text
     assert "compares RMSE, the error, with the peak, 65535" in page.text
-    bounds = json.loads(succeeded("inspect", "m.zarr", "--json"))["variance_bound"]
+    bounds = json.loads(succeeded("inspect", "m.zarr", "--json"))["error_bound"]
     cells = [line.split()[3] for line in succeeded("inspect", "m.zarr").splitlines()[2:5]]
     assert cells == [bound_text(bound) for bound in bounds]
     assert cells[0] in page.by_tag["td"]

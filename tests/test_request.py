@@ -78,7 +78,7 @@ def test_exact_methods_take_no_notice(method):
     x, loose = pictures(30, 9, 9), {"tol": 0.5, "max_passes": 1}
     one, other = (by_options.fit(x, n_components=4, method=method, **stops) for stops in ({}, loose))
     np.testing.assert_array_equal(one.components, other.components)
-    np.testing.assert_array_equal(one.error_bound, other.error_bound)
+    np.testing.assert_array_equal(one.residual_bound, other.residual_bound)
 
 
 # -- what they do to method 'randomized'
@@ -106,7 +106,7 @@ def test_a_tighter_tolerance_takes_more_passes_and_is_kept():
     v, variances = model.subspace.components.T, model.explained_variance
     residuals = np.linalg.norm(centred.T @ (centred @ v) / (len(centred) - 1) - v * variances, axis=0) / variances
     assert residuals.max() <= 1e-6
-    assert (residuals <= model.error_bound).all()
+    assert (residuals <= model.residual_bound).all()
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -114,7 +114,7 @@ def test_no_more_passes_than_allowed_with_a_warning_of_the_bound_reached(most):
     done, warned, model = passes_of(tol=1e-9, max_passes=most)
     assert done == most
     assert len(warned) == 1
-    assert f"{model.error_bound.max():.1e} of their variances" in warned[0]
+    assert f"{model.residual_bound.max():.1e} of their variances" in warned[0]
     assert "max_passes" in warned[0]
     assert passes_of(tol=1e-9, max_passes=30)[1] == []  # the remedy
 
@@ -123,4 +123,4 @@ def test_a_warning_is_logged_where_nobody_listens(caplog):
     model = PCA(8, method="randomized", max_passes=1).fit(rows()).model_
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("streampca", "WARNING")
-    assert f"after 1 pass: their errors are at most {model.error_bound.max():.1e}" in record.getMessage()
+    assert f"after 1 pass: their errors are at most {model.residual_bound.max():.1e}" in record.getMessage()

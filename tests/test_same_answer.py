@@ -199,7 +199,7 @@ def assert_same_bits(one, other):
 
 def assert_within_bounds(one, other):
     """Differences are within the two error bounds together."""
-    allowed = one.error_bound * one.explained_variance + other.error_bound * other.explained_variance
+    allowed = one.residual_bound * one.explained_variance + other.residual_bound * other.explained_variance
     assert np.all(np.abs(one.explained_variance - other.explained_variance) <= allowed)
     true = angles(one.components, other.components)
     given = np.isfinite(one.angle_bound + other.angle_bound)
@@ -231,7 +231,7 @@ def test_the_same_cut_has_the_same_bits_in_every_format(fitted, name, precision)
     one = fitted("f4", name, "blocks of 64", precision)
     other = fitted("f4", "npy", "blocks of 64", precision)
     assert_same_bits(one, other)
-    np.testing.assert_array_equal(one.error_bound, other.error_bound)
+    np.testing.assert_array_equal(one.residual_bound, other.residual_bound)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -262,12 +262,12 @@ def test_bounds_hold_against_the_reference(fitted, dtype, precision):
     """The bounds of each component hold."""
     found = fitted(dtype, "npy", "whole", precision)
     values, components = reference(dtype)
-    assert np.all(np.abs(found.explained_variance - values[:50]) <= found.error_bound * found.explained_variance)
+    assert np.all(np.abs(found.explained_variance - values[:50]) <= found.residual_bound * found.explained_variance)
     true = angles(found.components, components[:50])
     given = np.isfinite(found.angle_bound)
     assert np.all(true[given] <= found.angle_bound[given] + 1e-12)
     assert given.sum() >= 20
-    assert np.all(found.error_bound < (1e-4 if precision == "single" else 1e-11))
+    assert np.all(found.residual_bound < (1e-4 if precision == "single" else 1e-11))
 
 
 def test_the_budget_changes_blocks_and_nothing_else(tmp_path):

@@ -302,7 +302,7 @@ def test_the_table_of_components_says_what_is_trusted():
     model = SimpleNamespace(
         explained_variance_ratio=np.array([0.5, 0.25, 0.125]),
         angle_bound=np.array([1e-9, np.radians(2), np.nan]),
-        variance_bound=np.array([1e-6, 2e-3, np.nan]),
+        error_bound=np.array([1e-6, 2e-3, np.nan]),
     )
     console = log()
     console.print(components_table(model))

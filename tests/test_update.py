@@ -118,8 +118,8 @@ def test_a_model_without_a_statistic_is_updated_only_when_asked():
     events = []
     near = streampca.update(dual, X[30:90], approximate=True, listener=events.append)
     exact = np.linalg.eigvalsh(np.cov(X[:90].reshape(90, -1).T.astype(float)))[::-1][:12]
-    assert (np.abs(near.explained_variance - exact) <= near.error_bound * near.explained_variance).all()
-    assert near.error_bound[0] < 0.2
+    assert (np.abs(near.explained_variance - exact) <= near.residual_bound * near.explained_variance).all()
+    assert near.residual_bound[0] < 0.2
     assert any("sketch" in event.message for event in events if isinstance(event, Warned))
 
 

@@ -63,7 +63,7 @@ def fitted(name):
 
 def assert_bounded(model, x):
     """|S v - theta v| is within its bound, by float64 from the samples."""
-    assert np.all(residuals(model, truth(x)) <= model.error_bound * (1 + 1e-6))
+    assert np.all(residuals(model, truth(x)) <= model.residual_bound * (1 + 1e-6))
 
 
 @pytest.mark.parametrize("size", [1.0, 0.03])
@@ -75,7 +75,7 @@ def test_a_wrong_product_shows_in_the_bounds_and_in_a_warning(monkeypatch, name,
     monkeypatch.setattr(module, product, wrong_at(getattr(module, product), 0, size))
     model, warned = fitted(name)
     assert any("products were wrong" in message for message in warned)
-    assert np.max(model.error_bound) > 10 * np.max(clean.error_bound)
+    assert np.max(model.residual_bound) > 10 * np.max(clean.residual_bound)
     assert_bounded(model, x)
 
 

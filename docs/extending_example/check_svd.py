@@ -27,9 +27,9 @@ def test_it_finds_what_the_exact_methods_find(n_components):
     svd, exact = (streampca.fit(IMAGES, streampca.PCA(n_components, method=name)) for name in ("svd", "covariance"))
     assert svd.n_components == exact.n_components
     difference = np.abs(svd.explained_variance / exact.explained_variance - 1)
-    assert np.all(difference <= svd.error_bound + exact.error_bound)
+    assert np.all(difference <= svd.residual_bound + exact.residual_bound)
     assert np.abs(svd.components[0] - exact.components[0]).max() < 1e-6
-    assert np.all(svd.error_bound < 1e-4)
+    assert np.all(svd.residual_bound < 1e-4)
 
 
 def test_weights_count_samples_as_often_as_they_say():

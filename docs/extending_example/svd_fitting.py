@@ -80,7 +80,7 @@ def fit_svd(job: Job) -> Decomposition:
         mean=mean,
         components=components,
         explained_variance=solution.values / divisor,
-        error_bound=certificate.relative,
+        residual_bound=certificate.relative,
         angle_bound=certificate.angle,
         eigenvalues=solution.spectrum / divisor,
         total_variance=scatter_trace / divisor,

@@ -45,7 +45,7 @@ class PCA(WhiteningEstimator, PCADescription):
         components of `model_` are float64 where float32 has too few digits.
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (n_components_,)
         As in scikit-learn's PCA; ratios are of the exact total variance.
-    error_bound_, angle_bound_, variance_bound_ : ndarray of shape (n_components_,)
+    error_bound_, angle_bound_, residual_bound_ : ndarray of shape (n_components_,)
         See `PCAModel`.
     mean_ : ndarray of shape (n_features_in_,)
         Mean of the samples.
@@ -376,8 +376,8 @@ class PCA(WhiteningEstimator, PCADescription):
         return statistic.feature_variance
 
     singular_values_ = of_model("singular_values", "Singular values of the centred data.")
-    error_bound_ = of_model("error_bound", "Bound on each pair's relative residual.")
-    variance_bound_ = of_model("variance_bound", "Bound on the relative error of each variance.")
+    error_bound_ = of_model("error_bound", "Bound on the relative error of each variance.")
+    residual_bound_ = of_model("residual_bound", "Bound on each pair's relative residual.")
     angle_bound_ = of_model("angle_bound", "Bound on each direction's angle, radians.")
     noise_variance_ = of_model("noise_variance", "Mean variance of the directions left out.")
 

@@ -36,7 +36,7 @@ from .seen import noted
 
 # Fields that a model copies from its decomposition.
 SHARED = (
-    "explained_variance", "error_bound", "angle_bound", "outside", "total_variance", "n_samples",
+    "explained_variance", "residual_bound", "angle_bound", "outside", "total_variance", "n_samples",
     "eigenvalues",
 )  # fmt: skip
 SIGNED_ROWS = 256  # landmarks whose scores are computed at a time
@@ -58,7 +58,7 @@ def numbers_of(
         Components of the decomposition, in memory or on disk.
     """
     total_weight, own_fields = decomposition.total_weight, dict(decomposition.own_fields)
-    sharper = decomposition.variance_bound
+    residual_bound, sharper = decomposition.residual_bound, decomposition.error_bound
     for name, axes in model_class(decomposition.kind).own_arrays().items():
         if axes == SAMPLE:  # one value for each feature becomes one for each pixel: NaN outside the mask, or False
             values = unflatten(own_fields[name][None], shape, mask)[0]
@@ -67,7 +67,7 @@ def numbers_of(
         "components": unflatten(components, shape, mask) if isinstance(components, np.ndarray) else components,
         "mean": unflatten(decomposition.mean[None], shape, mask)[0],
         "total_weight": None if total_weight == decomposition.n_samples else total_weight,
-        "variance_bound": decomposition.error_bound if sharper is None else np.fmin(decomposition.error_bound, sharper),
+        "error_bound": residual_bound if sharper is None else np.fmin(residual_bound, sharper),
         **{name: getattr(decomposition, name) for name in SHARED},
         **({"statistic": decomposition.statistic} if decomposition.kind == PCAModel.kind else {}),
         **own_fields,

@@ -281,7 +281,7 @@ class EmbeddingRun:
             mean=mean,
             components=np.empty((0, len(mean)), compared.dtype),
             explained_variance=np.empty(0),
-            error_bound=np.empty(0),
+            residual_bound=np.empty(0),
             angle_bound=np.empty(0),
             total_variance=total / (len(compared) - 1),
             n_samples=collection.n_samples,

@@ -174,9 +174,9 @@ class IncrementalFit:
             model,
             components=no_rows,
             explained_variance=none,
-            error_bound=none,
+            residual_bound=none,
             angle_bound=none,
-            variance_bound=none,
+            error_bound=none,
             statistic=None,
         )
         new = cls(template, _in_memory(problem), request.asking(random_state=seed), statistic)
@@ -548,7 +548,7 @@ def needs_all_samples(missing: str) -> str:
 
 def _sketch_errors(sketch: FrequentDirections, decomposition: Decomposition) -> str:
     """Return the warning that variances are those of a sketch, with their errors."""
-    p, bounds = sketch.n_features, 100 * decomposition.error_bound
+    p, bounds = sketch.n_features, 100 * decomposition.residual_bound
     return (
         f"the {p} x {p} scatter matrix does not fit memory: samples were sketched in {sketch.rows} rows. Each variance "
         f"is right to {sketch.shrunk / 2 / (sketch.weight - 1):.3g}, {bounds[0]:.2g} % of the first and "

@@ -528,7 +528,7 @@ def _solve(
     if plan.method == SKETCH:
         check_variance(total.trace, source, plan)
         decomposition = decompose_sketch(total, plan, listener)
-        bounds = 100 * decomposition.error_bound
+        bounds = 100 * decomposition.residual_bound
         listener(
             Warned(
                 f"models without their scatter matrix were merged by {total.rows} directions: variances are right to "

@@ -39,9 +39,9 @@ def with_n_components(model: PCAModel, count: int) -> PCAModel:
         model,
         components=components,
         explained_variance=resized(model.explained_variance, 0.0),
-        error_bound=resized(model.error_bound, np.nan),
+        residual_bound=resized(model.residual_bound, np.nan),
         angle_bound=resized(model.angle_bound, np.nan),
-        variance_bound=resized(model.variance_bound, np.nan),
+        error_bound=resized(model.error_bound, np.nan),
     )
 
 

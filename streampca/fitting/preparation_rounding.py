@@ -206,7 +206,7 @@ def with_rounding(
     samples' features; their bounds stay, and hold for the samples as prepared.
     """
     measurable = collection.preparation.rounds and collection.pending is None
-    if not (measurable and np.isfinite(model.error_bound).any()):
+    if not (measurable and np.isfinite(model.residual_bound).any()):
         return model
     subspace = model.subspace if rows is None else replace(model.subspace, components=rows)
     errors = measured_errors(collection, weights, subspace.mean, subspace)
@@ -222,9 +222,9 @@ def with_rounding(
     relative = np.divide(extra, values, out=np.full(len(values), np.inf), where=values > 0)
     return replace(
         model,
-        error_bound=model.error_bound + relative,
+        residual_bound=model.residual_bound + relative,
         angle_bound=_wider_angles(model, extra),
-        variance_bound=model.variance_bound + relative,
+        error_bound=model.error_bound + relative,
         outside=None if model.outside is None else model.outside + scale * errors.norm,
     )
 
@@ -240,7 +240,7 @@ def _deviation_rounding(learned: Learned | None) -> float:
 
 def _wider_angles(model: ComponentsModel, extra: Float64) -> Float64:
     """Return bounds on angles for residuals that are larger by `extra`, which also narrows the gaps."""
-    residuals, angles = model.error_bound * model.explained_variance, model.angle_bound
+    residuals, angles = model.residual_bound * model.explained_variance, model.angle_bound
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.where(angles > 0, residuals / angles, np.inf) - 2 * extra.max(initial=0.0)
         wider = (residuals + extra) / gaps

@@ -82,7 +82,7 @@ def trust_of(model: ComponentsModel) -> Trust:
     if model.outside is None and leading == 0:
         outside = np.nan  # the bound is the whole remaining variance, which tells nothing
     return Trust(
-        digits=tuple(digits_of(bound) for bound in model.variance_bound),
+        digits=tuple(digits_of(bound) for bound in model.error_bound),
         together=tuple(together),
         mixed=tuple(np.flatnonzero(mixed).tolist()),
         outside=float(outside) if np.isfinite(outside) else None,
@@ -96,7 +96,7 @@ def null_directions(model: ComponentsModel) -> npt.NDArray[np.bool_]:
     A component is null if its variance lies below the rounding of float64, or below the bound on its own error where
     that is known: single-precision products round far above float64.
     """
-    return np.asarray((model.explained_variance <= null_variance(model)) | (model.variance_bound >= 1))
+    return np.asarray((model.explained_variance <= null_variance(model)) | (model.error_bound >= 1))
 
 
 def null_variance(model: ComponentsModel) -> float:
@@ -153,7 +153,7 @@ def _residuals(model: ComponentsModel) -> Float64:
 
     Components of variance 0, added by `with_n_components`, have no relative bound; their residual counts as 0.
     """
-    values, bounds = model.explained_variance, model.error_bound
+    values, bounds = model.explained_variance, model.residual_bound
     residuals: Float64 = np.multiply(values, bounds, out=np.zeros(len(values)), where=values > 0)
     return residuals if np.all(np.isfinite(residuals)) else np.full(len(values), np.nan)
 
@@ -195,7 +195,7 @@ def percent(share: float) -> str:
 def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
     """Return rows for a table of the first components with the heads `COLUMNS`; a column has the same decimals."""
     ratios = np.asarray(model.explained_variance_ratio)
-    columns = [column[:count] for column in (ratios, np.cumsum(ratios), model.variance_bound, model.angle_bound)]
+    columns = [column[:count] for column in (ratios, np.cumsum(ratios), model.error_bound, model.angle_bound)]
     # As many decimals as give the smallest share two digits.
     least = min((100 * ratio for ratio in columns[0].tolist() if ratio > 0), default=1.0)
     places = int(np.clip(1 - np.floor(np.log10(least)), 2, 6))

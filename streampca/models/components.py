@@ -70,14 +70,15 @@ class ComponentsModel(CountedModel):
     explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)
         As in scikit-learn: variances divide by n - 1, ratios are of the exact total, singular values are of the
         centred data.
-    error_bound : ndarray of shape (k,)
+    residual_bound : ndarray of shape (k,)
         Bound on |C v - lambda v| / lambda for the stored component v and variance lambda, which holds for all
         components but for a probability of 1e-6; NaN where unknown. Some true variance is as near to lambda. For the
         first ``summary()["trust"]["leading"]`` components, it is the one of the same rank.
     angle_bound : ndarray of shape (k,)
         Bound on the angle (radians) to the true component; NaN where neighbouring variances lie too close.
-    variance_bound : ndarray of shape (k,)
-        Bound on each variance's relative distance to some true variance, at most `error_bound`; NaN where unknown.
+    error_bound : ndarray of shape (k,)
+        Bound on each variance's relative distance to some true variance, the sharpest that is known and at most
+        `residual_bound`; NaN where unknown.
     outside : float or None
         Bound on the variance of any direction outside the components, which holds but for a probability of 1e-6; None
         if not measured.
@@ -95,9 +96,9 @@ class ComponentsModel(CountedModel):
     components: Array | StoredComponents
     mean: Float64
     explained_variance: Float64
-    error_bound: Float64
+    residual_bound: Float64
     angle_bound: Float64
-    variance_bound: Float64
+    error_bound: Float64
     total_variance: float
     total_weight: float | None = None
     outside: float | None = None

@@ -165,9 +165,9 @@ class RotatedPCAModel(ScoreMapModel, ReconstructingModel):
         of_rotated = {
             "components": self.components,
             "explained_variance": self.explained_variance,
-            "error_bound": unknown,
+            "residual_bound": unknown,
             "angle_bound": unknown,
-            "variance_bound": unknown,
+            "error_bound": unknown,
             "outside": None,
             "eigenvalues": None,
             "name": self.name,

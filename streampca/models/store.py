@@ -71,7 +71,7 @@ PIECE_SHARE = 16  # other components are read in pieces of 1 / 16 of the budget
 OME = "ome"  # root attribute that programs for OME-Zarr read
 BESIDE = "coordinates"  # root attribute that xarray reads: names of coordinates other than those of axes
 STATE = "state"  # sub-group of the mergeable statistic
-BOUNDS = ("error_bound", "angle_bound", "variance_bound")
+BOUNDS = ("residual_bound", "angle_bound", "error_bound")
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", *BOUNDS)
 SAMPLE = ("sample",)  # placeholder for the names of the sample's axes
 # Arrays other than components and coordinates, with their axes: those of `REQUIRED`, and optional ones.

@@ -79,7 +79,7 @@ def fit_class_scatter(job: Job) -> Decomposition:
         mean=scatter.mean,
         components=np.ascontiguousarray(axes.T, dtype=stored_dtype(values[:count], plan)),
         explained_variance=_along(scatter, basis) / (weight - 1),
-        error_bound=np.full(count, np.nan),
+        residual_bound=np.full(count, np.nan),
         angle_bound=np.full(count, np.nan),
         total_variance=scatter.trace / (weight - 1),
         n_samples=scatter.n_samples,

@@ -69,7 +69,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         mean=scatter.mean,
         components=components,
         explained_variance=values / divisor,
-        error_bound=certificate.relative,
+        residual_bound=certificate.relative,
         angle_bound=certificate.angle,
         eigenvalues=None if spectrum is None else spectrum / divisor,
         total_variance=trace / divisor if divisor > 0 else 0.0,
@@ -77,7 +77,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         total_weight=scatter.weight,
         exact=scatter.sums_exactly and agrees is not False,
         statistic=scatter,
-        variance_bound=sharper,
+        error_bound=sharper,
         measured={"samples_on_integer_units": scatter.n_on_integer_units} if scatter.n_on_integer_units else {},
     )
 

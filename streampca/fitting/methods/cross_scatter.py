@@ -69,7 +69,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
         mean=mean,
         components=np.ascontiguousarray(axes.T, dtype=stored_dtype(dependence, plan)),
         explained_variance=variances / (weight - 1),
-        error_bound=np.full(count, np.nan),
+        residual_bound=np.full(count, np.nan),
         angle_bound=np.full(count, np.nan),
         total_variance=trace / (weight - 1),
         n_samples=n_samples,

@@ -382,7 +382,7 @@ def _decomposed(iteration: EMIteration, job: Job) -> Decomposition:
         mean=iteration.centre,
         components=np.ascontiguousarray(chosen.vectors.T, dtype=stored_dtype(chosen.values, plan)),
         explained_variance=chosen.values * scale,
-        error_bound=unknown,
+        residual_bound=unknown,
         angle_bound=unknown.copy(),
         total_variance=trace * scale,
         n_samples=iteration.n_samples,

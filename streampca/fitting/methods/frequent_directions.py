@@ -63,7 +63,7 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
         mean=sketch.mean.copy(),
         components=components,
         explained_variance=values / divisor,
-        error_bound=residual / values,
+        residual_bound=residual / values,
         angle_bound=angle_bounds(values, residual, outside),
         total_variance=sketch.trace / divisor,
         n_samples=sketch.n_samples,
@@ -101,7 +101,7 @@ def sketch_of_model(model: PCAModel, rows: int) -> FrequentDirections:
     """
     subspace, scale = model.subspace, (model.total_weight or model.n_samples) - 1
     components = np.asarray(subspace.components)
-    residual = model.explained_variance * model.error_bound
+    residual = model.explained_variance * model.residual_bound
     if not np.isfinite(residual).all():
         raise ModelError(
             f"{model.name} has components without an error bound, so that nobody knows what is right of a sum with "

@@ -120,7 +120,7 @@ class Decomposition:
         Orthonormal rows, by descending variance; None if they were written as they were computed.
     explained_variance : ndarray of shape (k,)
         Variances: sums of squares over the total weight less 1, which is n - 1 without weights.
-    error_bound, angle_bound : ndarray of shape (k,)
+    residual_bound, angle_bound : ndarray of shape (k,)
         Bound on |C v - lambda v| / lambda; bound on the direction's angle in radians, NaN where unresolved.
     total_variance : float
         Trace of the covariance.
@@ -138,8 +138,8 @@ class Decomposition:
         Number of reads of the whole collection, if it was not known beforehand.
     outside : float or None
         Bound on the largest variance outside the components, if that is not known.
-    variance_bound : ndarray of shape (k,) or None
-        Bound on the relative error of each variance, if it is known to be less than `error_bound`.
+    error_bound : ndarray of shape (k,) or None
+        Bound on the relative error of each variance, if it is known to be less than `residual_bound`.
     measured : mapping
         Further measurements, as plain data for the model's provenance.
     kind : str
@@ -153,7 +153,7 @@ class Decomposition:
     mean: Float64
     components: Array | None
     explained_variance: Float64
-    error_bound: Float64
+    residual_bound: Float64
     angle_bound: Float64
     total_variance: float
     n_samples: int
@@ -163,7 +163,7 @@ class Decomposition:
     statistic: Accumulator | None = None
     passes: int | None = None
     outside: float | None = None
-    variance_bound: Float64 | None = None
+    error_bound: Float64 | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "pca"
     own_fields: Mapping[str, Any] = field(default_factory=dict)

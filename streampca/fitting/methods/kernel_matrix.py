@@ -136,7 +136,7 @@ def _decomposed(solution: Solution, residuals: Float64, trace: float, mapped: Ke
         mean=np.zeros(k),
         components=np.eye(k),
         explained_variance=values / (weight - 1),
-        error_bound=residuals / values,
+        residual_bound=residuals / values,
         angle_bound=angle_bounds(values, residuals, after),
         eigenvalues=None if eigenvalues is None else eigenvalues / (weight - 1),
         # Negative eigenvalues, which kernel "sigmoid" has, do not count.

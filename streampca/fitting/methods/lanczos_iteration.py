@@ -217,9 +217,9 @@ class LanczosIteration(abc.ABC, Generic[A]):
         errors = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
         return outside, product_bounds(sketches[0], sketches[1] + residual, rounding=errors)
 
-    def unsettled(self, error_bound: Float64, plan: Plan) -> str:
+    def unsettled(self, residual_bound: Float64, plan: Plan) -> str:
         """Return a warning on components that have not converged, given the bounds on their errors."""
-        most, tol = float(np.max(error_bound, initial=0.0)), plan.request.tol
+        most, tol = float(np.max(residual_bound, initial=0.0)), plan.request.tol
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
         rank = "Each is right within its variance bound, but components with larger variances may have been missed."
         remedy = "Allow more passes by --max-passes (max_passes)."

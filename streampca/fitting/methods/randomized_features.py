@@ -166,7 +166,7 @@ def fit_randomized(job: Job) -> Decomposition:
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
     decomposition = _decomposed(iteration, chosen, job.plan, job.listener)
     if not iteration.is_settled(chosen):
-        job.warn(iteration.unsettled(decomposition.error_bound, job.plan))
+        job.warn(iteration.unsettled(decomposition.residual_bound, job.plan))
     return decomposition
 
 
@@ -213,12 +213,12 @@ def _decomposed(iteration: FeatureIteration, solution: Solution, plan: Plan, lis
         mean=iteration.centre + iteration.offset,
         components=components,
         explained_variance=values / divisor,
-        error_bound=found.certificate.relative,
+        residual_bound=found.certificate.relative,
         angle_bound=found.certificate.angle,
         total_variance=iteration.trace / divisor,
         n_samples=iteration.n_samples,
         total_weight=iteration.weight,
         passes=iteration.passes,
         outside=found.outside / divisor,
-        variance_bound=found.variance / values,
+        error_bound=found.variance / values,
     )

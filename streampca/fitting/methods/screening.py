@@ -405,7 +405,7 @@ def _decomposition(
         mean=whole.means[0],
         components=components,
         explained_variance=found.values / freedom,
-        error_bound=np.full(count, np.nan),
+        residual_bound=np.full(count, np.nan),
         angle_bound=np.full(count, np.nan),
         total_variance=float(whole.squares.sum()) / freedom,
         n_samples=n_samples,

@@ -328,7 +328,7 @@ def _iterated(job: Job) -> Decomposition:
         _decomposed(job, chosen.scaled(1 / scale), certificate, iteration.mean, spectrum),
         passes=iteration.passes,
         outside=outside / scale / (job.collection.n_samples - 1),
-        variance_bound=bounds / values,
+        error_bound=bounds / values,
     )
 
 
@@ -446,7 +446,7 @@ def _decomposed(
         mean=mean,
         components=np.ascontiguousarray(solution.vectors.T),
         explained_variance=solution.values / (n - 1),
-        error_bound=certificate.relative,
+        residual_bound=certificate.relative,
         angle_bound=certificate.angle,
         total_variance=spectrum.total / (n - 1),
         n_samples=n,

@@ -210,7 +210,7 @@ def leading(model: ComponentsModel, count: int) -> ComponentsModel:
         model,
         components=components,
         explained_variance=model.explained_variance[:count],
-        error_bound=model.error_bound[:count],
+        residual_bound=model.residual_bound[:count],
         angle_bound=model.angle_bound[:count],
-        variance_bound=model.variance_bound[:count],
+        error_bound=model.error_bound[:count],
     )

@@ -151,7 +151,7 @@ def components_table(model: ComponentsModel) -> Table:
 
 def bounds_table(model: ComponentsModel) -> Table | None:
     """List the variances of the first components with the bounds on their errors; None if no error is known."""
-    if not model.n_components or not np.isfinite(model.error_bound).all():
+    if not model.n_components or not np.isfinite(model.residual_bound).all():
         return None
     rows = [
         (row[0], f"{variance:.6g}", *row[3:])
