@@ -56,6 +56,7 @@ KINDS = {
     "fraction": ({"n_components": 0.8}, _ROWS | {"width": 20, "columns": 144}),
     "full basis": ({"n_components": 0.95}, _ROWS | {"width": 20, "columns": 60}),
     "begins again": ({"n_components": 8}, _ROWS | {"width": 18, "columns": 36}),
+    "variances": ({"n_components": 4, "tol_variance": 1e-3}, _ROWS),
     "to double": ({"n_components": 4, "tol": 1e-8}, _ROWS),
     "weighted, in threads": ({"n_components": 3}, _ROWS | {"threads": 2}),
     "off": ({"n_components": 2}, _ROWS | {"width": 12, "columns": 48}),

@@ -118,6 +118,7 @@ OPTIONS = {
     "landmarks": 1000, "random_features": 512, "metric": "euclidean", "rank": 5, "target_type": "auto",
     "shrinkage": 0.5, "n_slices": 5, "threshold": 0.25, "n_folds": 4, "n_neighbors": 20, "graph": "g.zarr",
     "pca_components": 30, "reg": 0.1, "laplacian": "unnormalized", "n_clusters": 4, "largest_component": True,
+    "tol_variance": 1e-3,
 }  # fmt: skip
 OF_KERNELS = {"kernel": "rbf"}
 OF_A_KERNEL = ("gamma", "degree", "coef0", "landmarks", "random_features", "landmark_choice")

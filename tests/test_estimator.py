@@ -272,7 +272,7 @@ def test_parameters_and_clone():
     assert params == {
         "n_components": 3, "whiten": True, "method": "auto", "run": Run(memory="64 MiB"), "precision": "double",
         "preparation": preparation, "random_state": 7, "tol": 1e-6, "max_passes": 3, "half_life": None,
-        "missing": "error",
+        "tol_variance": None, "missing": "error",
     }  # fmt: skip
     copy = clone(given)
     assert copy.get_params().keys() == params.keys()

@@ -423,6 +423,31 @@ def test_passes_may_end_wherever_it_stands(most):
         assert not any("no more components" in message for message in warnings(events))
 
 
+@pytest.mark.parametrize("wanted", [0.1, 1e-3, 1e-6])
+@pytest.mark.parametrize(
+    ("way", "name"), cases(*((side, name) for side in WAYS for name in ("1/i", "spiked noise", "1/f images")))
+)
+def test_variances_are_as_near_as_asked_for(way, name, wanted):
+    """Whatever the spectrum; in no more passes than the residual takes, unless single precision does not do."""
+    x = way.problem(name, 0.0)
+    model, events = way.fit(x, 8, tol_variance=wanted)
+    true = truth(x).values[:8]
+    assert warnings(events) == []
+    assert np.all(np.abs(model.explained_variance - true) <= wanted * true)
+    assert np.all(np.abs(model.explained_variance - true) <= model.error_bound * true)
+    assert model.error_bound.max() <= wanted
+    if way is FEATURES and wanted > 1e-6:
+        assert len(of(Converging, events)) <= len(of(Converging, way.fit(x, 8, tol=wanted)[1]))
+
+
+def test_variances_that_are_not_as_near_as_asked_for_say_so():
+    model, events = fit(problem("1/i", 0.0), 8, tol_variance=1e-6, max_passes=2)
+    (message,) = warnings(events)
+    said = f"to tol_variance=1e-06 after 2 passes: their errors are at most {model.error_bound.max():.1e} of them."
+    assert said in message
+    assert model.error_bound.max() > 1e-6
+
+
 def test_what_is_told_of_the_residual_is_true():
     """After every pass, of the components that are wanted."""
     x = problem("1/i", 0.0)

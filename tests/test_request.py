@@ -16,7 +16,7 @@ from streampca import PCA
 from streampca.events import PassFinished, Warned
 from streampca.planning.request import Request
 
-STOPS = {"tol": 1e-6, "max_passes": 4}
+STOPS = {"tol": 1e-6, "tol_variance": 1e-3, "max_passes": 4}
 RUN = "collection: {source: images.npy}\nmodel: {n_components: 2}\noutput: {directory: out}\n"
 
 
@@ -56,9 +56,11 @@ def test_a_request_comes_back_from_json(tol):
 
 
 def test_every_way_to_ask_keeps_them(source):
-    options = ["-k", 2, "--tol", "1e-6", "--max-passes", 4]
+    options = ["-k", 2, "--tol", "1e-6", "--tol-variance", "1e-3", "--max-passes", 4]
     succeeded("fit", source, *options, "-o", "m.zarr", "-q")
-    Path("run.yaml").write_text(RUN.replace("n_components: 2", "n_components: 2, tol: 1e-6, max_passes: 4"))
+    Path("run.yaml").write_text(
+        RUN.replace("n_components: 2", "n_components: 2, tol: 1e-6, tol_variance: 1e-3, max_passes: 4")
+    )
     succeeded("run", "run.yaml", "-q")
     models = {
         "fit": by_options.fit(source, n_components=2, **STOPS),

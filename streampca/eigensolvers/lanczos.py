@@ -212,6 +212,15 @@ class Lanczos:
         )
         return self._solution(values, ritz, max(1, int(k)))
 
+    def tightened(self, tol: float) -> Lanczos:
+        """Return the state that goes on to a smaller tolerance, from a solution as well; itself if nothing is left."""
+        block = self.wants.copy()
+        if self.solution is None or not block.shape[1]:
+            return self if self.solution is not None else replace(self, tol=tol)
+        values, ritz = ritz_pairs(self.projected)
+        going = replace(self, solution=None, apart=None, asked=0, tol=tol)
+        return going._restarted(values, ritz, len(self.solution.values), block.shape[1])._asking(block)
+
     def nystrom(self) -> Solution:
         """Return the leading pairs of Nystrom's approximation, for a matrix without negative eigenvalues.
 

@@ -87,7 +87,14 @@ class SpectrumOptions(SeededOptions):
         Residual of a component, relative to its variance, at which method randomized stops. It is compared once
         every component that is asked for has been found. Method "symmetric" stops so where it reads pass after pass;
         method "em" stops when its last step turned no more than this share of the components' variance out of the
-        subspace before. Exact methods ignore it.
+        subspace before. Exact methods ignore it. With another value than the default, method "auto" takes an
+        approximate method wherever it is predicted to be faster.
+    tol_variance : float, optional
+        Error of a variance, relative to it, at which methods randomized and symmetric stop, in place of tol. The bound
+        on the error of every variance that is asked for is then at most this much. Where variances are well apart,
+        their errors are about the squares of residuals: 1e-3 takes about as many passes as a tol of 1e-3, and 1e-6 as
+        one of 3e-5. Exact methods ignore it, and method "auto" takes an approximate one wherever it is predicted to be
+        faster.
     max_passes : int, optional
         Largest number of passes of methods randomized and em; by default as many as tol needs. These are up to 30 for
         "randomized", and 50 steps of "em". 1 is a sketch. Where "randomized" ends before `tol` is met a warning says
@@ -102,6 +109,7 @@ class SpectrumOptions(SeededOptions):
     method: str = "auto"
     precision: Precision = "auto"
     tol: Fraction = 1e-4
+    tol_variance: Fraction | None = None
     max_passes: Count | None = None
     half_life: Annotated[float, Range(least=1)] | None = None
 

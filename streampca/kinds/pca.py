@@ -47,6 +47,11 @@ class PCADescription(SpectrumOptions):
             return
         if self.method not in ("auto", "em"):
             raise RequestError(f"method {self.method!r} needs every value, and missing is 'em'; leave the method out.")
+        if self.tol_variance is not None:
+            raise RequestError(
+                "tol_variance needs bounds on the errors of variances, and none are known with missing='em'; give "
+                "--tol (tol) instead."
+            )
         if self.n_components in (None, "mp", "mle"):
             raise RequestError(
                 f"n_components={self.n_components!r} needs all variances, and missing='em' finds the leading ones; ask "

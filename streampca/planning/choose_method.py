@@ -1,7 +1,7 @@
 """`make_plan`: the method that costs least among those that fit the budget, or a refusal that says what would fit.
 
 Exact methods go before approximate ones, which are taken where none of them fits, or few components are wanted and
-it is so much faster.
+it is so much faster; or wherever it is faster, if a tolerance is asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
 QUICK = 1.0  # predicted seconds of an exact method beside which no approximate one is priced, which takes 20 ms ...
+QUICK_BESIDE = 0.1  # ... where a tolerance is asked for ...
 INSTANT = 1e-3  # ... and no other at all, as pricing one takes longer
 FILLS_IN = "em"  # the method for missing values, and the rule that asks for it
 LONG = 10.0  # predicted seconds from which a plan says that a little more memory would make it much faster ...
@@ -123,6 +124,8 @@ def _cheapest(plans: list[Plan]) -> Plan:
     approximate = min((plan for plan in plans if _approximates(plan)), key=lambda plan: plan.seconds, default=None)
     if exact is None or approximate is None:
         return exact or cast("Plan", approximate)
+    if exact.request.names_accuracy and not exact.request.is_open:
+        return min(exact, approximate, key=lambda plan: plan.seconds)
     few = not exact.request.is_open and FEW_COLUMNS * approximate.columns <= exact.problem.most_components
     return approximate if few and exact.seconds > WORTH_APPROXIMATING * approximate.seconds else exact
 
@@ -223,12 +226,13 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
 def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the candidates of every method, exact ones first; others are priced where they may be worth taking."""
     names = sorted(_methods(problem, request), key=lambda name: _method(name).APPROXIMATE)
+    quick = QUICK_BESIDE if request.names_accuracy else QUICK
     # A preparation holds what it has learned throughout, and what follows the fit comes beside its passes.
     memory = max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes - problem.bytes_after)
     seconds = math.inf  # of the fastest plan so far
     for name in names:
-        if seconds < QUICK and _method(name).APPROXIMATE:
-            yield Candidate(name, None, "approximate, and an exact method takes less than a second")
+        if seconds < quick and _method(name).APPROXIMATE:
+            yield Candidate(name, None, f"approximate, and an exact method takes less than {quick:g} s")
         elif seconds < INSTANT:
             yield Candidate(name, None, "not considered, as another exact method takes less than a millisecond")
         else:

@@ -164,7 +164,7 @@ class Basis(NamedTuple):
         if self.restarting:
             why += f"; {self.restarting} fewer would do with a larger basis, which does not fit the budget"
         if late:
-            why += f"; a residual of {request.tol:g} would take about {counted_passes(self.passes)}"
+            why += f"; a residual of {request.residual:.1g} would take about {counted_passes(self.passes)}"
         return why
 
 
@@ -184,7 +184,7 @@ def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> I
     for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if request.is_open else WIDTHS:
         width = min(max(math.ceil(ratio * k), k + LEAST_BESIDE), most)
         least = min(width + k, most + width, size)
-        passes = max(2, passes - math.floor(math.log10(request.tol / USUAL_TOL) + 1e-9)) + later
+        passes = max(2, passes - math.floor(math.log10(request.residual / USUAL_TOL) + 1e-9)) + later
         blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
         larger = {min(number * width, most + width, size) for number in blocks}
         for columns in (

@@ -17,7 +17,9 @@ from .registry import METHODS
 
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 RUN_FIELDS = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
-STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
+STOPPING = frozenset({"tol", "tol_variance", "max_passes"})  # stop iterative methods; exact methods ignore them
+APART = 30  # times that the square root of an error of a variance exceeds the residual that it takes (1/f images) ...
+TOGETHER = 10  # ... and the error itself, at most: bounds from probes are up to so many times the residual
 UNKNOWN_COUNT = 0.5  # any fraction: how many components come out is open
 # Options that some kinds have, with the defaults by which the others are fitted.
 OF_SOME_KINDS: dict[str, Any] = {
@@ -26,6 +28,7 @@ OF_SOME_KINDS: dict[str, Any] = {
     "missing": "error",
     "metric": "euclidean",  # input: samples; "precomputed" and "kernel": a matrix of distances or inner products
     "tol": PCADescription.tol,
+    "tol_variance": None,
     "max_passes": None,
     "half_life": None,
     "landmarks": None,
@@ -224,7 +227,7 @@ class Request:
         Name of the kind of model.
     n_components : int, float, str or None
         Number of components or axes, a share of the variance, a rule, or None for all.
-    method, precision, missing, metric, seed, tol, max_passes, half_life, landmarks, shrinkage
+    method, precision, missing, metric, seed, tol, tol_variance, max_passes, half_life, landmarks, shrinkage
         Options of the kind; kinds that lack one are fitted as those that leave it at its default.
     options : Description
         The description, for the methods and stages of one kind, which know its class.
@@ -251,6 +254,7 @@ class Request:
     metric: str = _derived()
     seed: int = _derived()
     tol: float = _derived()
+    tol_variance: float | None = _derived()
     max_passes: int | None = _derived()
     half_life: float | None = _derived()
     landmarks: int | str | None = _derived()
@@ -284,6 +288,17 @@ class Request:
     def input_option(self) -> str:
         """Option of the kind that says whether the input is samples or a matrix of pairs of them."""
         return "kernel='precomputed'" if self.metric == INNER_PRODUCTS else f"metric={self.metric!r}"
+
+    @property
+    def residual(self) -> float:
+        """Residual, relative to each variance, that is aimed at first."""
+        wanted = self.tol_variance
+        return self.tol if wanted is None else max(wanted / TOGETHER, wanted**0.5 / APART)
+
+    @property
+    def names_accuracy(self) -> bool:
+        """True where a tolerance is asked for, other than by default."""
+        return self.tol_variance is not None or self.tol != PCADescription.tol
 
     @property
     def counts_by_default(self) -> bool:

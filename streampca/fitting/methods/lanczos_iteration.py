@@ -33,6 +33,8 @@ from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # default limit; spectra that need more are practically flat
 TRACE = {"single": 1e-6, "double": 1e-12}  # relative rounding of the trace
+NEAR = 0.5  # largest relative residual from which bounds on variances are looked at after each pass
+TIGHTER = 10  # times that the residual aimed at becomes smaller where it has not met `tol_variance`
 STAGE = "lanczos"  # name of the checkpoint between passes
 
 
@@ -51,6 +53,8 @@ class LanczosIteration(abc.ABC, Generic[A]):
         Precision of products; double once rounding of single products prevents convergence.
     passes : int
         Number of products with a block so far, each by one read of the collection.
+    aim : float
+        Residual aimed at, if a solution did not meet `tol_variance` and the aim became smaller; otherwise 0.
     settles : int
         Number of components to settle if the full basis cannot hold all requested ones; 0 if it can.
     products, rounding : ndarray of shape (size, 16) or None
@@ -63,6 +67,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
     solver: Lanczos
     precision: str
     passes: int = 0
+    aim: float = 0.0
     settles: int = 0
     products: Float64 | None = None
     rounding: Float64 | None = None
@@ -81,6 +86,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         values, solver = as_values(state, "iteration."), as_values(state, "solver.")
         # A resumed solver has the measured trace, and the reduced request of a full basis.
         how = {**begin, "total": values["trace"] or begin["total"], "wanted": values["settles"] or begin["wanted"]}
+        how["tol"] = values["aim"] or begin["tol"]
         return cls(solver=resume_lanczos(solver, **how), **values)
 
     @property
@@ -121,10 +127,44 @@ class LanczosIteration(abc.ABC, Generic[A]):
             safe_point()
             # No reference to the result of a pass is kept, as the next pass needs the memory.
             self._learn(multiply(), job, may_continue=self.passes + 1 < most)
+            if job.plan.request.tol_variance is not None and self._is_certified(job, may_continue=self.passes < most):
+                break
             checkpoint = job.checkpoint(STAGE)
             if checkpoint is not None and self.solver.solution is None:
                 checkpoint.save_if_due(0, 0, self.passes, self)
         return self.solver.solution or self.so_far()
+
+    def _is_certified(self, job: Job, *, may_continue: bool) -> bool:
+        """Return whether the variances are as certain as asked for; if a solution is not, aim at a smaller residual."""
+        solver = self.solver
+        if self.products is None or (self.passes == 1 and solver.asked) or solver.worst > NEAR:
+            return False  # as in `step`, rare directions need a second pass
+        solution = (solver.solution or self.so_far()).first(job.plan.room)
+        solution = solution.first(self._directions(solution, solver))
+        if self._meets(self.value_bounds(solution, job.plan) / solution.values, job.plan):
+            return True
+        if solver.solution is None or not may_continue:
+            return False
+        if self.precision == "single" and (self.aim or not solver.wants.shape[1]):
+            self._make_double(solver)  # smaller residuals have not helped, or there are none
+        else:
+            self.aim = solver.tol / TIGHTER
+            self.solver = solver.tightened(self.aim)
+        return False
+
+    def _make_double(self, solver: Lanczos) -> None:
+        """Begin again from the solver's leading pairs with products in double precision."""
+        self.solver, self.precision = solver.refined(), "double"
+        self.products = self.rounding = None  # measured again, for bounds in the new precision
+
+    @staticmethod
+    def _meets(bounds: Float64, plan: Plan) -> bool:
+        wanted = plan.request.tol_variance
+        return wanted is None or not np.any(bounds > wanted)
+
+    @abc.abstractmethod
+    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
+        """Bound the errors of eigenvalues of the scaled operator, shape (k,)."""
 
     def so_far(self) -> Solution:
         """Return the best leading pairs that an iteration has which ends before it has converged."""
@@ -164,10 +204,9 @@ class LanczosIteration(abc.ABC, Generic[A]):
         solution = solver.solution
         # A converged solution with pairs that rounding hides is rough as well.
         is_rough = solver.is_rough if solution is None else self._directions(solution, solver) < len(solution.values)
-        if is_rough and self.precision == "single" and may_continue:
-            solver, self.precision = solver.refined(), "double"
-            self.products = self.rounding = None  # measured again, for bounds in the new precision
         self.solver = solver
+        if is_rough and self.precision == "single" and may_continue:
+            self._make_double(solver)
         hand_back()
         listener(Converging(self.passes, solver.worst, solver.tol))
 
@@ -178,8 +217,10 @@ class LanczosIteration(abc.ABC, Generic[A]):
         pairs = self._with_direction(solution.first(job.plan.room), job)
         return chosen_of(pairs, self.trace, job.plan, job.listener, full=full, total_weight=job.total_weight)
 
-    def is_settled(self, chosen: Solution) -> bool:
-        """Return whether the iteration ended because it converged."""
+    def is_settled(self, chosen: Solution, error_bound: Float64, plan: Plan) -> bool:
+        """Return whether the iteration ended because it converged, given the bounds on the variances' errors."""
+        if plan.request.tol_variance is not None:
+            return self._meets(error_bound, plan)
         return self.solver.solution is not None and not np.any(chosen.residuals > self.solver.tol * chosen.values)
 
     def dtype_of(self, values: Float64, plan: Plan) -> np.dtype[Any]:
@@ -217,16 +258,22 @@ class LanczosIteration(abc.ABC, Generic[A]):
         errors = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
         return outside, product_bounds(sketches[0], sketches[1] + residual, rounding=errors)
 
-    def unsettled(self, residual_bound: Float64, plan: Plan) -> str:
+    def unsettled(self, residual_bound: Float64, error_bound: Float64, plan: Plan) -> str:
         """Return a warning on components that have not converged, given the bounds on their errors."""
-        most, tol = float(np.max(residual_bound, initial=0.0)), plan.request.tol
+        most, tol, wanted = float(np.max(residual_bound, initial=0.0)), plan.request.tol, plan.request.tol_variance
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
         rank = "Each is right within its variance bound, but components with larger variances may have been missed."
         remedy = "Allow more passes by --max-passes (max_passes)."
         if self.solver.solution is not None:
             remedy = "The rest is rounding error: ask for fewer components, or for a larger --tol (tol)."
-        elif self.solver.worst <= tol:
+        elif wanted is None and self.solver.worst <= tol:
             return f"components of a single pass may not be the leading ones. {rank} {remedy}"
+        if wanted is not None:
+            worst, remedy = float(np.max(error_bound, initial=0.0)), remedy.replace("tol", "tol_variance")
+            return (
+                f"variances have not converged to tol_variance={wanted:g} after {count}: their errors are at most "
+                f"{worst:.1e} of them. {rank} {remedy.replace('--tol_variance', '--tol-variance')}"
+            )
         return (
             f"components have not converged to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "
             f"variances. {rank} {remedy}"
@@ -259,6 +306,6 @@ def beginning(job: Job) -> dict[str, Any]:
     """Return the arguments for the start of the solver."""
     plan = job.plan
     return {
-        "wanted": wanted_of(plan, job.total_weight), "total": np.inf, "tol": plan.request.tol, "width": plan.width,
+        "wanted": wanted_of(plan, job.total_weight), "total": np.inf, "tol": plan.request.residual, "width": plan.width,
         "limit": plan.columns,
     }  # fmt: skip

@@ -118,6 +118,11 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         """See `LanczosIteration`; the last products still hold a half step more."""
         return self.solver.nystrom()
 
+    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
+        """See `LanczosIteration`."""
+        components = np.asarray(solution.vectors.T, dtype=self.dtype_of(solution.values, plan))
+        return self.certified(solution, components, plan.request.seed).variance
+
     def certified(self, solution: Solution, components: Array, seed: int) -> Certified:
         """Bound the errors of pairs whose components are given as they are stored, (k, p)."""
         if self.products is None:
@@ -165,8 +170,11 @@ def fit_randomized(job: Job) -> Decomposition:
     most = job.plan.request.max_passes or MOST_PASSES
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
     decomposition = _decomposed(iteration, chosen, job.plan, job.listener)
-    if not iteration.is_settled(chosen):
-        job.warn(iteration.unsettled(decomposition.residual_bound, job.plan))
+    bound = decomposition.error_bound
+    if bound is None:
+        raise AssertionError("errors of variances are not bounded")
+    if not iteration.is_settled(chosen, bound, job.plan):
+        job.warn(iteration.unsettled(decomposition.residual_bound, bound, job.plan))
     return decomposition
 
 

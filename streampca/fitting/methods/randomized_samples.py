@@ -26,11 +26,11 @@ import numpy as np
 from ...accumulators import GramBlock, sample_directions
 from ...accumulators.gram_probes import remove_mean_part
 from ...arrays import Float64
-from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
+from ...eigensolvers import Certificate, Solution, certify, start_lanczos, value_bounds
 from ...events import Listener
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
-from ...planning import passes_beside
+from ...planning import Plan, passes_beside
 from ...planning.memory import in_double, thread_count
 from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
@@ -84,6 +84,20 @@ class SampleIteration(LanczosIteration[GramBlock]):
         super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
         block[...] = remove_mean_part(block, self.roots)
+
+    def certified(self, solution: Solution, seed: int) -> tuple[Certificate, float, Float64]:
+        """Return residuals, a bound on the largest eigenvalue outside, and bounds on the eigenvalues' errors."""
+        if self.products is None:
+            raise AssertionError("no pass has measured anything")
+        values, directions = solution.values, sample_directions(self.roots, seed)
+        outside, wrong = self.beyond(values, directions)
+        how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
+        certificate = certify(values, solution.vectors, next_value=outside, **how)
+        return certificate, outside, value_bounds(values, certificate.residual, outside, wrong)
+
+    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
+        """See `LanczosIteration`; twice the bound, as the last pass corrects values by at most what they are off."""
+        return 2 * self.certified(solution, plan.request.seed)[2]
 
 
 def fit_along_samples(job: Job) -> Decomposition:
@@ -147,16 +161,13 @@ def _pass(iteration: SampleIteration, reads: Reads, job: Job) -> GramBlock:
 @one_blas_thread()
 def _pairs(iteration: SampleIteration, chosen: Solution, job: Job) -> Pairs:
     """Return the pairs from which components are computed; warn if they have not converged."""
-    if iteration.products is None or iteration.along is None or iteration.along_rounding is None:
+    if iteration.along is None or iteration.along_rounding is None:
         raise AssertionError("no pass has measured anything")
     plan, values, scale = job.plan, chosen.values, iteration.scale
-    probes: dict[str, Any] = {
-        "directions": sample_directions(iteration.roots, plan.request.seed), "products": iteration.products,
-    }  # fmt: skip
-    outside, wrong = iteration.beyond(values, probes["directions"])
-    certificate = certify(values, chosen.vectors, rounding=iteration.rounding, next_value=outside, **probes)
-    if not iteration.is_settled(chosen):
-        job.warn(iteration.unsettled(certificate.relative, plan))
+    certificate, outside, bounds = iteration.certified(chosen, plan.request.seed)
+    corrected = 2 * bounds / values  # see `SampleIteration.value_bounds`
+    if not iteration.is_settled(chosen, corrected, plan):
+        job.warn(iteration.unsettled(certificate.relative, corrected, plan))
     rough = iteration.precision == "single"
     polishes = rough and not plan.stored
     # Undo the scale of the solver.
@@ -173,5 +184,5 @@ def _pairs(iteration: SampleIteration, chosen: Solution, job: Job) -> Pairs:
         dtype=iteration.dtype_of(values, plan),
         polishes=polishes,
         lost=False,
-        bounds=value_bounds(values, certificate.residual, outside, wrong) / scale,
+        bounds=bounds / scale,
     )

@@ -39,6 +39,7 @@ from ...eigensolvers import (
 from ...errors import DataError
 from ...events import Listener, PassStarted, Solving
 from ...machine import hand_back
+from ...planning import Plan
 from ...planning.blocks import Span, blocks_of
 from ...planning.rates import solve_work
 from ...units import counted
@@ -284,6 +285,20 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         # As in `outside_bound_of_basis`: the largest eigenvalue of the matrix of the blocks' norms.
         return (inside + residual_norm) / 2 + float(np.hypot((inside - residual_norm) / 2, across))
 
+    def certified(self, solution: Solution, seed: int) -> tuple[Certificate, float, Float64]:
+        """Return residuals, a bound on the largest eigenvalue outside, and bounds on the eigenvalues' errors."""
+        if self.products is None:
+            raise AssertionError("no pass has measured anything")
+        values, count = solution.values, len(solution.values)
+        directions, outside = sample_directions(np.ones(len(self.solver.columns)), seed), self.outside(count)
+        how: dict[str, Any] = {"directions": directions, "products": self.products}
+        certificate = certify(values, solution.vectors, next_value=outside, **how)
+        return certificate, outside, value_bounds(values, certificate.residual, outside, self.wrong(directions, count))
+
+    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
+        """See `LanczosIteration`."""
+        return self.certified(solution, plan.request.seed)[2]
+
     @property
     def _values(self) -> Float64:
         """Ritz values, descending."""
@@ -311,17 +326,12 @@ def _iterated(job: Job) -> Decomposition:
     """Multiply the matrix with blocks of vectors until the requested pairs have converged."""
     iteration, most = _initial(job), job.plan.request.max_passes or MOST_PASSES
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
-    if iteration.products is None or iteration.mean is None:
+    if iteration.mean is None:
         raise AssertionError("no pass has measured anything")
-    values, scale, count = chosen.values, iteration.scale, len(chosen.values)
-    directions = sample_directions(np.ones(job.collection.n_samples), job.plan.request.seed)
-    outside = iteration.outside(count)
-    certificate = certify(
-        values, chosen.vectors, directions=directions, products=iteration.products, next_value=outside
-    )
-    if not iteration.is_settled(chosen):
-        job.warn(iteration.unsettled(certificate.relative, job.plan))
-    bounds = value_bounds(values, certificate.residual, outside, iteration.wrong(directions, count))
+    values, scale = chosen.values, iteration.scale
+    certificate, outside, bounds = iteration.certified(chosen, job.plan.request.seed)
+    if not iteration.is_settled(chosen, bounds / values, job.plan):
+        job.warn(iteration.unsettled(certificate.relative, bounds / values, job.plan))
     spectrum = iteration.spectrum()
     _check_kernel(spectrum.smallest, iteration.largest, job)
     return replace(
