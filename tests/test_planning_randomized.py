@@ -216,6 +216,19 @@ def test_it_is_chosen_where_it_is_much_faster(monkeypatch):
     assert make_plan(layout, by_options.request(20, memory=64 * GIB)).method == "covariance"
 
 
+@pytest.mark.parametrize("asked", [{"tol": 1e-3}, {"tol_variance": 1e-3}])
+def test_it_is_chosen_wherever_it_is_faster_if_a_tolerance_is_asked_for(asked):
+    """Unless an exact method is, or the number of components is open."""
+    cases = (("pictures", 50, "randomized"), ("digits", 300, "covariance"), ("pictures", 0.9, "covariance"))
+    for name, wanted, method in cases:
+        plan = make_plan(PROBLEMS[name], by_options.request(wanted, memory=64 * GIB, **asked))
+        assert plan.method == method
+        assert make_plan(PROBLEMS[name], by_options.request(wanted, memory=64 * GIB)).method == "covariance"
+        assert isinstance(wanted, float) or all(
+            plan.seconds <= other.plan.seconds for other in plan.others if other.plan
+        )
+
+
 @pytest.mark.parametrize(("wanted", "method"), [(20, "randomized"), (0.9, "covariance"), (1000, "covariance")])
 def test_many_components_and_open_numbers_prefer_an_exact_method(monkeypatch, wanted, method):
     """However fast the other would be: it is not known how many passes a fraction takes."""
