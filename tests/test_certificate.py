@@ -18,6 +18,7 @@ import streampca
 from streampca.cli.commands import cli
 from streampca.eigensolvers import (
     KrylovBasis,
+    certificate_of,
     certify,
     clusters,
     outside_bound,
@@ -148,6 +149,22 @@ def test_bounds_from_true_residuals_hold_too():
         true = angles(vectors.T, turned.T)
         given = np.isfinite(angle)
         assert np.all(true[given] <= angle[given] + 1e-13)
+
+
+@given(problems(), st.sampled_from([1e-8, 1e-5, 1e-2]))
+def test_angles_of_rounded_vectors_hold(problem, size):
+    """Rounding of vectors after they were computed adds to their angles, and is not divided by the gap."""
+    matrix, true, basis, values, vectors = problem
+    k = len(values)
+    stored = vectors + size * np.random.default_rng(k).normal(size=vectors.shape) / np.sqrt(len(matrix))
+    found = certificate_of(values, residuals(matrix, values, vectors) + 1e-14, next_value=float(true[k]))
+    angle = found.of_stored(np.linalg.norm(stored - vectors, axis=0))
+    given = np.isfinite(angle)
+    # A direction of the same rank: gaps around the claimed values exclude others.
+    apart = angles(stored.T / np.linalg.norm(stored, axis=0)[:, None], basis[:, :k].T)
+    nearest = np.abs(true[:, None] - values).argmin(axis=0) == np.arange(k)
+    assert np.all((apart <= angle + 1e-7)[given & nearest])
+    assert np.all(found.angle[given] <= angle[given])
 
 
 # -- values
@@ -566,7 +583,7 @@ def test_digits():
 
 
 def test_trust_in_one_line():
-    angles = (1e-6, 0.021, [1e-6, 1e-6, 1e-6, np.inf], np.nan)
+    angles = ([1e-6, np.nan, np.nan, 1e-6], [0.021, np.nan, np.nan, 1e-6], [1e-6, np.nan, np.nan, np.inf], np.nan)
     texts = [trust_sentence(model([20, 10, 9.99998, 2], angle=angle)) for angle in angles]
     together = "2 and 3 only together"
     assert texts == [

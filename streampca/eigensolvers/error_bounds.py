@@ -45,6 +45,11 @@ class Certificate:
     relative: Float64
     angle: Float64
 
+    def of_stored(self, rounding: Float64 | float) -> Float64:
+        """Return bounds on the angles of stored vectors, (k,), which differ from the unit vectors by so much."""
+        angle = self.angle + np.arcsin(np.minimum(rounding, 1.0))
+        return np.where(angle < 1, angle, np.nan)
+
 
 @dataclass
 class Sketch:

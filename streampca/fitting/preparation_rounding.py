@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Array, Float64
+from ..eigensolvers.error_bounds import gaps_around
 from ..machine import hand_back
+from ..models.accuracy import bound_on_variance_after
 from ..models.components import ComponentsModel
 from ..models.pca import PCAModel
 from ..models.subspace import Subspace
@@ -240,10 +242,12 @@ def _deviation_rounding(learned: Learned | None) -> float:
 
 def _wider_angles(model: ComponentsModel, extra: Float64) -> Float64:
     """Return bounds on angles for residuals that are larger by `extra`, which also narrows the gaps."""
-    residuals, angles = model.residual_bound * model.explained_variance, model.angle_bound
+    values, residuals = model.explained_variance, model.residual_bound * model.explained_variance
+    after = bound_on_variance_after(model)
+    gaps = gaps_around(values, residuals, after) - 2 * extra.max(initial=0.0)
+    # An angle is a residual over a gap, which was at most the distance of the variances, plus rounding.
     with np.errstate(divide="ignore", invalid="ignore"):
-        gaps = np.where(angles > 0, residuals / angles, np.inf) - 2 * extra.max(initial=0.0)
-        wider = (residuals + extra) / gaps
+        wider = (model.angle_bound * gaps_around(values, np.zeros(len(values)), after) + extra) / gaps
     return np.where((gaps > 0) & (wider < 1), wider, np.nan)
 
 

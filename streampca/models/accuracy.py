@@ -70,7 +70,10 @@ def trust_of(model: ComponentsModel) -> Trust:
     if not len(values):
         return Trust((), (), (), None, 0)
     is_bounded = bool(np.all(np.isfinite(residual)))
-    together = clusters(values, residual, _bound_on_variance_after(model, residual)) if is_bounded else []
+    groups = clusters(values, residual, bound_on_variance_after(model)) if is_bounded else []
+    # Residuals include the rounding of stored components, which bounds on angles need not divide by the gap.
+    resolved = np.isfinite(model.angle_bound)
+    together = [group for group in groups if not resolved[group.first : group.last + 1].all()]
     mixed = (
         np.zeros(len(values), bool)
         if model.about_axes
@@ -138,14 +141,17 @@ def _variance_after(model: ComponentsModel) -> float | None:
     return float(after[0]) if len(after) else -np.inf
 
 
-def _bound_on_variance_after(model: ComponentsModel, residual: Float64) -> float | None:
+def bound_on_variance_after(model: ComponentsModel) -> float | None:
     """Return an upper bound on variance k + 1, from the angle bound where it is not stored; None if unknown."""
     after, angle = _variance_after(model), model.angle_bound[-1]
     if after is not None or not np.isfinite(angle):
         return after
-    # The angle bound is the residual over the gap to variance k + 1, so it gives that gap.
-    gap = residual[-1] / angle if angle > 0 else 0.0
-    return float(model.explained_variance[-1] - residual[-1] - gap)
+    if model.outside is not None:
+        return model.outside
+    # The angle bound is at least the residual before rounding over the gap to variance k + 1, so it tells that gap.
+    last = model.explained_variance[-1]
+    gap = last * model.error_bound[-1] / angle if angle > 0 else 0.0
+    return float(last - last * model.residual_bound[-1] - gap)
 
 
 def _residuals(model: ComponentsModel) -> Float64:

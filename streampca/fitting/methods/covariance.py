@@ -9,9 +9,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...accumulators import Scatter
+from ...arrays import Float64
 from ...eigensolvers import Solution, certificate_of, certify
+from ...eigensolvers.error_bounds import lengths
 from ...events import Listener, PassStarted
 from ...planning import Plan
 from .data_checks import check_products, check_variance, warn_of_wrong_products, warn_of_wrong_sums
@@ -47,21 +50,13 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     values, spectrum, divisor = solution.values, solution.spectrum, weight - 1
     dtype = stored_dtype(values, plan) if len(values) else np.dtype(np.float32)
     components = np.ascontiguousarray(solution.vectors.T, dtype=dtype)
-    after, agrees, sharper = next_value(solution, p), scatter.agrees, None
-    if agrees:  # S is exact: only the solver and the rounding of stored components cause errors
-        residual = residual_bounds(scatter, values, components.T)
-        # Values are those of the unrounded vectors, whose residuals are smaller than the stored components'.
-        sharper = certificate_of(values, residual_bounds(scatter, values, solution.vectors) + scatter.slack).relative
-    else:
-        warn_of_wrong_sums(agrees, listener)
-        residual = certify(
-            values,
-            components.T,
-            directions=scatter.probe_directions,
-            products=scatter.probe_products,
-            rounding=scatter.probe_rounding,
-        ).residual
-    certificate = certificate_of(values, residual + scatter.slack, next_value=after)
+    after, agrees = next_value(solution, p), scatter.agrees
+    warn_of_wrong_sums(agrees, listener)
+    residual = unrounded = _residuals(scatter, values, components.T)
+    # Values are those of the unrounded vectors, whose residuals are smaller than the stored components'.
+    if components.dtype != solution.vectors.dtype:
+        unrounded = np.minimum(residual, _residuals(scatter, values, solution.vectors))
+    certificate = certificate_of(values, unrounded + scatter.slack, next_value=after)
     # Rounding of products or of stored components, whichever is coarser, is no fault of the machine.
     coarsest = components.dtype if plan.precision == "double" else np.float32
     warn_of_wrong_products(residual, trace, coarsest, listener, residuals=solution.residuals)
@@ -69,17 +64,25 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         mean=scatter.mean,
         components=components,
         explained_variance=values / divisor,
-        residual_bound=certificate.relative,
-        angle_bound=certificate.angle,
+        residual_bound=certificate_of(values, residual + scatter.slack).relative,
+        angle_bound=certificate.of_stored(lengths(components.T - solution.vectors)),
         eigenvalues=None if spectrum is None else spectrum / divisor,
         total_variance=trace / divisor if divisor > 0 else 0.0,
         n_samples=scatter.n_samples,
         total_weight=scatter.weight,
         exact=scatter.sums_exactly and agrees is not False,
         statistic=scatter,
-        error_bound=sharper,
+        error_bound=certificate.relative,
         measured={"samples_on_integer_units": scatter.n_on_integer_units} if scatter.n_on_integer_units else {},
     )
+
+
+def _residuals(scatter: Scatter, values: Float64, vectors: npt.NDArray[Any]) -> Float64:
+    """Bound the residuals of pairs, (k,): from the matrix itself if its sums are exact, else from the probes."""
+    if scatter.agrees:
+        return residual_bounds(scatter, values, vectors)
+    probes: dict[str, Any] = {"directions": scatter.probe_directions, "products": scatter.probe_products}
+    return certify(values, vectors, rounding=scatter.probe_rounding, **probes).residual
 
 
 def accumulate(job: Job) -> Scatter:
