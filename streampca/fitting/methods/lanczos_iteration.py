@@ -21,6 +21,7 @@ from ...eigensolvers import (
     resume_lanczos,
     ritz_pairs,
 )
+from ...eigensolvers.error_bounds import lengths
 from ...events import Converging, Listener, Solving
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
@@ -241,8 +242,8 @@ class LanczosIteration(abc.ABC, Generic[A]):
         how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
         return outside_bound_of_basis(self.krylov, claimed, **how, total=self.total)
 
-    def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64]:
-        """Bound the largest eigenvalue outside the leading pairs, and the errors of the solver's products.
+    def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64, Float64]:
+        """Bound the largest eigenvalue outside the leading pairs, the errors of the solver's products, and residuals.
 
         They use the whole basis, and the random directions of `products`, (size, 16).
         """
@@ -254,9 +255,12 @@ class LanczosIteration(abc.ABC, Generic[A]):
         outside = self.outside_basis(count, directions)
         # W^T B v by the measured products, and theta W^T v with the residual vector: see `product_bounds`.
         sketches = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
-        residual = (directions.T @ block) @ (coupling @ ritz[:, :count])
+        along_block = coupling @ ritz[:, :count]
+        residual = (directions.T @ block) @ along_block
         errors = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
-        return outside, product_bounds(sketches[0], sketches[1] + residual, rounding=errors)
+        wrong = product_bounds(sketches[0], sketches[1] + residual, rounding=errors)
+        # B v is theta v + block @ along_block but for the error of the product, so that no probe widens the residual.
+        return outside, wrong, lengths(along_block) + wrong
 
     def unsettled(self, residual_bound: Float64, error_bound: Float64, plan: Plan) -> str:
         """Return a warning on components that have not converged, given the bounds on their errors."""

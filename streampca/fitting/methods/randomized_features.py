@@ -11,7 +11,7 @@ Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for e
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from ...eigensolvers import (
     start_lanczos,
     value_bounds,
 )
+from ...eigensolvers.error_bounds import lengths
 from ...events import Listener, PassStarted, Solving
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
@@ -130,10 +131,15 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         values, directions = solution.values, probe_directions(len(self.centre), seed, PROBES_OF_PASS)
         probes: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
         if self.solver.solution is not None:
-            outside, wrong = self.beyond(values, directions)
-            certificate = certify(values, components.T, next_value=outside, **probes)
-            variance = value_bounds(values, certificate.residual, outside, wrong)
-            return Certified(certificate, outside, wrong, variance)
+            outside, wrong, unrounded = self.beyond(values, directions)
+            stored = certify(values, components.T, **probes).residual
+            rounding = lengths(components.T - solution.vectors)
+            # The largest eigenvalue is at most that of the two blocks, plus the norm of what couples them.
+            largest = max(float(values[0]), outside) + float(np.linalg.norm(unrounded))
+            residual = np.minimum(stored, unrounded + largest * rounding)
+            angle = certificate_of(values, unrounded, next_value=outside).of_stored(rounding)
+            certificate = replace(certificate_of(values, residual), angle=angle)
+            return Certified(certificate, outside, wrong, value_bounds(values, unrounded, outside, wrong))
         residual = certify(values, components.T, **probes).residual
         left = self.total - float(values.sum())
         outside = outside_bound(components.T, residual=residual, left=left, **probes)

@@ -26,7 +26,7 @@ import numpy as np
 from ...accumulators import GramBlock, sample_directions
 from ...accumulators.gram_probes import remove_mean_part
 from ...arrays import Float64
-from ...eigensolvers import Certificate, Solution, certify, start_lanczos, value_bounds
+from ...eigensolvers import Certificate, Solution, certificate_of, certify, start_lanczos, value_bounds
 from ...events import Listener
 from ...execution.threads import one_blas_thread
 from ...machine import hand_back
@@ -90,10 +90,11 @@ class SampleIteration(LanczosIteration[GramBlock]):
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         values, directions = solution.values, sample_directions(self.roots, seed)
-        outside, wrong = self.beyond(values, directions)
+        outside, wrong, known = self.beyond(values, directions)
         how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
-        certificate = certify(values, solution.vectors, next_value=outside, **how)
-        return certificate, outside, value_bounds(values, certificate.residual, outside, wrong)
+        residual = np.minimum(known, certify(values, solution.vectors, **how).residual)
+        certificate = certificate_of(values, residual, next_value=outside)
+        return certificate, outside, value_bounds(values, residual, outside, wrong)
 
     def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
         """See `LanczosIteration`; twice the bound, as the last pass corrects values by at most what they are off."""
