@@ -351,3 +351,15 @@ def test_components_that_are_written_at_once_are_orthonormal_or_left_out(decay, 
     count = np.count_nonzero(truth(x)[1] > 1e-12 * found.explained_variance[0])
     assert bool(left_out) == (len(found.explained_variance) < min(count, len(x) - 1))
     assert all("are not orthogonal to the others" in message for message in left_out)
+
+
+def test_storage_in_float32_is_no_error_of_variances():
+    """Bounds on variances are those of components before rounding, and the rounding is not divided by gaps."""
+    x = (judged.noise((60, 300)) * 0.9 ** np.arange(300)).astype(np.float32)
+    found = streampca.fit(x, streampca.PCA(8, method="dual", precision="double"))
+    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
+    values = np.linalg.svd(centred, compute_uv=False)[:8] ** 2 / 59
+    assert np.all(np.abs(values / found.explained_variance - 1) <= found.error_bound)
+    assert found.components.dtype == np.float32
+    assert found.error_bound.max() < 1e-12
+    assert found.angle_bound.max() < 1e-7

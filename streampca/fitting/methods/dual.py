@@ -53,6 +53,7 @@ LOST = {
 
 GONE = "the components written before the run was stopped are missing or changed; they are computed again."
 
+STORAGE = 0.51 * float(np.finfo(np.float32).eps)  # length of what rounding a unit vector to float32 changes, at most
 COMPONENTS = "components"  # stage of the last pass, which computes components
 
 
@@ -192,12 +193,15 @@ def decomposed(basis: KeptBasis | WrittenBasis, pairs: Pairs, job: Job) -> Decom
     spectrum = solution.spectrum
     after = next_value(solution, job.plan.problem.n_features)
     with blas_threads_for(len(solution.values)):
-        certificate = basis.certificate(solution.values, after, pairs.rounding_along)
+        certificate, unrounded = basis.certificates(solution.values, after, pairs.rounding_along)
+    angle = certificate.angle if unrounded is None else unrounded.of_stored(STORAGE)
     # With r = G u - mu u, the component v has the residual S v - mu v = X^T r / sqrt(mu).
     residuals = solution.residuals[: len(solution.values)] * np.sqrt(solution.values[0] / solution.values)
     coarsest = pairs.dtype if job.plan.precision == "double" else np.float32
     bounds = pairs.bounds
-    if bounds is not None:  # a value that the last pass has corrected differed by at most that correction
+    if bounds is None and unrounded is not None:
+        bounds = unrounded.relative
+    elif bounds is not None:  # a value that the last pass has corrected differed by at most that correction
         count = len(solution.values)
         bounds = (bounds[:count] + np.abs(solution.values - pairs.sizes[:count])) / solution.values
     warn_of_wrong_products(certificate.residual, pairs.trace, coarsest, job.listener, residuals=residuals)
@@ -206,7 +210,7 @@ def decomposed(basis: KeptBasis | WrittenBasis, pairs: Pairs, job: Job) -> Decom
         components=basis.components,
         explained_variance=solution.values / (weight - 1),
         residual_bound=certificate.relative,
-        angle_bound=certificate.angle,
+        angle_bound=angle,
         eigenvalues=None if spectrum is None else spectrum / (weight - 1),
         total_variance=pairs.trace / (weight - 1),
         n_samples=n if weights is None else int(np.count_nonzero(weights)),

@@ -33,7 +33,7 @@ from .tasks import FeatureRanges
 
 PART_BYTES = 4 * 2**20  # bytes of kept components processed at a time
 LEAST_PART = 64  # least number of features processed at a time
-PAIRS, SKETCH = "pairs.", "sketch."  # prefixes of the names of their arrays in a state
+PAIRS, SKETCH, UNROUNDED = "pairs.", "sketch.", "unrounded."  # prefixes of the names of their arrays in a state
 
 
 class FeatureRange(NamedTuple):
@@ -107,6 +107,7 @@ class DualBasis(abc.ABC):
         self._shape, self._pairs, self._directions = shape, pairs, Directions(seed)
         self._rounding: Float64 = np.zeros((PROBES, shape[0]))
         self._seen = self._checked = 0
+        self._unrounded: Sketch | None = Sketch()  # of components before storage; None where they are combined later
 
     def take(self, made: FeatureRange) -> None:
         """Add a finished range."""
@@ -115,12 +116,15 @@ class DualBasis(abc.ABC):
         if made.checked:
             self._rounding += times(made.rounding.T, values.T.astype(np.float64, copy=False))
         self._checked += made.checked
+        if self._unrounded is not None and made.values.dtype != values.dtype:
+            self._unrounded.add(made.values.T, self._directions.rows(*made.features), made.products)
         self._seen += len(self._pairs.vectors) * made.features.size
         self._put(made, values)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything, and the eigenpairs, as plain arrays; without `copy` the arrays in use."""
         arrays = {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
+        arrays |= {} if self._unrounded is None else as_arrays(vars(self._unrounded), UNROUNDED)
         state = {**arrays, **self._own_state(), **as_arrays(self._pairs.state(), PAIRS)}
         return {name: array.copy(order="K") if copy else array for name, array in state.items()}
 
@@ -128,6 +132,7 @@ class DualBasis(abc.ABC):
         """Restore what `state` returned."""
         self.mean, self._rounding = state["mean"], state["rounding"]
         self._seen, self._checked = state["counts"].tolist()
+        self._unrounded = Sketch(**as_values(state, UNROUNDED))
 
     @abc.abstractmethod
     def _own_state(self) -> dict[str, Array]:
@@ -141,8 +146,10 @@ class DualBasis(abc.ABC):
     def _sketch(self) -> Sketch:
         """Return the sketch of all stored components."""
 
-    def certificate(self, values: Float64, next_value: float | None, rounding: Float64) -> Certificate:
-        """Bound the errors of the stored components, for these eigenvalues.
+    def certificates(
+        self, values: Float64, next_value: float | None, rounding: Float64
+    ) -> tuple[Certificate, Certificate | None]:
+        """Bound the errors of the stored components, and of those before they were rounded, if they were.
 
         Parameters
         ----------
@@ -153,11 +160,13 @@ class DualBasis(abc.ABC):
         rounding : ndarray of shape (8, k)
             Error of X W along the components.
         """
-        sketch = self._sketch()
         # Errors of different features are independent, so their squares add up: scale from checked to all values.
         scale = (self._seen / max(1, self._checked)) ** 0.5
-        sketch.rounding = rounding + scale * self._rounding
-        return sketch.certificate(values, next_value=next_value)
+        error = rounding + scale * self._rounding
+        stored = replace(self._sketch(), rounding=error).certificate(values, next_value=next_value)
+        if self._unrounded is None or not np.ndim(self._unrounded.products):
+            return stored, None
+        return stored, replace(self._unrounded, rounding=error).certificate(values, next_value=next_value)
 
 
 class KeptBasis(DualBasis):
@@ -202,6 +211,7 @@ class KeptBasis(DualBasis):
 
     def turn(self, matrix: Float64) -> None:
         """Replace the components by ``matrix @ components``, for a matrix (m, k) with m at most k."""
+        self._unrounded = None
         working = matrix.astype(self.components.dtype, copy=False)
         for part in self._parts():
             values = self.components[:, slice(*part)]
