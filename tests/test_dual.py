@@ -356,7 +356,7 @@ def test_components_that_are_written_at_once_are_orthonormal_or_left_out(decay, 
 def test_storage_in_float32_is_no_error_of_variances():
     """Bounds on variances are those of components before rounding, and the rounding is not divided by gaps."""
     x = (judged.noise((60, 300)) * 0.9 ** np.arange(300)).astype(np.float32)
-    found = streampca.fit(x, streampca.PCA(8, method="dual", precision="double"))
+    found = streampca.fit(x, streampca.PCA(8, method="dual"))
     centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
     values = np.linalg.svd(centred, compute_uv=False)[:8] ** 2 / 59
     assert np.all(np.abs(values / found.explained_variance - 1) <= found.error_bound)
