@@ -362,7 +362,7 @@ def test_tolerances_as_people_type_them(text, value, tmp_path):
 
 @pytest.mark.parametrize(("key", "values", "meaning"), [
     ("tol", ("0", "1", "-1e-4", "2", ".nan", ".inf", "small", "null", "[1e-4]"), "residual of a component, relative"),
-    ("max_passes", ("0", "-1", "2.5", "many", "1e1", "[2]"), "largest number of passes of methods randomized"),
+    ("max_passes", ("0", "-1", "2.5", "many", "1e1", "[2]"), 'largest number of passes of "randomized"'),
 ])  # fmt: skip
 def test_tolerances_and_numbers_of_passes_that_are_none(key, values, meaning, tmp_path):
     for value in values:

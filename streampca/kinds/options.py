@@ -90,13 +90,13 @@ class SpectrumOptions(SeededOptions):
         subspace before. Exact methods ignore it. With another value than the default, method "auto" takes an
         approximate method wherever it is predicted to be faster.
     tol_variance : float, optional
-        Error of a variance, relative to it, at which methods randomized and symmetric stop, in place of tol. The bound
-        on the error of every variance that is asked for is then at most this much. Where variances are well apart,
-        their errors are about the squares of residuals: 1e-3 takes about as many passes as a tol of 1e-3, and 1e-6 as
-        one of 3e-5. Exact methods ignore it, and method "auto" takes an approximate one wherever it is predicted to be
-        faster.
+        Error of a variance to stop at, in place of tol. It is relative to the variance: methods randomized and
+        symmetric stop where the bound on the error of every variance that is asked for is at most this much. Where
+        variances are well apart, their errors are about the squares of residuals: 1e-3 takes about as many passes as a
+        tol of 1e-3, and 1e-6 as one of 3e-5. Exact methods ignore it, and method "auto" takes an approximate one
+        wherever it is predicted to be faster.
     max_passes : int, optional
-        Largest number of passes of methods randomized and em; by default as many as tol needs. These are up to 30 for
+        Largest number of passes of "randomized" and "em". By default they are as many as tol needs, up to 30 for
         "randomized", and 50 steps of "em". 1 is a sketch. Where "randomized" ends before `tol` is met a warning says
         which bound was reached; each bound then holds for *some* eigenvalue, and only the leading ones are matched by
         rank. A product with a block of vectors counts as a pass even where all samples are in memory and are read once.
