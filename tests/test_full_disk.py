@@ -107,7 +107,7 @@ def test_full_disk_during_a_run(disk, free, undrawn):
     finished = streampca.load(made).provenance["created"] if free >= 400 * 2**10 else None
     os.remove("disk/filler")
     succeeded("run", "run.yaml", "-q")
-    assert len(os.listdir("disk/out/pictures")) == 10
+    assert len(os.listdir("disk/out/figures")) == 10
     assert streampca.open_collection("disk/images.zarr").shape == (4000, 10, 10)
     if finished:
         assert streampca.load(made).provenance["created"] == finished, "what was finished is used again"

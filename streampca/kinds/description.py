@@ -41,8 +41,10 @@ class NamedFields:
     def __new__(cls, *_: Any, **values: Any) -> Self:
         """Check names; raises TypeError."""
         known = fields_of(cls) if values else {}
-        for name in values:
-            if name not in known:
+        for name in values.keys() - known.keys():
+            # A subclass with a constructor of its own may take other names.
+            taken = inspect.signature(cls.__init__).parameters.values()
+            if all(name != parameter.name and parameter.kind != parameter.VAR_KEYWORD for parameter in taken):
                 raise TypeError(f"{name!r} is not a parameter of {cls.__name__}.{nearest(name, list(known))}")
         return super().__new__(cls)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..manifold.stored_graph import is_graph, load_graph
 from ..preprocessing.sizes_for_planning import this_machine
 from ..storage.disk import expanded
 from ..storage.integrity import read_model, read_unreplaced
+from ..storage.outputs import group_attribute
 from ..units import parse_bytes
 from .map_arrays import required
 from .model import Model
@@ -65,8 +65,12 @@ def load(
     >>> streampca.load("model.zarr")
     PCAModel(10 components of 8 x 8 samples, 73.8% of the variance of 1797 samples)
     """
-    if is_graph(path):
-        return load_graph(path)
+    about = group_attribute(expanded(path))
+    if about is not None and about.get("kind") not in MODEL_KINDS:
+        from ..manifold.stored_graph import is_graph, load_graph  # half of all imports, which models do without
+
+        if is_graph(path):
+            return load_graph(path)
     return load_model(path, statistic=statistic, memory=memory, kernel=kernel, components=components)
 
 
