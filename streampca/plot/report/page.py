@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -55,7 +55,6 @@ BOUNDS = (
     "Each variance and direction has a bound on its error, computed from the data after the fit; all of them hold "
     "together but for a chance of one in a million."
 )
-LEADING = ("series", "components", "scree")  # figures of the first screen
 
 
 @dataclass(frozen=True)
@@ -100,10 +99,9 @@ class Page:
     footer: str
 
     @property
-    def leading(self) -> list[ReportSection]:
-        """Sections of the first screen: components, beside their scores if these have an order, and the variances."""
-        sections = {section.anchor: section for section in self.sections}
-        return [sections[name] for name in LEADING if name in sections][:: 2 if "series" in sections else 1][:2]
+    def leading(self) -> Sequence[ReportSection]:
+        """Sections of the first screen."""
+        return self.sections[: len(_leading_names(section.anchor for section in self.sections))]
 
     @property
     def pictures(self) -> list[DrawnFigure]:
@@ -160,7 +158,7 @@ def page_of(
         trust=text.trust(model),
         facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],
         notes=notes,
-        sections=[*_sections(model, shown, survey, figures, pictures)],
+        sections=_in_order([*_sections(model, shown, survey, figures, pictures)]),
         footer=f"Written by streampca {__version__}.",
     )
 
@@ -198,6 +196,25 @@ def _sections(
         table=text.plan_table(model),
     )
     yield ReportSection("settings", "Settings and versions", lists=text.settings(model))
+
+
+def _leading_names(names: Iterable[str]) -> list[str]:
+    """Return the sections of the first screen: components, beside their scores if these have an order, and variances.
+
+    Embeddings, which have no components, lead with the places of their samples.
+    """
+    known = {*names}
+    first = "series" if "series" in known else "components" if "components" in known else "scores"
+    return [name for name in (first, "scree") if name in known]
+
+
+def _in_order(sections: list[ReportSection]) -> list[ReportSection]:
+    """Put the sections of the first screen first."""
+    names = _leading_names(section.anchor for section in sections)
+    leading = sorted(
+        (section for section in sections if section.anchor in names), key=lambda each: names.index(each.anchor)
+    )
+    return [*leading, *(section for section in sections if section.anchor not in names)]
 
 
 def write_page(page: Page, file: IO[bytes]) -> None:
