@@ -27,12 +27,15 @@ from streampca.signals import heed_stop, safe_point, stop_asked, stopping_on_sig
 
 # A process that says when it handles signals; what comes before is Python's own start.
 STARTED = """
-import os
+import os, signal
 from streampca.signals import stopping_on_signals
-with stopping_on_signals(owns_process=True):
-    os.write(1, b"started\\n")
-    from streampca.__main__ import main
-    main()
+try:
+    with stopping_on_signals(owns_process=True):
+        os.write(1, b"started\\n")
+        from streampca.__main__ import main
+        main()
+finally:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as `main` leaves it, which the block around it does not
 """
 
 COMMANDS = {
