@@ -268,7 +268,7 @@ def _check_metrics(path: str) -> None:
     check_place(path)
     if not os.path.lexists(path):
         return
-    # What cannot be read as text is another file, too.
+    # A file that cannot be read as text is another one, too.
     with suppress(OSError, ValueError), open_regular(path, "r", encoding="utf-8") as file:
         if file.read(len(_OURS[1])).startswith(_OURS):
             return
