@@ -7,6 +7,10 @@ needs a traceback to be understood.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum, auto
 
 # What may be secret in a URL: a user with a password, or over HTTP alone, and a query, which may be signed.
 _USER = re.compile(r"(?:(?<=http://)|(?<=https://)|(?<=://)(?=[^/\s@]*:))[^/\s]*@", re.IGNORECASE)
@@ -23,28 +27,51 @@ def readable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-# Options that messages name for both doors: ``--grey (grey=True)``, ``(--part, part=)``, ``workers (--workers)``.
-_OPTION = r"(?<![\w-])(?P<option>--?[a-z][a-z-]*"
-_VALUES = r"[^()]*(?:\([^()]*\)[^()]*)*"
+class Door(Enum):
+    """Where messages are read, which decides how they name options."""
+
+    PYTHON = auto()
+    COMMAND_LINE = auto()
+    UNKNOWN = auto()  # on a worker, whose messages are worded where they arrive
+
+
+_door: ContextVar[Door] = ContextVar("door", default=Door.PYTHON)
+
+# An option for both doors is ``--grey (grey=True)``, ``--tol (tol)`` or, in parentheses, ``(--part 1/4, part=1/4)``.
+_QUOTED = r"'[^']*'|\"[^\"]*\""
+_VALUES = rf"(?:{_QUOTED}|\((?:{_QUOTED}|[^()'\"])*\)|[^()'\"])*"
 _BOTH_DOORS = re.compile(
-    rf"{_OPTION}(?:(?! --)[^()]){{0,40}}?) \([a-z_]+={_VALUES}\)"
-    rf"|{_OPTION.replace('option', 'steps')}[^()]{{0,40}}?) \(Preparation\({_VALUES}\)\)"
-    rf"|{_OPTION.replace('option', 'alone')}) \((?P<name>[a-z_]+)\)"
-    rf"|(?<=\(){_OPTION.replace('option', 'within')}[^,()]*), [a-z_]+(?:=[^()]*)?(?=\))"
-    rf"|\b(?P<first>[a-z_]+) \({_OPTION.replace('option', 'second')})\)"
+    rf"(?<![\w-])(?P<option>(?P<name>--?[a-z][a-z-]*)(?:{_QUOTED}|(?! --)[^()'\"]){{0,40}}?)"
+    rf" \((?P<python>[a-z_]+={_VALUES}|[a-z_]+|streampca\.[a-z_]+)\)"
+    rf"|(?<![\w-])(?P<steps>--[a-z][^()]{{0,40}}?) \((?P<preparation>Preparation\({_VALUES}\))\)"
+    rf"|(?<=\()(?P<within>--?[a-z][a-z-]*(?:{_QUOTED}|[^,()'\"])*), (?P<keyword>[a-z_]+(?:={_VALUES})?)(?=\))"
 )
 
 
-def at_command_line(text: str) -> str:
-    """Return a message with options as commands name them, where it names them for Python too."""
+@contextmanager
+def messages_at(door: Door) -> Iterator[None]:
+    """Word the messages of this thread, and of threads that it starts, for a door."""
+    token = _door.set(door)
+    try:
+        yield
+    finally:
+        _door.reset(token)
 
-    def option(found: re.Match[str]) -> str:
-        alone, second = found["alone"], found["second"]
-        if alone and len(alone) > 2 and alone.strip("-").replace("-", "_") != found["name"]:
-            return found[0]  # something else in parentheses
-        if second and second.strip("-").replace("-", "_") != found["first"]:
-            return found[0]
-        return found["option"] or found["steps"] or alone or found["within"] or second
+
+def worded(text: str) -> str:
+    """Return a message with its options as the door in use names them, where it names them for both doors."""
+    door = _door.get()
+    if door is Door.UNKNOWN:
+        return text
+
+    def option(match: re.Match[str]) -> str:
+        python = match["python"] or match["preparation"] or match["keyword"]
+        typed = match["option"] or match["steps"] or match["within"]
+        if match["python"] and "=" not in python and "." not in python:  # or something else in parentheses
+            is_short = len(match["name"]) == 2 == len(typed)
+            if not is_short and not python.startswith(typed.strip("-").replace("-", "_")):
+                return match[0]
+        return typed if door is Door.COMMAND_LINE else python
 
     return _BOTH_DOORS.sub(option, text)
 
@@ -59,6 +86,9 @@ class StreampcaError(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
+
+    def __str__(self) -> str:
+        return worded(str(self.args[0])) if self.args else ""
 
 
 class SourceError(StreampcaError, ValueError):
@@ -129,10 +159,6 @@ class ModelError(StreampcaError, ValueError):
 
 class OutputError(StreampcaError, OSError):
     """An output that exists already, cannot be written, or ran out of disk."""
-
-    # OSError with one argument prints it unchanged; this keeps that true if a caller passes more.
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
 
 
 class ClusterError(StreampcaError, RuntimeError):

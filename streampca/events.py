@@ -11,17 +11,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
-from .errors import RequestError
+from .errors import RequestError, worded
 from .units import counted_passes, format_bytes, format_seconds
 
 WORTH_TELLING = 2.0  # seconds from which the expected time of a solve is told
 
 
+class _Worded:
+    """Event whose texts name options as the door in use does."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, str) and field.name != "path":
+                object.__setattr__(self, field.name, worded(value))
+
+
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(_Worded):
     """A plan was made; `plan` is a `streampca.planning.Plan`, `assumed` what had to be guessed for it, on one line."""
 
     plan: Any
@@ -106,7 +118,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(_Worded):
     """The output of an earlier run at `path` stands; `why` completes the sentence that its path begins."""
 
     path: str
@@ -122,21 +134,21 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(_Worded):
     """Something the user should know; `message` is one line."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumed(_Worded):
     """Something had to be guessed; `message` is one line that says what was taken, and what settles it."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class FileSkipped:
+class FileSkipped(_Worded):
     """A damaged file was left out; `reason` is one line."""
 
     path: str

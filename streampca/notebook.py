@@ -9,7 +9,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .errors import readable, without_secrets
+from .errors import readable, without_secrets, worded
 
 LONGEST = 300  # characters of a text
 _CSS = """
@@ -60,6 +60,6 @@ def images(named: Iterable[tuple[str, bytes]]) -> str:
 
 
 def _text(text: object) -> str:
-    whole = readable(without_secrets(str(text)))
+    whole = readable(worded(without_secrets(str(text))))
     half = LONGEST // 2
     return escape(whole if len(whole) <= LONGEST else f"{whole[:half]} \N{HORIZONTAL ELLIPSIS} {whole[-half:]}")

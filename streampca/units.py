@@ -9,7 +9,7 @@ from numbers import Integral
 from textwrap import wrap
 from typing import Any, overload
 
-from .errors import RequestError
+from .errors import RequestError, worded
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 HEADING, SIZE = 12, 11  # columns of a heading, and of a size before the name of its item
@@ -135,7 +135,7 @@ def facts_as_text(facts: Iterable[tuple[str, str]], width: int = 80) -> str:
     for heading, text in facts:
         hang = HEADING + (SIZE if text.startswith(" ") else 0)
         lines += wrap(
-            text, max(width, 2 * hang), initial_indent=f"{heading:<{HEADING}}", subsequent_indent=" " * hang,
+            worded(text), max(width, 2 * hang), initial_indent=f"{heading:<{HEADING}}", subsequent_indent=" " * hang,
             break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
     return "\n".join(lines)

@@ -257,7 +257,7 @@ def test_labels_are_groups(tmp_path, monkeypatch):
         back = np.asarray(again.reconstruct(source) + again.residual(source))
         np.testing.assert_allclose(back.reshape(12, -1), rows, atol=1e-3)
         other = open_collection("scans", labels=["other" if labels is text else 5] * 12)
-        with pytest.raises(ModelError, match=r"00\.png.* is of label (other|5), of which .* --where"):
+        with pytest.raises(ModelError, match=r"00\.png.* is of label (other|5), of which .* where="):
             again.transform(other)
     with pytest.raises(ModelError, match=r"labels such as 'left'.* of the same kind"):
         again.transform(open_collection("scans", labels=text))
@@ -392,7 +392,7 @@ def test_samples_without_dates_are_refused_and_remedies_work(tmp_path):
     x = field(36)
     model = streampca.fit(x, n_components=2, preparation=Preparation(mask="valid", anomaly="month"))
     for samples in (x.values, x.chunk(time=5).data, x.drop_vars("time")):
-        with pytest.raises(ModelError, match=r"has no dates.*takes the mean of their month off.*--labels"):
+        with pytest.raises(ModelError, match=r"has no dates.*takes the mean of their month off.*\(labels=\)"):
             model.transform(samples)
     np.save(tmp_path / "x.npy", x.values)
     with pytest.raises(ModelError, match=r"x\.npy has no dates"):
@@ -414,9 +414,9 @@ def test_samples_without_dates_are_refused_and_remedies_work(tmp_path):
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ({"anomaly": "month"}, "anomaly 'month' needs dates, and the samples of numpy array have none; .*--labels"),
+        ({"anomaly": "month"}, r"anomaly 'month' needs dates, and the samples of numpy array have none; .*\(labels=\)"),
         ({"anomaly": "dayofyear"}, "anomaly 'dayofyear' needs dates"),
-        ({"anomaly": "label"}, "anomaly 'label' needs labels, and numpy array has none; .*--labels"),
+        ({"anomaly": "label"}, "anomaly 'label' needs labels, and numpy array has none; .* labels="),
         ({"detrend": True}, "detrend needs dates"),
     ],
 )

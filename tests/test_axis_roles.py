@@ -295,10 +295,7 @@ def test_broken_axistags_are_left_out_and_said(tmp_path, caplog, text):
 
 # -- what position decided is said, kept and compared
 
-LINE = (
-    "samples are taken along axis 0, by its position alone; --sample-axes (sample_axes) names the axes of one sample, "
-    "here 1,2"
-)
+LINE = "samples are taken along axis 0, by its position alone; sample_axes names the axes of one sample, here 1,2"
 
 
 @pytest.fixture
@@ -364,7 +361,7 @@ def test_a_model_of_axes_given_by_number_opens_arrays_by_them(tmp_path):
     for axes in ((0, 1), (2, 1)):
         given = {"sample_axes": axes}
         model = streampca.fit(tmp_path / "x.npy", n_components=2, **given)
-        with pytest.raises(ModelError, match=r"taken along axis 0 by its position alone.*--sample-axes \d,\d"):
+        with pytest.raises(ModelError, match=r"taken along axis 0 by its position alone.*sample_axes=\(\d, \d\)"):
             model.transform(open_collection(tmp_path / "x.npy"))
         expected = np.asarray(model.transform(open_collection(tmp_path / "x.npy", **given)))
         np.testing.assert_array_equal(model.transform(tmp_path / "x.npy"), expected)

@@ -430,9 +430,9 @@ def content(path):
     ({"worker_memory": "1GiB"}, "worker_memory is an option of clusters; give workers or cluster with it"),
     ({"cluster": "configured"}, "needs its kind or address"),
     ({"cluster": "configured", "worker_memory": "1GiB"}, "needs its kind or address"),
-    ({"cluster": "slurm"}, "give their number, workers (--workers)"),
+    ({"cluster": "slurm"}, "give their number, workers"),
     ({"cluster": "tcp://x", "cluster_options": {"cores": 1}}, "give cluster with them"),
-    ({"cluster": "tcp://x", "worker_memory": "1GiB"}, "(--worker-memory) is for workers that are started"),
+    ({"cluster": "tcp://x", "worker_memory": "1GiB"}, "worker_memory is for workers that are started"),
     ({"cluster": "pbs", "workers": 1, "worker_memory": "1GiB", "cluster_options": {"memory": "1GiB"}}, "leave one"),
     ({"cluster": "os.system"}, "cluster 'os.system' is not known; give one of local, slurm"),
     ({"cluster": "sge", "cluster_options": {"job_cls": "os.system"}}, "'job_cls' of a cluster is not known"),
@@ -452,7 +452,7 @@ def test_what_does_not_go_together_is_refused(run, message):
 @pytest.mark.parametrize(("cluster", "error", "message"), [
     (ClusterOptions("no_such_module.Cluster"), RequestError, "is not known; give one of local, slurm"),
     (ClusterOptions("slurm", options={"colour": 1, "memory": 1}), RequestError, "refuses its options: .*colour"),
-    (ClusterOptions("slurm"), RequestError, "must have a memory; give --worker-memory"),
+    (ClusterOptions("slurm"), RequestError, "must have a memory; give worker_memory"),
     (ClusterOptions("slurm", options={"shared_temp_directory": "/no"}, memory=1), ClusterError, "into /no: No such"),
     (ClusterOptions("slurm", options={"shared_temp_directory": "a b"}, memory=1), RequestError, "called 'a b'"),
     (0, RequestError, "cluster = 0: give a kind of cluster"),
@@ -622,7 +622,7 @@ def test_jobs_that_cannot_be_submitted(images, slurm, sbatch, message):
 
 
 def test_jobs_that_never_start(images, slurm):
-    message = r"^slurm had no worker within 2.0 s; see what jobs 4711 wait for, or wait longer \(--cluster-timeout\)"
+    message = r"^slurm had no worker within 2.0 s; see what jobs 4711 wait for, or wait longer \(cluster_timeout\)"
     with pytest.raises(ClusterError, match=message):
         streampca.fit(images, cluster=slurm(QUEUES, timeout=2.0))
 

@@ -153,14 +153,14 @@ def check_law(folder, case):
     parts, how = values_of(case), {} if case.asked is None else {"dtype": case.asked}
     source, kinds = source_of(case, folder, parts), {OF[name[1:]] for name in case.dtypes}
     if case.asked is None and len(kinds) > 1:
-        with pytest.raises(SourceError, match=r"give --dtype (\w+) ") as caught:
+        with pytest.raises(SourceError, match=r"give dtype='(\w+)' ") as caught:
             open_collection(source)
         if len(kinds) > 2:  # the message names two of the kinds
             return
-        how = {"dtype": re.search(r"\(dtype='(\w+)'\) if all have one scale", str(caught.value))[1]}
+        how = {"dtype": re.search(r"dtype='(\w+)' if all have one scale", str(caught.value))[1]}
     dtype = np.dtype(how.get("dtype") or np.result_type(*(part.dtype.newbyteorder("=") for part in parts)))
     if is_lost(parts, dtype):
-        with pytest.raises(SourceError, match=rf"has the value .*, which {dtype} does not hold; give --dtype \w+ "):
+        with pytest.raises(SourceError, match=rf"has the value .*, which {dtype} does not hold; give dtype='\w+'"):
             np.asarray(open_collection(source, **how))
         return
     found = open_collection(source, **how)
@@ -288,7 +288,7 @@ def test_every_door_takes_the_dtype_and_the_model_keeps_it(mixed):
 def test_a_model_of_fractions_takes_whole_numbers_where_it_is_said(mixed):
     model = streampca.fit(mixed.astype("f4"), n_components=2)
     np.save("bytes.npy", mixed)
-    with pytest.raises(ModelError, match=r"give --dtype float32 \(dtype='float32'\)"):
+    with pytest.raises(ModelError, match=r"give dtype='float32' if"):
         np.asarray(model.transform("bytes.npy"))
     np.testing.assert_array_equal(model.transform("bytes.npy", dtype="float32"), model.transform(mixed.astype("f4")))
 

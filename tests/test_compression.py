@@ -150,7 +150,7 @@ def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypa
 
 def test_scores_do_not_say_what_is_left(images, model, tmp_path):
     model.write_scores(images[1], tmp_path / "s.zarr")
-    with pytest.raises(RequestError, match=r"give the samples themselves for --residual \(residual=True\)"):
+    with pytest.raises(RequestError, match=r"give the samples themselves for residual=True"):
         model.write_reconstruction(tmp_path / "s.zarr", tmp_path / "r.npy", residual=True)
     figures = model.write_reconstruction(tmp_path / "s.zarr", tmp_path / "r.npy", n_components=3)
     assert figures.line().endswith(" over the samples fitted")

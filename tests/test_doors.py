@@ -16,7 +16,7 @@ from PIL import Image
 from shell import diagonal, pictures, typed
 
 import streampca
-from streampca.errors import OutputError, RequestError, StreampcaError, at_command_line
+from streampca.errors import Door, OutputError, RequestError, StreampcaError, messages_at, worded
 from streampca.events import FileSkipped, Kept
 from streampca.kinds.registry import KINDS as KIND_NAMES
 from streampca.kinds.registry import kind_class
@@ -125,6 +125,7 @@ def split(how):
     return model, columns, {name: value for name, value in how.items() if name == "memory"}
 
 
+@messages_at(Door.UNKNOWN)
 def by_python(kind, source, how, steps, output, **run):
     preparation = streampca.Preparation(**steps) if steps else None
     model, columns, given = split(how)
@@ -171,6 +172,7 @@ def by_run_file(kind, source, how, steps, output, **run):
     return answer(output, None if said is None else said.removeprefix(f"run file {output}.yaml: "))
 
 
+@messages_at(Door.UNKNOWN)
 def by_estimator(kind, source, how, steps, output):
     model, columns, given = split(how)
     preparation = {"preparation": streampca.Preparation(**steps)} if steps else {}
@@ -191,7 +193,8 @@ def test_the_doors_agree(name, samples, folder, tmp_path, monkeypatch):
     assert isinstance(expected, str) or {"components", "explained_variance"} <= expected.keys()
     said = by_command(*asked, str(tmp_path / "command.zarr"))
     unweighted = kind_class(kind.kind).uses_graph and "sample_weight" in how
-    shown = at_command_line(expected) if isinstance(expected, str) else expected
+    with messages_at(Door.COMMAND_LINE):
+        shown = worded(expected) if isinstance(expected, str) else expected
     assert f"--sample-weight is no option of kind {kind.kind}, but of pca" in said if unweighted else said == shown
     assert by_run_file(*asked, str(tmp_path / "run.zarr")) == shown
     if kind.kind == "classical-mds" or unweighted:
@@ -219,10 +222,11 @@ def test_plans_agree(name, samples, folder, monkeypatch):
     options = {**columns, **given, "target": kind.target, "preparation": preparation, "output": "m.zarr"}
     said = typed("plan", source, *words_of(kind, how, steps), "--json")
     if said.code:
-        with pytest.raises(StreampcaError) as error:
+        with pytest.raises(StreampcaError) as error, messages_at(Door.COMMAND_LINE):
             streampca.plan(source, kind.described(**model), **options)
         is_option = "sample_weight" not in how or not kind_class(kind.kind).uses_graph
-        assert (refusal_of(said) == at_command_line(str(error.value))) == is_option
+        with messages_at(Door.COMMAND_LINE):
+            assert (refusal_of(said) == str(error.value)) == is_option
         return
     plan = streampca.plan(source, kind.described(**model), **options)
     shown, own = yaml.safe_load(said.out), yaml.safe_load(json.dumps(plan.to_json()))

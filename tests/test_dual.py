@@ -141,7 +141,7 @@ def test_weights_are_copies(schedule, tmp_path):
     ("missing", "said"),
     [
         ((41, 3, 4), r"sample 41 of numpy array holds NaN"),
-        (np.s_[:, :4], r"NaN or infinity in 180 of its 900 features.*--mask valid"),  # counted over the whole sample
+        (np.s_[:, :4], r"NaN or infinity in 180 of its 900 features.*mask=.valid"),  # counted over the whole sample
     ],
 )
 def test_a_sample_that_is_no_number_is_named_and_nothing_is_left(schedule, missing, said, tmp_path):
@@ -210,7 +210,7 @@ def test_a_folder_for_scratch_copies_that_is_none_is_refused(tmp_path):
 def test_a_copy_that_does_not_fit_the_disk_is_refused_before_reading(tmp_path):
     counted = Counted(images())
     plan = replace(plan_of(counted, "scratch"), bytes_written=2**60)
-    with pytest.raises(OutputError, match=r"scratch copy .* free some space, or choose another folder by --scratch"):
+    with pytest.raises(OutputError, match=r"scratch copy .* free some space, or choose another folder by scratch="):
         METHODS["dual"](Job(counted, plan, LocalExecutor(), scratch=str(tmp_path / "x.scratch")))
     assert counted.decoded == 0
 

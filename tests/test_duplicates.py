@@ -245,8 +245,8 @@ def test_dates_of_two_files_are_refused_with_a_remedy_that_works(door):
     source = [dated("a.nc", 0, 30), dated("b.nc", 20, 40)]
     said = (
         r"^b\.nc has 10 dates that a\.nc has, too, 2000-01-21 first, and these samples would count twice; keep the "
-        r"first of each with --duplicates first \(duplicates='first'\), or where they are of several series, such as "
-        r"members of an ensemble, keep all with --duplicates all \(duplicates='all'\)\.$"
+        r"first of each with duplicates='first', or where they are of several series, such as "
+        r"members of an ensemble, keep all with duplicates='all'\.$"
     )
     with pytest.raises(DuplicatesError, match=said):
         open_collection(source)

@@ -115,7 +115,7 @@ def test_budgets_and_the_number_of_components(tmp_path, wide):
     assert apart(spanned.embedding, features.embedding) < 1e-4
     with pytest.raises(BudgetError, match=r"compare samples by \d+ principal components") as raised:
         streampca.fit(source, kind, memory="45MiB")
-    count = int(re.search(r"--pca-components (\d+)", str(raised.value))[1])
+    count = int(re.search(r"pca_components=(\d+)\)", str(raised.value))[1])
     assert streampca.fit(source, kind.replaced(pca_components=count), memory="45MiB").pca.n_components == count
     assert streampca.plan(source, kind, memory=remedy(raised.value)).n_components == 149
 
@@ -128,7 +128,7 @@ def test_fewer_landmarks_are_named_where_they_fit():
 
     with pytest.raises(BudgetError, match="fewer landmarks") as refused:
         plan((3000, 64), 800)
-    fewest = re.search(r"\(--landmarks\), down to (\d+) \(", str(refused.value))[1]
+    fewest = re.search(r"\(landmarks\), down to (\d+) \(", str(refused.value))[1]
     assert plan((3000, 64), int(fewest)).memory_estimate.total < 60 * 2**20
     with pytest.raises(BudgetError, match=r"needs 2\.4 GiB") as refused:
         plan((3000, 300, 300), 10)
@@ -141,7 +141,7 @@ def test_plans_of_minutes_name_a_number_that_takes_less():
     assert (plan.n_components, plan.neighbors.method) == (0, "exact")
     assert seconds < 60 < plan.seconds
     assert by_options.plan(shape=(60000, 28, 28), kind="isomap", pca_components=count, memory="2GiB").seconds == seconds
-    assert f"--pca-components {count}" in unwrapped(str(plan))
+    assert f"(pca_components={count})" in unwrapped(str(plan))
 
 
 def test_spectral_clustering(samples):
@@ -208,9 +208,9 @@ def test_components_of_the_graph_are_clusters(tmp_path, clumps, laplacian):
 def test_more_components_than_clusters_are_refused_with_remedies_that_work(clumps):
     rows, clump = clumps
     kind = streampca.SpectralClustering(2, n_neighbors=5)
-    with pytest.raises(DataError, match=r"3 components, of 60, 30, 20 samples; .*--largest-component") as raised:
+    with pytest.raises(DataError, match=r"3 components, of 60, 30, 20 samples; .*largest_component=True") as raised:
         streampca.fit(rows, kind)
-    said = dict(re.findall(r"\((n_clusters|n_neighbors)=(\d+)\)", str(raised.value)))
+    said = dict(re.findall(r"(n_clusters|n_neighbors)=(\d+)", str(raised.value)))
     assert (
         adjusted_rand_score(streampca.fit(rows, kind.replaced(n_clusters=int(said["n_clusters"]))).labels, clump) == 1
     )
@@ -220,7 +220,7 @@ def test_more_components_than_clusters_are_refused_with_remedies_that_work(clump
     np.testing.assert_array_equal(model.embedded_samples, np.flatnonzero(clump == 0))
     (warned,) = (event.message for event in told if isinstance(event, Warned))
     assert re.match(r"50 samples outside the largest component left out, .*, of 60, 30, 20 samples; ", warned)
-    assert "without --largest-component (largest_component=True), each component is clustered" in warned
+    assert "without largest_component=True, each component is clustered" in warned
 
 
 def test_affinities_in_several_parts(clumps):
@@ -374,14 +374,14 @@ def manifold_graph(rows):
 def test_a_disconnected_graph_is_refused_with_remedies_that_work():
     random = np.random.default_rng(0)
     rows = np.concatenate([random.normal(size=(60, 3)), 50 + random.normal(size=(20, 3))])
-    with pytest.raises(DataError, match=r"60, 20.*--largest-component") as raised:
+    with pytest.raises(DataError, match=r"60, 20.*largest_component=True") as raised:
         by_options.fit(rows, n_neighbors=5, kind="isomap")
     model = by_options.fit(rows, n_neighbors=5, largest_component=True, kind="isomap")
     np.testing.assert_array_equal(model.embedded_samples, np.arange(60))
     assert "20 samples outside" in " ".join(model.notes)
     for kind in ("locally-linear-embedding", "maximum-variance-unfolding", "spectral-embedding"):
         assert len(by_options.fit(rows, kind=kind, n_neighbors=5, largest_component=True).embedding) == 60
-    connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
+    connecting = int(str(raised.value).split("n_neighbors=")[1].split()[0])
     assert len(by_options.fit(rows, n_neighbors=connecting, kind="isomap").embedding) == 80
 
 
@@ -728,7 +728,7 @@ def test_a_refused_graph_is_kept_for_its_largest_component(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
     with pytest.raises(DataError):
         by_options.fit(rows, n_neighbors=5, **how)
-    connecting = int(str(raised.value).split("--n-neighbors ")[1].split()[0])
+    connecting = int(str(raised.value).split("n_neighbors=")[1].split()[0])
     told = []
     assert len(by_options.fit(rows, n_neighbors=connecting, **how, listener=told.append).embedding) == 80
     assert any("starts from the beginning" in getattr(event, "message", "") for event in told)
@@ -827,7 +827,7 @@ def test_actions_by_model(tmp_path):
     images[5, 3] = np.nan
     with pytest.raises(RequestError, match=r"1 of the samples .* actions lead from each sample to the next one"):
         by_options.fit(images, kind="action-respecting-embedding", target=actions, missing="drop-samples")
-    with pytest.raises(RequestError, match="learns from the action after each sample; give --target"):
+    with pytest.raises(RequestError, match="learns from the action after each sample; give target=column"):
         by_options.fit(images, kind="action-respecting-embedding")
     with pytest.raises(RequestError, match="target is what supervised kinds of model learn from, and kind is 'isomap'"):
         by_options.fit(images, target=actions, kind="isomap")

@@ -57,7 +57,7 @@ def in_parts():
 @pytest.mark.slow
 def test_components_of_the_graph_and_neighbours_kept_are_drawn_and_said(in_parts, tmp_path):
     notes = " ".join(in_parts.notes)
-    assert "3 components, of 60, 20, 7 samples; --n-neighbors 20 (n_neighbors=20) would connect them" in notes
+    assert "3 components, of 60, 20, 7 samples; n_neighbors=20 would connect them" in notes
     assert "27 samples outside" in notes
     assert "2 principal components have 0." in notes
     bars = streampca.plot.graph_components(in_parts)

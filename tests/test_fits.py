@@ -87,7 +87,7 @@ def test_the_key_is_a_number_or_a_name(tmp_path):
     x = several(path)
     for key, expected in {"SCI": x, "sci": x, "1": x, "3": x * 2, "ERR": x * 2, "4": -x}.items():
         np.testing.assert_array_equal(read_all(open_collection(path, key=key)), expected)
-    refused_as(path, r"holds 3 arrays, SCI \(11 x 12 x 13 .*\), ERR .*.*--key SCI \(key='SCI'\)")
+    refused_as(path, r"holds 3 arrays, SCI \(11 x 12 x 13 .*\), ERR .*.*key='SCI'")
     refused_as(path, r"has no array 'SCO'; it holds .* Did you mean 'SCI'", error=RequestError, key="SCO")
 
 

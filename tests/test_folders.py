@@ -48,7 +48,7 @@ def images(tmp_path):
 def test_a_stack_among_images_is_named_wherever_it_stands(images, name, source):
     path = stack(images / name, values((5, 8, 6)))
     source = source.format(images)
-    refused(source, f"{path} has 5 pages", "--on-bad-file skip")
+    refused(source, f"{path} has 5 pages", 'on_bad_file="skip"')
     found = open_collection(source, on_bad_file="skip")
     assert found.shape == (6, 8, 6)
     assert [left.path for left in found.skipped] == [str(path)]
@@ -75,7 +75,7 @@ def test_where_most_are_stacks_every_file_is_taken(tmp_path):
     assert isinstance(found, Joined)
     np.testing.assert_array_equal(found.read(slice(0, 6)), pages.reshape(6, -1))
     save(tmp_path / "a.png", values((9, 6)))
-    refused(tmp_path, "b.tif has images of 8 x 6", "--on-bad-file skip")
+    refused(tmp_path, "b.tif has images of 8 x 6", 'on_bad_file="skip"')
     kept = open_collection(tmp_path, on_bad_file="skip")
     np.testing.assert_array_equal(kept.read(slice(0, 5)), pages[1:].reshape(5, -1))
     assert [os.path.basename(left.path) for left in kept.skipped] == ["a.png"]
@@ -302,7 +302,7 @@ def test_a_list_may_begin_with_a_byte_order_mark(images, mark, ends):
 def test_a_missing_entry_of_a_list_is_skipped_on_request(images):
     path = images.parent / "list.txt"
     path.write_text("in/img3.png\nin/gone.png\nin/img1.png\n")
-    refused(f"@{path}", "gone.png does not exist", "--on-bad-file skip")
+    refused(f"@{path}", "gone.png does not exist", 'on_bad_file="skip"')
     found = open_collection(f"@{path}", on_bad_file="skip")
     assert list(found.sample_names()) == ["img3.png", "img1.png"]
     ((left, reason),) = found.skipped

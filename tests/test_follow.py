@@ -295,14 +295,14 @@ def test_a_missing_value_is_refused_with_a_remedy_that_there_is():
     x[45, 2, 2] = np.nan
     write_series("series/*.npy", x)
     write_series("series/*.npy", x[:10])
-    with pytest.raises(DataError, match=r"Leave it out \(--samples, samples=; or --where, where=\), or fill it"):
+    with pytest.raises(DataError, match=r"Leave it out with samples= or where=, or fill it"):
         streampca.follow("series/*.npy", output="model.zarr", pace=streampca.Pace(settle=0, idle=0))
 
 
 def test_sources_and_models_that_cannot_be_followed():
     with h5py.File("x.h5", "w") as file:
         file["x"] = X
-    with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* --update and --samples\.$"):
+    with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* by streampca\.update and samples=\.$"):
         streampca.follow("x.h5", output="model.zarr", pace=streampca.Pace(idle=0))
     with pytest.raises(RequestError, match=r"follow needs a path, .* and got ndarray; give the path of the data"):
         streampca.follow(X, output="model.zarr")
@@ -465,7 +465,9 @@ def test_a_changed_image_of_hdf5_is_refused_by_name(writer):
 def test_hdf5_that_is_not_in_swmr_mode(writer):
     writer("made('x.h5', chunks=(50, 8, 8))")
     writer("write(0, 300)")
-    with pytest.raises(SourceError, match=r"^x\.h5, dataset 'x' is being written, in SWMR mode: .* --follow\)\.$"):
+    with pytest.raises(
+        SourceError, match=r"^x\.h5, dataset 'x' is being written, in SWMR mode: .* by streampca\.follow\.$"
+    ):
         streampca.fit("x.h5", n_components=4)
     with pytest.raises(SourceError, match=r"is being written, in SWMR mode"):
         open_collection(["x.h5", "x.h5"], duplicates="all")

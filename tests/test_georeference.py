@@ -150,7 +150,7 @@ OTHERS = {
 def test_a_scene_of_another_place_is_refused_by_name(other):
     place, said = OTHERS[other]
     source, far = scenes(), scene("far.tif", X[0], **place)
-    refused_as([*source, far], said + ".*--ignore-coordinates.*")
+    refused_as([*source, far], said + ".*coordinates='ignore'.*")
     skipped = open_collection([*source, far], on_bad_file="skip")
     assert (len(skipped), [item.path for item in skipped.skipped]) == (12, ["far.tif"])
     taken = open_collection([*source, far], coordinates="ignore")

@@ -401,7 +401,7 @@ CODES = np.arange(50) % 2
         (
             {"target": np.arange(50) // 1.5 % 30},
             RequestError,
-            r"give --target-type classes or numbers \(target_type=\)",
+            r"give target_type='classes' or 'numbers'",
         ),
         (
             {"target": CODES, "target_type": "label"},

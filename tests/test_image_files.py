@@ -32,7 +32,7 @@ from streampca.readers.images import MixedImages, open_images
 from streampca.readers.opener import Opener
 from streampca.readers.threads import for_each
 
-SKIP = 'give --on-bad-file skip (on_bad_file="skip")'
+SKIP = 'give on_bad_file="skip"'
 
 
 def pictures(n=12, height=9, width=7, seed=0):
@@ -260,7 +260,7 @@ def test_images_of_several_sizes_come_one_by_one(sizes, monkeypatch, threads):
 def test_rows_of_several_sizes_are_refused(sizes):
     source, _ = sizes
     message = rf"{source} holds images of several sizes, e\.g\. {source}/0\.png \(9 x 7\) and {source}/1\.png \(5 x 6\)"
-    refused_as(source, message + r"; give --resize 64x64 .*or leave out the others\.$")
+    refused_as(source, message + r"; give Preparation\(resize=\(64, 64\)\), or leave out the others\.$")
     for options in ({"sample_axes": ("y",)}, {"select": {"y": slice(0, 2)}}, {"select": {"sample": 1}}):
         refused_as(source, "can take no axis but the samples", error=RequestError, **options)
     refused_as(source, "no axis 'z'", error=RequestError, select={"z": 1})
@@ -268,7 +268,7 @@ def test_rows_of_several_sizes_are_refused(sizes):
 
 def test_a_few_of_another_size_can_be_left_out(folder):
     save(folder / "s1" / "4b.png", np.zeros((30, 40), "u1"))
-    refused_as(str(folder), r"4b\.png \(30 x 40\); .* or leave out the others \(--on-bad-file skip\)")
+    refused_as(str(folder), r"4b\.png \(30 x 40\); .* or leave out the others \(on_bad_file='skip'\)")
     found = open_collection(str(folder), on_bad_file="skip")
     assert Prepared(found, Preparation()).shape == (12, 9, 7)
     for sides in ({"sample_axes": ("y",)}, {"select": {"y": slice(0, 9)}}):
@@ -315,7 +315,7 @@ def test_a_far_larger_image_than_those_looked_at_is_refused(tmp_path, monkeypatc
         each_of(collection, 1, 2)
     save(tmp_path / "1.png", np.zeros((4, 5), "u2"))
     os.replace(tmp_path / "1.png", tmp_path / "1.pgm")
-    with pytest.raises(SourceError, match=r"1\.pgm is 4 x 5 uint16, unlike .*; give --dtype uint16 \(dtype"):
+    with pytest.raises(SourceError, match=r"1\.pgm is 4 x 5 uint16, unlike .*; give dtype='uint16' if"):
         each_of(collection, 1, 2)
 
 

@@ -200,7 +200,7 @@ def test_what_does_not_fit_the_budget_is_refused_with_remedies_that_work():
         Preparation(feature_map=KernelFeatures(kernel=RBF)),
         by_options.request(memory=parse_bytes("1 GiB")),
     )
-    with pytest.raises(BudgetError, match=r"20000 landmarks needs .* kernel of 20000 .*--landmarks") as refused:
+    with pytest.raises(BudgetError, match=r"20000 landmarks needs .* kernel of 20000 .* fewer landmarks\.$") as refused:
         prepare(open_collection(many), exact, request, is_planned=True)
     enough = str(refused.value).split("Set memory to at least ")[1].split(",")[0]
     streampca.plan(many, preparation=exact, memory=enough)

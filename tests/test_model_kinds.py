@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits, make_moons
 
 import streampca
 from streampca import plot
-from streampca.errors import DataError, ModelError, RequestError, at_command_line
+from streampca.errors import DataError, Door, ModelError, RequestError, messages_at
 from streampca.manifold.isomap import Scaling
 from streampca.manifold.placement import BarycentricPlacement, GeodesicPlacement, NystroemPlacement
 from streampca.models.embedding import PlacedSubspace
@@ -177,7 +177,8 @@ def test_what_a_kind_lacks_is_said_in_one_line(fitted, kind, tmp_path, monkeypat
     if not isinstance(model, ReconstructingModel):
         said = " ".join(refused("reconstruct", "m.zarr", "x.npy", "-o", "y.npy").split())
         why = f"images are made of principal components, and m.zarr is of kind '{kind}'"
-        assert f"{why}; {at_command_line(model.instead)}." in said
+        with messages_at(Door.COMMAND_LINE):
+            assert str(ModelError(f"{why}; {model.instead}.")) in said
     if not isinstance(model, InvertibleModel):
         with pytest.raises(ModelError, match=f"images are made of principal components, and .* '{kind}'; "):
             streampca.export_components("m.zarr", "c.tif")
@@ -214,7 +215,7 @@ def test_contained_components_keep_no_statistic(fitted, tmp_path):
 def test_an_embedding_by_all_features_contains_no_components(tmp_path):
     """What needs some is refused in a line whose remedy a command offers."""
     model = streampca.fit(DIGITS, streampca.Isomap(2, n_neighbors=8))
-    pca, said = model.pca, r"all features; fit with pca_components \(--pca-components\), or fit a model of kind 'pca'\."
+    pca, said = model.pca, r"all features; fit with pca_components, or fit a model of kind 'pca'\."
     for call in (
         lambda: pca.transform(DIGITS),
         lambda: pca.reconstruct(DIGITS),
@@ -259,10 +260,10 @@ def test_samples_with_missing_values_are_refused_with_rules_that_their_kind_has(
         lambda **rule: model.transform(tmp_path / "x.npy", **rule).compute(),
         lambda **rule: model.write_scores(tmp_path / "x.npy", tmp_path / "s.npy", overwrite=True, **rule),
     ):
-        with pytest.raises(DataError, match=r"holds NaN or infinity, .* --missing drop-samples") as error:
+        with pytest.raises(DataError, match=r"holds NaN or infinity, .* missing=.drop-samples") as error:
             apply()
         apply(missing="drop-samples")
-        if "--missing em" in str(error.value):
+        if 'missing="em"' in str(error.value):
             apply(missing="em")
         else:
             with pytest.raises(RequestError, match="cannot fill single values in"):

@@ -164,7 +164,7 @@ def test_the_neighbours_that_connect_a_graph_do_and_no_fewer(sizes):
     graph = streampca.neighbors(x, n_neighbors=12)
     found = graph.provenance["facts"]["components"]
     assert found["sizes"] == sorted(sizes, reverse=True)
-    assert f"--n-neighbors {found['connecting']} " in " ".join(sentences(graph))
+    assert f"n_neighbors={found['connecting']} " in " ".join(sentences(graph))
     for k, is_connected in ((found["connecting"], True), (found["connecting"] - 1, False)):
         assert (streampca.neighbors(x, n_neighbors=k).provenance["facts"]["components"]["count"] == 1) is is_connected
 
@@ -401,7 +401,7 @@ def test_graphs_replace_graphs_only(stored):
     assert "holds a graph of neighbours, not a model" in refused("transform", stored, "x.npy", "-o", "s.zarr")
     with pytest.raises(ModelError, match="holds a 'pca', not a graph of kind 'neighbors'; give a graph written by"):
         load_graph("m.zarr")
-    with pytest.raises(ModelError, match="give the folder of a graph, as written by 'streampca neighbors -o'"):
+    with pytest.raises(ModelError, match="give the folder of a graph, as written by neighbors with output"):
         load_graph("none.zarr")
     assert "does not end in .zarr" in refused("neighbors", "x.npy", "-o", "g.npz", code=2)
     assert "is what the run reads" in refused("neighbors", "x.npy", "-o", "x.npy", code=2)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 import streampca
 from streampca.cli.terminal.tables import print_fit
+from streampca.errors import worded
 from streampca.models.load import load_model
 from streampca.models.notebook import png_of, thumbnails_of
 from streampca.readers.stored.array import ArrayCollection
@@ -100,7 +101,7 @@ def test_a_plan_shows_what_it_takes_and_why(images):
     plan = streampca.plan(images, n_components=5, memory="256MiB")
     page = Parsed(plan._repr_html_())
     for name, reason in plan.rejected:
-        assert f"{name}: {reason}" in page.text
+        assert worded(f"{name}: {reason}") in page.text
     for name, _ in plan.memory_estimate.largest.items:
         assert page.text.count(name) == 1, "and in no line beside the table"
 

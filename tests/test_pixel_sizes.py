@@ -100,7 +100,7 @@ def test_resolution_of_printers_is_no_pixel_size(tmp_path):
 def test_files_of_other_pixels_are_refused_and_can_be_joined(tmp_path):
     write_ome(tmp_path / "a.ome.tif", frames(9, 7), "TYX")
     write_ome(tmp_path / "b.ome.tif", frames(9, 7), "TYX", PhysicalSizeX=0.325)
-    with pytest.raises(SourceError, match=r"x of .*b.ome.tif is 0.325 micrometer in place 2 .*--ignore-coordinates"):
+    with pytest.raises(SourceError, match=r"x of .*b.ome.tif is 0.325 micrometer in place 2 .*coordinates='ignore'"):
         streampca.open_collection(f"{tmp_path}/*.tif")
     assert streampca.open_collection(f"{tmp_path}/*.tif", coordinates="ignore").n_samples == 12
     model = streampca.fit(tmp_path / "a.ome.tif", n_components=2)

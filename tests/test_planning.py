@@ -269,7 +269,7 @@ def test_a_plan_says_what_a_little_more_memory_would_do():
     layout = problem(3000, (64, 64), "f4", chunk_samples=3000, encoded=True, decode_bytes=145 * MIB)
     request = by_options.request(20, memory=154 * MIB, output=True)
     plan = make_plan(layout, request)
-    more, seconds = re.search(r"time +about .+ \(with --memory (\w+): (.+?)\)", unwrapped(str(plan))).groups()
+    more, seconds = re.search(r"time +about .+ \(with memory='(\w+)': (.+?)\)", unwrapped(str(plan))).groups()
     better = make_plan(layout, replace(request, memory=parse_bytes(more)))
     assert parse_bytes(more) <= 2 * request.memory
     assert 10 * better.seconds <= plan.seconds

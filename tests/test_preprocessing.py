@@ -302,13 +302,13 @@ def test_pixels_outside_the_mask_need_no_factor():
 def test_what_can_and_what_must_be_resized():
     with pytest.raises(RequestError, match="resize needs samples of two axes"):
         Prepared(Globe(np.ones((3, 4)), axes=("x",)), Preparation(resize=(2, 2)))
-    with pytest.raises(SourceError, match=r"pictures holds images of several sizes.*--resize 64x64"):
+    with pytest.raises(SourceError, match=r"pictures holds images of several sizes.*resize=\(64, 64\)"):
         Prepared(Pictures(mixed()), Preparation())
 
 
 def test_an_image_that_cannot_be_prepared_is_named():
     images = [np.zeros((20, 20, 3), np.uint8), np.zeros((8, 30, 3), np.uint8), np.zeros((20, 19), np.uint8)]
-    with pytest.raises(SourceError, match=r"^picture 2 \(sample 2\) is 20 x 19 and others are 20 x 20 x 3.*--grey"):
+    with pytest.raises(SourceError, match=r"^picture 2 \(sample 2\) is 20 x 19 and others are 20 x 20 x 3.*grey=True"):
         Prepared(Pictures(images), Preparation(resize=(4, 4))).read(slice(0, 3))
     with pytest.raises(SourceError, match=r"^picture 1 .* crop 2:12 lies outside an axis of 8"):
         Prepared(Pictures(images), Preparation(crop=((2, 12),), resize=(4, 4), grey=True)).read(slice(0, 3))
@@ -670,14 +670,14 @@ def test_valid_pixels_alone_are_what_land_left_out_gives():
 def test_missing_pixels_are_offered_a_mask(tmp_path):
     """The message's own remedy is followed."""
     np.save(tmp_path / "x.npy", sea())
-    with pytest.raises(DataError, match=r"sample 0 .*21 % of its features are missing in all .*--mask valid") as error:
+    with pytest.raises(DataError, match=r"sample 0 .*21 % of its features are missing in all .*mask=.valid") as error:
         streampca.fit(tmp_path / "x.npy", n_components=2, memory="64MiB")
     assert 'mask="valid"' in str(error.value)
     assert "\n" not in str(error.value)
     streampca.fit(tmp_path / "x.npy", n_components=2, memory="64MiB", preparation=Preparation(mask="valid"))
     x = np.random.default_rng(0).normal(size=(40, 6, 8))
     x[3, 2, 2] = np.nan
-    with pytest.raises(DataError, match=r"Leave the sample out with --missing drop-samples .*drop-features"):
+    with pytest.raises(DataError, match=r"Leave the sample out with missing=.drop-samples.*drop-features"):
         streampca.fit(x, n_components=2, memory="64MiB")
 
 

@@ -60,7 +60,7 @@ def test_passes_are_kept_to_what_was_asked(most):
     x = problem("1/i", 0.0)
     found, events = carried_out(x, 8, {"width": 18, "columns": 90, "block_features": 600}, max_passes=most)
     assert len(list(of(PassStarted, events))) == found.passes == most
-    assert "Allow more passes by --max-passes" in warnings(events)[0]
+    assert "Allow more passes by max_passes=" in warnings(events)[0]
     assert np.all(residuals(found, truth(x)) <= found.residual_bound)
 
 

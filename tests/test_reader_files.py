@@ -166,8 +166,8 @@ def test_npz_refusals(tmp_path):
     path = tmp_path / "x.npz"
     x = np.arange(600, dtype="u1").reshape(20, 30)
     np.savez(path, a=x, b=x.astype("f4"), c=np.arange(3))
-    message = refused(path, "holds 2 arrays, a (20 x 30 uint8), b (20 x 30 float32);", "--key a (key='a')")
-    np.testing.assert_array_equal(everything(path, key=message.split("--key ")[1].split()[0]), x)
+    message = refused(path, "holds 2 arrays, a (20 x 30 uint8), b (20 x 30 float32);", "key='a'")
+    np.testing.assert_array_equal(everything(path, key=message.split("key='")[1].split("'")[0]), x)
     refused(path, "no array 'd'", "it holds a (20 x 30", error=RequestError, key="d")
     np.savez(path, images=x, labels=np.arange(20))
     np.testing.assert_array_equal(everything(path), x)
@@ -236,8 +236,8 @@ def test_sparse_matrices_in_files_are_refused_by_name(tmp_path, form):
     file.create_dataset("obsm/X_pca", data=pca) if form == "h5" else file.create_array("obsm/X_pca", data=pca)
     if form == "h5":
         file.close()
-    message = refused(path, "holds X as a sparse matrix", "one of scipy.sparse", "--key obsm/X_pca")
-    np.testing.assert_array_equal(everything(path, key=message.split("--key ")[1].split()[0]), pca)
+    message = refused(path, "holds X as a sparse matrix", "one of scipy.sparse", "key='obsm/X_pca'")
+    np.testing.assert_array_equal(everything(path, key=message.split("key='")[1].split("'")[0]), pca)
     refused(path, "as a sparse matrix", key="X")
 
 
@@ -250,7 +250,7 @@ def test_zarr_refusals(tmp_path):
     group.create_array("b/c", data=x + 1, chunks=(7, 30))
     group.create_array("times", data=np.arange(20))
     message = refused(path, "holds 2 arrays, a (20 x 30 float32), b/c (20 x 30 float32);")
-    np.testing.assert_array_equal(everything(path, key=message.split("--key ")[1].split()[0]), x)
+    np.testing.assert_array_equal(everything(path, key=message.split("key='")[1].split("'")[0]), x)
     np.testing.assert_array_equal(everything(path, key="b"), x + 1)
     refused(path, "no array 'd'", error=RequestError, key="d")
     refused(path / "a", "single Zarr array", error=RequestError, key="a")
@@ -294,9 +294,9 @@ def test_folder_refusals(tmp_path):
     for name in ("a", "b", "d"):
         picture(folder / f"{name}.png")
     picture(folder / "c.png", (5, 6))
-    refused(folder, "several sizes", folder / "c.png (5 x 6)", "a.png (8 x 6)", "--resize 64x64", "--on-bad-file skip")
+    refused(folder, "several sizes", folder / "c.png (5 x 6)", "a.png (8 x 6)", "resize=(64, 64)", "on_bad_file='skip'")
     picture(folder / "c.png", (8, 6, 3))
-    refused(folder, folder / "c.png (8 x 6 x 3)", "--grey")
+    refused(folder, folder / "c.png (8 x 6 x 3)", "grey=True")
     Image.new("CMYK", (6, 8)).save(folder / "c.jpg")
     (folder / "c.png").unlink()
     refused(folder, folder / "c.jpg", "colours stored as CMYK", "convert('RGB')")

@@ -210,7 +210,7 @@ def test_a_best_number_that_is_the_largest_tried_is_told(tmp_path):
     x, events = latent[:, None] + 3 * rng.normal(size=(200, 2000)), []
     model = fitted(x, latent, 1, memory="16 MiB", listener=events.append)
     (said,) = warnings(events)
-    threshold = float(re.search(r"by a threshold below (\S+) \(threshold, --threshold\)", said)[1])
+    threshold = float(re.search(r"by a threshold below (\S+) \(threshold\)", said)[1])
     assert fitted(x, latent, 1, threshold=0.95 * threshold).n_kept > model.n_kept
 
 

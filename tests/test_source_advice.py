@@ -79,7 +79,7 @@ def test_images_that_were_not_fetched_can_be_left_out(tmp_path):
         Image.fromarray(np.full((5, 4), at, np.uint8)).save(tmp_path / f"{at}.png")
     (tmp_path / "2.png").write_bytes(POINTERS["git lfs pull"])
     (tmp_path / "notes").write_bytes(POINTERS["git lfs pull"])  # no image: nothing reads it
-    refused(tmp_path, "2.png", "git lfs pull", "--on-bad-file skip")
+    refused(tmp_path, "2.png", "git lfs pull", 'on_bad_file="skip"')
     for source in (tmp_path, f"{tmp_path}/*"):
         assert open_collection(source, on_bad_file="skip").n_samples == 3
 
@@ -147,7 +147,7 @@ def test_one_image_file_is_offered_its_channels(tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 9, (12, 10, 3), np.uint8)).save(tmp_path / "a.png")
     with pytest.raises(DataError) as caught:
         fit(str(tmp_path / "a.png"), n_components=1)
-    said(caught, "--patches 6x6 (patches=6), or count samples along axis channel by --sample-axes y,x")
+    said(caught, "patches=6, or count samples along axis channel by sample_axes=('y', 'x')")
     assert open_collection(tmp_path / "a.png", sample_axes=("y", "x")).n_samples == 3
     assert open_collection(tmp_path / "a.png", patches=6).n_samples == 2
 

@@ -59,7 +59,7 @@ def test_every_kind_has_a_class_and_a_method():
 
 
 def test_principal_components_take_no_target(tmp_path):
-    with pytest.raises(RequestError, match=r"kind is 'pca'; leave --target \(target=\) out"):
+    with pytest.raises(RequestError, match=r"kind is 'pca'; leave target out"):
         streampca.fit(ROWS, target=LABELS)
     with pytest.raises(RequestError, match="kind is 'pca'; leave"):
         streampca.plan(ROWS, target=LABELS)
@@ -84,7 +84,7 @@ def test_principal_components_are_stored_without_a_target():
 
 
 @pytest.mark.parametrize(("target", "error", "message"), [
-    (None, RequestError, r"kind 'supervised-pca' learns from a label or number of each sample; give --target"),
+    (None, RequestError, r"kind 'supervised-pca' learns from a label or number of each sample; give target=column"),
     (LABELS * 0 + 7, DataError, "the target of numpy array is 7 for every sample, and kind .* needs two classes"),
     (np.full(60, 0.5), DataError, r"is \[0.5\] for every sample, from which nothing can be learned"),
     (LABELS[:7], RequestError, "the column given has 7 values and numpy array has 60 samples"),
@@ -218,7 +218,7 @@ def test_whole_numbers_that_may_be_either_are_refused_with_a_remedy(target):
     how = {"kind": "supervised-pca", "target": target, "n_components": None}
     for call in (by_options.fit, by_options.plan):
         with pytest.raises(
-            RequestError, match=r"in 60 samples, which may be .*--target-type classes or numbers"
+            RequestError, match=r"in 60 samples, which may be .*target_type='classes' or 'numbers'"
         ) as said:
             call(ROWS, **how)
         assert "\n" not in str(said.value)
@@ -248,7 +248,7 @@ def test_kinds_of_one_type_of_target_refuse_the_other_by_name(estimator, kind, o
     ({"target_type": "label"}, "target_type = 'label': give 'auto', 'classes' or 'numbers' "),
     ({"target": LABELS.astype(str), "target_type": "numbers"}, "holds text such as '0', which is no number"),
     ({"target": np.eye(60), "target_type": "classes"}, "60 numbers a sample, which are no class"),
-    ({"target": LABELS / 2, "kind": "fisher-discriminant"}, r"is 0.5, and kind .*--target-type classes"),
+    ({"target": LABELS / 2, "kind": "fisher-discriminant"}, r"is 0.5, and kind .*target_type='classes'"),
 ])  # fmt: skip
 def test_types_of_target_that_do_not_fit_are_refused(options, message):
     given = {"kind": "supervised-pca", "target": LABELS} | options
@@ -564,7 +564,7 @@ def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monk
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({"landmarks": 50}, r"landmarks is of a kernel, and kind 'supervised-pca' has none .* give --kernel rbf"),
+    ({"landmarks": 50}, r"landmarks is of a kernel, and kind 'supervised-pca' has none .* give kernel='rbf'"),
     ({"gamma": 0.1}, "gamma is of a kernel"),
     ({"kernel": "rbff"}, "kernel 'rbff' is not one of .*rbf"),
     ({"kernel": "rbf", "gamma": 0}, "gamma = 0: give a number above 0"),
@@ -669,7 +669,7 @@ def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
 
 
 @pytest.mark.parametrize(("x", "target", "options", "message"), [
-    (DIGITS, TARGETS, {}, r"feature 0 of numpy array is constant within classes, .* give --shrinkage 0.01"),
+    (DIGITS, TARGETS, {}, r"feature 0 of numpy array is constant within classes, .* give shrinkage=0.01"),
     (np.hstack([VARYING, VARYING[:, :1]]), TARGETS, {}, r"feature 61 of .* or follows from others before it"),
     (VARYING, TARGETS + 0.5, {}, "sample 0 of numpy array is 0.5, and kind 'fisher-discriminant' learns from"),
     (VARYING, TARGETS, {"shrinkage": 1.5}, "shrinkage = 1.5: give a number from 0 to 1 or None"),

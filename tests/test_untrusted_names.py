@@ -81,7 +81,7 @@ def test_scores_in_tables_hold_no_formulas_but_numbers_as_they_are(here):
 def test_lists_fetch_no_urls_unless_that_is_allowed(here, unasked, name):
     (here / name).write_text(f"file\n{URL}\n" if name.endswith("csv") else f"{URL}\n")
     source = f"{name}:file" if name.endswith("csv") else f"@{name}"
-    with pytest.raises(RequestError, match=r"names http://127\.0\.0\.1:9/x\.npy, .* --allow-remote"):
+    with pytest.raises(RequestError, match=r"names http://127\.0\.0\.1:9/x\.npy, .* allow_remote=True"):
         streampca.open_collection(source)
     assert "--allow-remote" in refused("info", source, code=2)
     assert unasked == []

@@ -18,7 +18,7 @@ from shell import pictures, refused, succeeded, typed
 
 import streampca
 from streampca import Preparation
-from streampca.errors import ChangedError, ModelError, OutputError, RequestError
+from streampca.errors import ChangedError, Door, ModelError, OutputError, RequestError, messages_at
 from streampca.events import BlockDone, Checkpoint, PassStarted, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting import incremental
@@ -187,10 +187,11 @@ def test_fewer_samples_and_sources_that_cannot_be_compared():
         streampca.update("model.zarr", "x.npy")
     np.save("x.npy", X)
     with pytest.raises(
-        RequestError, match=r"does not show whether .* give the new ones alone: --samples 500:700"
+        RequestError, match=r"does not show whether .* give the new ones alone: samples=slice\(500, 700\)"
     ) as error:
         streampca.update("model.zarr", "x.npy")
-    remedy = re.search(r"--samples \S+", str(error.value))[0].split()
+    with messages_at(Door.COMMAND_LINE):
+        remedy = re.search(r"--samples [\d:]+", str(error.value))[0].split()
     succeeded("fit", "x.npy", "--update", "model.zarr", *remedy, "-q")
     same(streampca.load("model.zarr"), whole())
     same(streampca.update(model, "x.npy", samples=slice(500, 700)), whole())
@@ -202,7 +203,7 @@ def test_samples_that_were_left_out_are_not_looked_for():
     np.save("x.npy", x[:500])
     streampca.fit("x.npy", streampca.PCA(4, method="covariance", missing="drop-samples"), output="model.zarr")
     np.save("x.npy", x)
-    with pytest.raises(RequestError, match=r"without samples that have missing values.* --samples START:"):
+    with pytest.raises(RequestError, match=r"without samples that have missing values.* samples=slice\(START, None\)"):
         streampca.update("model.zarr", "x.npy")
     assert streampca.update("model.zarr", "x.npy", samples=slice(500, None)).n_samples == 699
 

@@ -332,7 +332,7 @@ def test_a_list_in_another_folder_may_name_urls(tmp_path, place, source):
     (tmp_path / "list.csv").write_text("\n".join(["url", *urls]))
     found = open_collection(source.format(tmp_path), allow_remote=True)
     np.testing.assert_array_equal(found.read(slice(0, 8)), values()[:8].reshape(8, -1))
-    with pytest.raises(RequestError, match="fetched only with --allow-remote"):
+    with pytest.raises(RequestError, match="fetched only with allow_remote=True"):
         open_collection(source.format(tmp_path))
 
 

@@ -124,7 +124,7 @@ def test_files_are_read_ahead_as_one_would_be(tmp_path):
 def test_joined_refuses_what_does_not_fit(tmp_path):
     np.save(tmp_path / "0.npy", values((2, 3, 3)))
     np.save(tmp_path / "1.npy", values((2, 3, 3), "f4"))
-    refused_as(tmp_path, r"1\.npy has values of dtype float32.*\(uint8\); give --dtype float32 \(dtype='float32'\)")
+    refused_as(tmp_path, r"1\.npy has values of dtype float32.*\(uint8\); give dtype='float32'")
     np.save(tmp_path / "1.npy", values((2, 3, 4)))
     refused_as(tmp_path, r"1\.npy has images of 3 x 4, unlike .*\(3 x 3\)")
     np.save(tmp_path / "1.npy", values((2, 3, 3)).astype("u1"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotConvergedError, RequestError, at_command_line, readable
+from ..errors import NotConvergedError, RequestError, readable
 from .help import PATH, SECTION_MARK
 from .main import cli, main
 from .monitoring import Monitor, as_typed
@@ -103,8 +103,7 @@ def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print headings and texts, wrapped to the width of the terminal, or 80 columns."""
     from ..units import facts_as_text
 
-    texts = ((heading, at_command_line(text)) for heading, text in facts)
-    _say(facts_as_text(texts, shutil.get_terminal_size().columns))
+    _say(facts_as_text(facts, shutil.get_terminal_size().columns))
 
 
 def _print_json(data: Any) -> None:
@@ -112,8 +111,8 @@ def _print_json(data: Any) -> None:
 
 
 def _say(text: str) -> None:
-    """Print text with options as commands name them, and with control characters of names and attributes escaped."""
-    click.echo("\n".join(map(readable, at_command_line(text).split("\n"))))
+    """Print text with control characters of names and attributes escaped."""
+    click.echo("\n".join(map(readable, text.split("\n"))))
 
 
 def _console() -> Console:

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from .. import __version__
-from ..errors import StreampcaError
+from ..errors import Door, StreampcaError, messages_at
 from ..signals import safe_point, stopping_on_signals
 from .help import GroupedCommand
 from .monitoring import EXIT_CODES, Monitor, ending
@@ -89,6 +89,7 @@ def cli(context: click.Context) -> None:
     safe_point()  # loading the commands took a second
 
 
+@messages_at(Door.COMMAND_LINE)
 def main() -> NoReturn:
     """Run the command line; errors of `streampca.errors` are one line, with the exit code of their kind."""
     if isinstance(sys.stdout, io.TextIOWrapper):

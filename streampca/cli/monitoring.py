@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import __version__
-from ..errors import RESUMABLE, OutputError, Stopped, StreampcaError, at_command_line, first_line, readable
+from ..errors import RESUMABLE, OutputError, Stopped, StreampcaError, first_line, readable
 from ..events import BlockDone, Event, FileSkipped, Listener, PassFinished, PassStarted, Planned, Warned, describe
 from .help import typed_value
 
@@ -158,7 +158,7 @@ class Monitor:
         if self._log_format == "json":
             _write_line("error", "failed", {"exit_code": code}, message)
         else:
-            click.echo(f"streampca: {readable(at_command_line(message))}", err=True)
+            click.echo(f"streampca: {readable(message)}", err=True)
 
     def finish(self, code: int) -> None:
         """Write the file of metrics, if there is to be one; a failure is a warning, as the outputs are complete."""
@@ -233,7 +233,7 @@ def _quiet_log(event: Event) -> None:
 
 def _write_line(level: str, event: str, values: Mapping[str, Any], message: str) -> None:
     now = datetime.now().astimezone().isoformat(timespec="milliseconds")
-    line = {"time": now, "level": level, "event": event, **_plain(values), "message": at_command_line(message)}
+    line = {"time": now, "level": level, "event": event, **_plain(values), "message": message}
     click.echo(json.dumps(line, allow_nan=False, default=str), err=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import OutputError, SourceError, Stopped, at_command_line, first_line, readable
+from ..errors import OutputError, SourceError, Stopped, first_line, readable
 from ..events import Event, Listener, describe
 from ..execution.fingerprint import first_difference
 from ..readers.collection import digest, file_state
@@ -200,7 +200,7 @@ def recorded(record: Record, listener: Listener) -> Iterator[Listener]:
         file = open(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115 - closed below
 
     def note(line: str) -> None:
-        text = f"{datetime.now().astimezone().isoformat(timespec='seconds')} {readable(at_command_line(line))}\n"
+        text = f"{datetime.now().astimezone().isoformat(timespec='seconds')} {readable(line)}\n"
         with suppress(OSError):  # a full disk is reported where the outputs are written
             file.write(text.encode("utf-8", "backslashreplace"))
 

@@ -327,7 +327,8 @@ class _Fold(Generic[A]):
         except KilledWorker as error:
             raise ClusterError(
                 f"{error.allowed_failures + 1} workers died over the same span, the last {error.last_worker.address}; "
-                "mostly that is for want of memory: give workers more (--worker-memory), or the fit less (--memory)."
+                "mostly that is for want of memory: give workers more (--worker-memory, worker_memory), or the fit "
+                "less (--memory, memory)."
             ) from None
         except (asyncio.CancelledError, CancelledError) as error:
             raise self._ended() from error

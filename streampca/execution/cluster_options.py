@@ -111,8 +111,8 @@ def with_address(options: ClusterOptions) -> ClusterOptions:
     address = dask.config.get("scheduler-address", None)
     if not address:
         raise RequestError(
-            "a cluster needs its kind or address (--cluster), a number of workers (--workers), or a scheduler that "
-            "dask's configuration names (DASK_SCHEDULER_ADDRESS); give one."
+            "a cluster needs its kind or address (--cluster, cluster), a number of workers (--workers, workers), or a "
+            "scheduler that dask's configuration names (DASK_SCHEDULER_ADDRESS); give one."
         )
     return replace(options, cluster=address if "://" in address else f"tcp://{address}")
 

@@ -103,7 +103,7 @@ def joined(client: Client, options: ClusterOptions, *, listener: Listener = sile
     except TimeoutError:
         problem = f"{options.cluster} had no worker within {format_seconds(options.timeout)}"
         jobs = f"; see what jobs {', '.join(_jobs(client))} wait for" if _jobs(client) else "; start workers"
-        raise ClusterError(f"{problem}{jobs}, or wait longer (--cluster-timeout).") from None
+        raise ClusterError(f"{problem}{jobs}, or wait longer (--cluster-timeout, cluster_timeout).") from None
     executor = DaskExecutor(client, workers=options.workers, timeout=options.timeout)
     executor.check_versions()
     return executor
@@ -186,7 +186,9 @@ def _batch_cluster(options: ClusterOptions, budget: int | None) -> Iterator[Any]
     if memory and "memory" not in arguments:
         arguments["memory"] = int(memory * ROUNDING) * arguments["processes"]
     elif not (site["memory"] or "memory" in arguments):
-        raise RequestError(f"jobs of {kind} must have a memory; give --worker-memory, or a budget (--memory).")
+        raise RequestError(
+            f"jobs of {kind} must have a memory; give --worker-memory (worker_memory), or --memory (memory)."
+        )
     arguments |= {name: [arguments[name]] for name in LISTS if isinstance(arguments.get(name), str)}
     extra = arguments.get("worker_extra_args") or site["worker-extra-args"]
     arguments["worker_extra_args"] = ["--no-dashboard", "--dashboard-address", ANY_PORT, *extra]
@@ -206,7 +208,7 @@ def _batch_cluster(options: ClusterOptions, budget: int | None) -> Iterator[Any]
             cluster = cluster_class(**arguments, security=security)
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             problem = f"cluster {kind} refuses its options: {first_line(error)}"
-            raise RequestError(f"{problem}; correct cluster_options (--cluster-option).") from None
+            raise RequestError(f"{problem}; correct --cluster-option (cluster_options).") from None
         try:
             for _ in range(-(-(options.workers or 1) // arguments["processes"])):
                 cluster.worker_spec.update(cluster.new_worker_spec())  # `scale` would submit them and hide errors
@@ -262,11 +264,13 @@ def _reason(error: Exception, options: ClusterOptions) -> str:
         return f"there is no command {error.filename} on this machine; start this where jobs are submitted"
     if isinstance(error, TimeoutError):
         waited = format_seconds(options.timeout)
-        return f"it did not answer within {waited}; try again later, or wait longer (--cluster-timeout)"
+        return (
+            f"it did not answer within {waited}; try again later, or wait longer (--cluster-timeout, cluster_timeout)"
+        )
     # The message of dask_jobqueue.
     parts = re.search(r"Exit code: (.*)\nCommand:\n(\S+).*\nstderr:\n(.*)", str(error), re.DOTALL)
     problem = f"{parts[2]} ended with {parts[1]}: {first_line(Exception(parts[3]))}" if parts else first_line(error)
-    return f"{problem}; correct what it names in cluster_options (--cluster-option)"
+    return f"{problem}; correct what it names in --cluster-option (cluster_options)"
 
 
 @contextmanager

@@ -117,13 +117,15 @@ def _conflict(options: ClusterOptions, *, has_memory: bool) -> str:
     """Return a conflict in the description of a cluster, as the start of a message; empty if there is none."""
     options = with_address(options)
     if options.is_submitted and options.workers is None:
-        return f"{options.cluster} starts the workers that it is asked for; give their number, workers (--workers)"
+        return f"{options.cluster} starts the workers that it is asked for; give their number, --workers (workers)"
     if options.options and not options.is_submitted:
         return "cluster_options are passed to the jobs of a cluster; give cluster with them (slurm, pbs, ...)"
     if has_memory and options.is_address:
-        return "worker_memory (--worker-memory) is for workers that are started; set it where this cluster is started"
+        return "--worker-memory (worker_memory) is for workers that are started; set it where this cluster is started"
     if has_memory and "memory" in options.options:
-        return "worker_memory (--worker-memory) and memory in cluster_options are given; leave one out"
+        return (
+            "--worker-memory (worker_memory) and memory in --cluster-option (cluster_options) are given; leave one out"
+        )
     return ""
 
 

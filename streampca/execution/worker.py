@@ -15,7 +15,7 @@ from distributed import Worker, get_worker
 from threadpoolctl import ThreadpoolController
 
 from .. import __version__
-from ..errors import first_line
+from ..errors import Door, first_line, messages_at
 from ..events import silent
 from ..machine import hand_back, limit_cores
 from ..planning.blocks import Span
@@ -44,6 +44,7 @@ def identity(value: Packed) -> Packed:
     return value
 
 
+@messages_at(Door.UNKNOWN)
 def fold_span(work: Packed, saved: Packed | None, span: tuple[int, int], ahead: int, address: tuple[str, int]) -> State:
     """Fold a span, or the rest of one, and return the state of its accumulator.
 
@@ -111,6 +112,7 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
     return {name: versions.get(name, "there") if find_spec(name) else "" for name in packages}
 
 
+@messages_at(Door.UNKNOWN)
 def try_to_read(read: Packed) -> str:
     """Read a part of the data; return the error as text, or an empty text."""
     try:

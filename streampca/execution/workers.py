@@ -156,7 +156,8 @@ class Workers:
         address, (used, limit) = list(self._exhausted.items())[-1]
         return (
             f"worker {address} was killed by its memory limit, last seen with {format_bytes(used)} of "
-            f"{format_bytes(limit)} in use; give workers more (--worker-memory), or the run less (--memory)."
+            f"{format_bytes(limit)} in use; give workers more (--worker-memory, worker_memory), or the "
+            "run less (--memory, memory)."
         )
 
     def present(self) -> list[str]:

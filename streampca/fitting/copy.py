@@ -59,7 +59,7 @@ def copy(source: Any, *, preparation: Preparation | None = None, **options: Unpa
     listener = or_logged(run.listener)
     check_listener(listener)
     if run.output is None:
-        raise RequestError("a copy needs its place; give output (-o), a folder ending in .zarr.")
+        raise RequestError("a copy needs its place; give -o (output), a folder ending in .zarr.")
     path = expanded(run.output)
     raw = open_collection(source, listener=listener, **opening)
     foreseen = open_samples(raw, preparation, memory=run.budget, foreseen=True)

@@ -323,7 +323,7 @@ def maximum_variance(job: EmbeddingJob) -> Embedded:
         job.listener(
             Warned(
                 f"{len(measured['short_circuits'])} edges of the graph keep the samples from unfolding; take fewer "
-                "neighbours (--n-neighbors), or leave their samples out: inspect lists them."
+                "neighbours (--n-neighbors, n_neighbors), or leave their samples out: inspect lists them."
             )
         )
     coordinates, unknown = arrays["coordinates"], np.full(request.options.axes, np.nan)
@@ -391,7 +391,7 @@ def embedded(job: EmbeddingJob) -> Embedded:
             plan.budget[0] - plan.room + error.needed,
             plan.budget,
             share=f"the largest share is the factors of the matrix (about {format_bytes(error.needed)})",
-            more="" if job.weights is not None else ", or give fewer neighbours (--n-neighbors)",
+            more="" if job.weights is not None else ", or give fewer neighbours (--n-neighbors, n_neighbors)",
         ) from None
 
 

@@ -87,10 +87,13 @@ def plan_stages(collection: Prepared, request: Request, *, has_graph: bool) -> E
         fewest = request.asking(landmarks=least_landmarks(request))
         if (proposed := planned(fewest)) is not None:
             needed = format_bytes(proposed.memory_estimate.total)
-            more = f", or give fewer landmarks (--landmarks), down to {fewest.landmarks} ({needed})"
+            more = f", or give fewer landmarks (--landmarks, landmarks), down to {fewest.landmarks} ({needed})"
     if (proposed := next(filter(None, fewer), None)) is not None:
         count, needed = proposed.n_components, format_bytes(proposed.memory_estimate.total)
-        more += f", or compare samples by {count} principal components (--pca-components {count}; {needed})"
+        more += (
+            f", or compare samples by {count} principal components (--pca-components {count}, pca_components={count}), "
+        )
+        more += f"which takes {needed}"
     subject = f"{request.kind} of {n} samples, with the stages before it,"
     least = smallest(lambda budget: planned(replace(request, memory=budget)) is not None)
     raise too_small(subject, least, this_machine().budget(request.memory), more=more)

@@ -339,7 +339,8 @@ class _Following:
                 f"{raw.source} cannot be followed: it does not show which of its samples are complete. Follow Zarr on "
                 "this machine, a folder or glob of images, a series of files, or HDF5 in SWMR mode, which its writer "
                 "sets (h5py.File(..., libver='latest'), a dataset with chunks and maxshape=(None, ...), then "
-                "file.swmr_mode = True); of others fit what is there, and add the rest later by --update and --samples."
+                "file.swmr_mode = True); of others fit what is there, and add the rest later by --update "
+                "(streampca.update) and --samples (samples=)."
             )
         # A listing made while files are added may show later files without earlier ones. By now, the files up to the
         # last one of the previous look are all listed.

@@ -284,7 +284,7 @@ def _second_side(y: Any, target: Any, collection: Collection, request: HsicReque
         y, target = None, y
     if request.y_kernel == DELTA:
         raise RequestError(
-            "kernel 'delta' is of labels; give these as --target (target=) with --target-type classes "
+            "kernel 'delta' is of labels; give these as --target (target) with --target-type classes "
             "(target_type='classes'), and leave the kernel out."
         )
     if target is not None:
@@ -292,7 +292,7 @@ def _second_side(y: Any, target: Any, collection: Collection, request: HsicReque
     if request.target_type != "auto":
         raise RequestError(
             f"target_type {request.target_type!r} is of a target, and a collection is given (y); leave it out, or give "
-            "--target (target=)."
+            "--target (target)."
         )
     other = open_samples(open_collection(y), None, memory=request.memory)
     if other.n_samples != collection.n_samples:

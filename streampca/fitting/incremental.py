@@ -58,7 +58,7 @@ Statistic = Scatter | FrequentDirections
 
 SOURCES = 8  # sources that the provenance of a model names at most
 REMEDY = (  # for a sample with missing values
-    "Leave it out (--samples, samples=; or --where, where=), or fill it: what is missing in all samples shows only "
+    "Leave it out with --samples (samples=) or --where (where=), or fill it: what is missing in all samples shows only "
     "where they are fitted together (--missing, missing=)."
 )
 THREAD_ROWS = 1024  # buffered rows from which on threads save more time than starting them takes

@@ -183,7 +183,7 @@ def _check_groups(moments: GroupMoments, groups: Array | None, preparation: Prep
     if groups is not None and len(empty):
         raise DataError(
             f"all samples of {source} of {preparation.anomaly} {groups[empty[0]]} have weight 0, and so no mean; leave "
-            "them out with --samples or --where (samples=, where=)."
+            "them out with --samples (samples=) or --where (where=)."
         )
 
 

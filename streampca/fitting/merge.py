@@ -182,7 +182,7 @@ def _models_of(parts: PathLike | Iterable[PathLike | Model]) -> list[str | Model
             continue
         matches = sorted(glob.glob(path))
         if not matches:
-            raise ModelError(f"{path} matches no model; give the folders that 'streampca fit --part' wrote.")
+            raise ModelError(f"{path} matches no model; give the folders of models fitted with --part (part).")
         models += matches
     return models
 
@@ -243,7 +243,7 @@ class _Piece:
         if part is None and half_life is not None:
             raise ModelError(
                 f"{name} was fitted with half_life={half_life:g}, and what its samples count depends on how many come "
-                "after them; add those by 'streampca fit --update' (streampca.update), or fit parts of one collection "
+                "after them; add those by --update (streampca.update), or fit parts of one collection "
                 "(--part, part=)."
             )
         data = {key: provenance.get(key) for key in ("source", "fingerprint", "sample_weight")}
@@ -337,7 +337,7 @@ def _ordered(pieces: list[_Piece], free: Collection[str]) -> list[_Piece]:
             )
         for key, value in piece.required.items():
             if first.required.get(key) != value and key not in free:
-                remedy = ", or give n_components (-k) for all" if key == "n_components" else ""
+                remedy = ", or give -k (n_components) for all" if key == "n_components" else ""
                 raise ModelError(
                     f"{piece.name} was fitted with {key} {value!r}, and {first.name} with {first.required.get(key)!r}; "
                     f"leave one of them out, or fit it again as the other{remedy}."
@@ -353,7 +353,8 @@ def _check_kinds(pieces: list[_Piece]) -> None:
         exact, sketched = (first, other) if first.kind == Scatter.kind else (other, first)
         raise ModelError(
             f"{exact.name} keeps its scatter matrix, and {sketched.name} a sketch: their sum is a sketch, too. Merge "
-            "them with --approximate (approximate=True), or fit the latter again with --method covariance."
+            "them with --approximate (approximate=True), or fit the latter again with "
+            "--method covariance (method='covariance')."
         )
 
 

@@ -448,7 +448,7 @@ class _Reading(SampleBlocks):
     def feed(self, accumulator: _AllSamples, block: Span, fetched: Array) -> None:
         if not has_safe_squares(fetched, "double"):
             error = not_finite(fetched, block.start, "double")
-            raise bad_sample(error, self.collection, "Leave it out: --samples, --where (samples=, where=).")
+            raise bad_sample(error, self.collection, "Leave it out with --samples (samples=) or --where (where=).")
         accumulator.update(block.start, fetched)
 
 

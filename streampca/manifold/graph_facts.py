@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import worded
 from ..units import counted
 from .neighbor_graph import NeighborGraph
 
@@ -90,7 +91,7 @@ def components_sentence(facts: dict[str, Any], *, exact: bool = True) -> str:
         )
     else:
         remedy = f"no number of neighbours up to {components['looked_up_to']} connects them"
-    return f"not connected: {count} components, of {listed} samples; {remedy}"
+    return worded(f"not connected: {count} components, of {listed} samples; {remedy}")
 
 
 def _duplicates(facts: dict[str, Any]) -> str:

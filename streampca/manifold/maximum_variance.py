@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ..arrays import Float64
 from ..eigensolvers import solve_dense
-from ..errors import DataError, RequestError
+from ..errors import DataError, RequestError, worded
 from ..planning.embedding import EXACT_EDGES, unfolded_exactly
 from .laplacian_factorization import maximize_trace_factorized
 from .neighbor_graph import NeighborGraph
@@ -257,7 +257,8 @@ def _short_circuits(graph: _Edges, solved: _Solved, solve: Callable[[_Edges], _S
 def exact_remedy(n_neighbors: int, n_components: int) -> str:
     """Say how many landmarks are unfolded by the interior-point method, which converges on any graph."""
     count = max(EXACT_EDGES // n_neighbors, n_neighbors + 1, n_components + 2)
-    return f"{count} landmarks (landmarks={count}, --landmarks {count}) are unfolded by a method that always converges"
+    remedy = f"{count} landmarks (--landmarks {count}, landmarks={count})"
+    return worded(f"{remedy} are unfolded by a method that always converges")
 
 
 def equal_lengths(edges: Integers, squared_lengths: Float64, n_samples: int) -> DistanceConstraints:

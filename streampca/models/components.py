@@ -20,7 +20,7 @@ from .model import Model, plain
 from .store import PER_COMPONENT
 from .subspace import Subspace
 
-NONE_CONTAINED = "fit with pca_components (--pca-components), or fit a model of kind 'pca'"  # instead of an embedding
+NONE_CONTAINED = "fit with --pca-components (pca_components), or fit a model of kind 'pca'"  # instead of an embedding
 
 
 class CountedModel(Model):

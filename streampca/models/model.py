@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError, RequestError, nearest
+from ..errors import ModelError, RequestError, nearest, worded
 from ..kinds.opening import OpeningOptions
 from ..kinds.options import MISSING
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
@@ -130,7 +130,7 @@ class Model(ABC):
 
             is_principal = hasattr(PCAModel, name) or name in PCAModel.__dataclass_fields__
             remedy = f", which needs principal components; {self.instead}" if is_principal else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}.")
+            raise AttributeError(worded(f"{type(self).__name__} has no attribute {name!r}{remedy}."))
 
     # -- declared by each kind
 

@@ -161,7 +161,7 @@ def _check_method(request: Request) -> None:
     raise RequestError(
         f"method {request.method!r} makes a model of kind {' or '.join(map(repr, kinds))}, and kind is "
         f"{request.kind!r}; use method 'auto' or {' or '.join(map(repr, makers))}, or another kind, such as "
-        f"{kinds[0]!r} (--kind {kinds[0]})."
+        f"{kinds[0]!r}."
     )
 
 
@@ -184,7 +184,7 @@ def _check_components(problem: Problem, request: Request) -> None:
     approximates = request.method != "auto" and _method(request.method).APPROXIMATE
     if request.n_components is None and approximates:
         raise RequestError(
-            f"n_components=None (-k all) asks for all components, and method {request.method!r} finds the leading "
+            f"-k all (n_components=None) asks for all components, and method {request.method!r} finds the leading "
             f"ones; use method 'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
         )
     if problem.target_width and isinstance(request.n_components, str):

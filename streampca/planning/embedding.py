@@ -313,8 +313,8 @@ class EmbeddingPlan(Sizes):
             yield "neighbours", f"{found.how}{why}; about {format_seconds(found.seconds)}, {again}"
         if self.shorter is not None:
             count, seconds = self.shorter
-            less = f"by {count} principal components (--pca-components {count}) about {format_seconds(seconds)}"
-            yield "", f"{less}, without what lies outside them"
+            less = f"by {count} principal components (--pca-components {count}, pca_components={count})"
+            yield "", f"{less} about {format_seconds(seconds)}, without what lies outside them"
         if request.kind != ACTING:
             several = "its largest component is embedded" if request.options.largest_component else "it is refused"
             most = 1 if request.options.largest_component else request.options.most_components
@@ -371,7 +371,7 @@ def check_embedding(request: Request, n_samples: int) -> None:
         )
     if request.kind == ACTING and n > ACTED:
         raise RequestError(
-            f"kind {ACTING!r} takes up to {ACTED} samples, and there are {n}; give some of them (samples, --samples)."
+            f"kind {ACTING!r} takes up to {ACTED} samples, and there are {n}; give some of them (--samples, samples)."
         )
     least = least_landmarks(request)
     if isinstance(request.landmarks, int) and not least <= request.landmarks <= n:

@@ -102,7 +102,7 @@ def check_landmarks(sizes: LandmarkSizes, memory: int | None, *, median: bool) -
         Names the budget that would do.
     """
     doing = f"a feature map of {sizes.landmarks} landmarks" if sizes.landmarks else "a map to random features"
-    fewer = "landmarks (landmarks, --landmarks)" if sizes.landmarks else "features"
+    fewer = "--landmarks (landmarks)" if sizes.landmarks else "features"
     more = f", or ask for fewer {fewer}"
-    more += ", with a number for gamma (--gamma), which is else found in many samples" if median else ""
+    more += ", with a number for --gamma (gamma), which is else found in many samples" if median else ""
     search_or_refuse(doing, [[sizes]], sizes.problem.machine.budget(memory), more)

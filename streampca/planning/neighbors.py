@@ -206,7 +206,7 @@ def plan_neighbors(problem: Problem, request: NeighborsRequest, source: str = "t
     if request.n_neighbors >= n:
         raise RequestError(
             f"n_neighbors {request.n_neighbors} is not less than the {n} samples of {source}; give at most {n - 1} "
-            "(--n-neighbors)."
+            "(--n-neighbors, n_neighbors)."
         )
     budget, against = problem.machine.budget(request.memory), ""
     methods = [(request.method, "as asked")] if request.method != "auto" else list(_preferred(problem))

@@ -38,16 +38,16 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
     if request.missing == "em" and problem.kind == "f":
         raise RequestError(
             "missing='em' takes several passes over the whole collection, and leaves no sum that parts could be merged "
-            "from; leave --part (part=) out, or use missing 'drop-samples' or 'drop-features'."
+            "from; leave --part (part) out, or use missing 'drop-samples' or 'drop-features'."
         )
     if request.kind != "pca":
         raise RequestError(
-            f"models of kind {request.kind!r} are not merged from parts of a collection; leave --part (part=) out."
+            f"models of kind {request.kind!r} are not merged from parts of a collection; leave --part (part) out."
         )
     if request.method not in ("auto", "covariance"):
         raise RequestError(
             f"method {request.method!r} leaves no sum that parts of a collection could be merged from; fit parts by "
-            "method 'covariance' (or 'auto'), or the whole collection without --part (part=)."
+            "method 'covariance' (or 'auto'), or the whole collection without --part (part)."
         )
     if n < 2 * part.of:
         raise RequestError(

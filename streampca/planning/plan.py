@@ -280,7 +280,7 @@ class Plan(PlannedSizes):
             return ""
         memory, work = self.faster
         seconds = work.seconds(self.cores, self.workers, self.rates)
-        return f" (with --memory {budget_size(memory)}: {format_seconds(seconds)})"
+        return f" (with --memory {budget_size(memory)} (memory={budget_size(memory)!r}): {format_seconds(seconds)})"
 
     @property
     def side(self) -> str:

@@ -20,7 +20,7 @@ WITH_DATES = (
     "give a file or an xarray.DataArray with a time coordinate, or labels that are dates such as 2001-07-23 "
     "(--labels, labels=)"
 )
-WITH_LABELS = "give one for each sample with --labels (labels= of open_collection)"
+WITH_LABELS = "give one for each sample with --labels (labels=)"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ def _rows_of(keys: Array, groups: Array, preparation: Preparation, facts: Sample
         first = int(unknown[0])
         raise ModelError(
             f"{facts.named(first)} is of {what} {keys[first]}, of which the model was fitted to no sample and has no "
-            "mean; leave such samples out (--samples, --where), or fit another model to samples with some of them."
+            "mean; leave such samples out with --samples (samples=) or --where (where=), or fit another model to "
+            "samples with some of them."
         )
     return rows.astype(np.int32)
 

@@ -323,7 +323,7 @@ class Hdf5Array(Reopening, StoredArray):
         if self.grows:
             raise SourceError(
                 f"{self._label} is being written, in SWMR mode: read it when its writer has closed it, or let a model "
-                "follow it (streampca.follow, fit --follow)."
+                "follow it, by --follow (streampca.follow)."
             )
         if self._files is not None:
             return self._files.states(now=now)

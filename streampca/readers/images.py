@@ -315,7 +315,7 @@ class MixedImages(Collection):
         (path, shape), (other_path, other_shape) = self._examples
         colours = len(shape) != len(other_shape) or shape[2:] != other_shape[2:]
         typed, written = (" --grey", ", grey=True") if colours else ("", "")
-        skip = " (--on-bad-file skip)" if self._offers else ""
+        skip = " (--on-bad-file skip, on_bad_file='skip')" if self._offers else ""
         raise SourceError(
             f"{self.source} holds images of several sizes, e.g. {path} ({format_shape(shape)}) and {other_path} "
             f"({format_shape(other_shape)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or "

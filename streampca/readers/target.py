@@ -72,12 +72,12 @@ def check_target(target: Any, model: Description) -> None:
     rule, kind = model.target_rule, model.kind
     if target is not None and not rule:
         raise RequestError(
-            f"target is what supervised kinds of model learn from, and kind is {kind!r}; leave --target (target=) out."
+            f"target is what supervised kinds of model learn from, and kind is {kind!r}; leave --target (target) out."
         )
     if target is None and rule:
         raise RequestError(
             f"kind {kind!r} learns from {'the action after' if rule == 'actions' else 'a label or number of'} each "
-            "sample; give --target COLUMN (target=...)."
+            "sample; give --target COLUMN (target=column)."
         )
 
 
@@ -169,7 +169,7 @@ def target_type_of(
     if values.ndim > 1 and target_type == "classes":
         raise RequestError(
             f"{subject} has {values.shape[1]} numbers a sample, which are no class; give one label a sample, or leave "
-            "--target-type (target_type=) out."
+            "--target-type (target_type) out."
         )
     if values.dtype.kind == "U" and target_type == "numbers":
         raise RequestError(
@@ -195,15 +195,15 @@ def _guessed(values: Array, subject: str, listener: Listener) -> str:
     if is_whole and not is_repeated and count < n and most - least + 1 == count:
         raise RequestError(
             f"{subject} holds the whole numbers from {least:.0f} to {most:.0f} in {n} samples, which may be classes of "
-            "few samples, or numbers; give --target-type classes or numbers (target_type=)."
+            "few samples, or numbers; give --target-type classes or numbers (target_type='classes' or 'numbers')."
         )
     is_class = is_whole and is_repeated
     why = f"{count} of {n} values are different" if is_whole else "not all are whole"
     listener(
         Assumed(
             f"{subject} is taken for {f'{count} classes' if is_class else 'numbers'}, as "
-            f"{'it holds whole numbers' if is_class else why}; give --target-type classes or numbers (target_type=) to "
-            "settle it."
+            f"{'it holds whole numbers' if is_class else why}; give --target-type classes or numbers "
+            "(target_type='classes' or 'numbers') to settle it."
         )
     )
     return "classes" if is_class else "numbers"

@@ -315,7 +315,7 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
         )
     if not os.path.exists(path):
         raise ModelError(
-            f"{path} does not exist; give the folder of a {sort.noun}, as written by 'streampca {sort.command} -o'."
+            f"{path} does not exist; give the folder of a {sort.noun}, as written by {sort.command} with -o (output)."
         )
     document = _document(path, sort)
     about = document["attributes"].get(ATTRIBUTE)

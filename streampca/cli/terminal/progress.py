@@ -16,7 +16,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ... import events
-from ...errors import at_command_line, readable
+from ...errors import readable
 from ...events import (
     Assumed,
     BlockDone,
@@ -128,7 +128,7 @@ class Progress:
 
     def _print(self, line: str, style: str = "") -> None:
         # soft_wrap: a log keeps one fact to a line, and a terminal wraps by itself.
-        self._console.print(Text(readable(at_command_line(line)), style), soft_wrap=True)
+        self._console.print(Text(readable(line), style), soft_wrap=True)
 
     def _begin(self, description: str, line: str, total: float | None = None) -> None:
         """Show the current work: as a new bar, or as a line of a log."""

@@ -108,7 +108,7 @@ def _dependent(job: Job, feature: int) -> str:
     return (
         f"feature {place_of_feature(collection, feature)} of {collection.source} is constant{within}, or follows from "
         f"others before it, so that axes are not determined; {shrink}leave such features out by --mask (mask=), make "
-        "fewer by --bin or --resize, or give more samples."
+        "fewer by --bin (bin=) or --resize (resize=), or give more samples."
     )
 
 

@@ -343,7 +343,7 @@ def _warn(iteration: EMIteration, job: Job) -> None:
         job.warn(
             f"the components have not converged after {counted_passes(iteration.passes)}: {reached} of their variance "
             f"changed direction in the last step, and tol is {tol:.1e}; allow more passes (--max-passes, max_passes=), "
-            "or a larger --tol (tol=)."
+            "or a larger --tol (tol)."
         )
 
 

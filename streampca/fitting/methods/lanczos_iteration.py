@@ -267,16 +267,17 @@ class LanczosIteration(abc.ABC, Generic[A]):
         most, tol, wanted = float(np.max(residual_bound, initial=0.0)), plan.request.tol, plan.request.tol_variance
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
         rank = "Each is right within its variance bound, but components with larger variances may have been missed."
-        remedy = "Allow more passes by --max-passes (max_passes)."
+        remedy = "Allow more passes by --max-passes (max_passes=)."
         if self.solver.solution is not None:
-            remedy = "The rest is rounding error: ask for fewer components, or for a larger --tol (tol)."
+            larger = "--tol (tol)" if wanted is None else "--tol-variance (tol_variance)"
+            remedy = f"The rest is rounding error: ask for fewer components, or for a larger {larger}."
         elif wanted is None and self.solver.worst <= tol:
             return f"components of a single pass may not be the leading ones. {rank} {remedy}"
         if wanted is not None:
-            worst, remedy = float(np.max(error_bound, initial=0.0)), remedy.replace("tol", "tol_variance")
+            worst = float(np.max(error_bound, initial=0.0))
             return (
                 f"variances have not converged to tol_variance={wanted:g} after {count}: their errors are at most "
-                f"{worst:.1e} of them. {rank} {remedy.replace('--tol_variance', '--tol-variance')}"
+                f"{worst:.1e} of them. {rank} {remedy}"
             )
         return (
             f"components have not converged to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "

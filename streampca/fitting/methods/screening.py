@@ -78,7 +78,7 @@ def fit_screening(job: Job) -> Decomposition:
     if training and len(kept) == len(order) < len(correlation):
         job.warn(
             f"the most features tried, {len(kept)} of {len(correlation)}, predict best, and more may do better; keep "
-            f"them by a threshold below {least:.3g} (threshold, --threshold)."
+            f"them by a threshold below {least:.3g} (--threshold, threshold)."
         )
     n_samples, spread = int(np.count_nonzero(folds.weights)), folds.squares(folds.used)
     fields = {

@@ -115,7 +115,7 @@ def write_report(
     memory, listener = run.memory, or_logged(run.listener)
     check_kind(figure_format)
     if examine is not None:
-        whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
+        whole_number(examine, "examine", least=1, example="20000, or --examine all (examine=None)")
     folders = [None if folder is None else expanded(folder) for folder in (figures, data)]
     places = ReportFiles(expanded(path), folders[0], figure_format, folders[1], run.overwrite)
     with run_session("report", run, places.path) as current, output_lock(places.figures), output_lock(places.data):

@@ -503,7 +503,7 @@ def never_written(where: str, number: Any) -> str:
     return (
         f"{where} has values {number}, which the format has where none was written, and its file declares no fill "
         f"value; read them as missing with --fill-value {number} (fill_value={number}), with a rule for these such as "
-        "--missing drop-samples, or as numbers with --fill-value none (fill_value='none')."
+        "--missing drop-samples (missing='drop-samples'), or as numbers with --fill-value none (fill_value='none')."
     )
 
 
