@@ -26,7 +26,7 @@ from ..fitting.seen import samples_added
 from ..kinds.run import Run
 from ..readers.collection import digest, fingerprint_of
 from ..storage.locks import output_lock
-from ..storage.outputs import recover
+from ..storage.outputs import noting_outputs, recover
 from ..units import parse_bytes
 from .output_paths import OutputPaths
 from .run_arguments import (
@@ -144,7 +144,7 @@ def _execute_locked(run: RunFile, outputs: OutputPaths, listener: Listener) -> R
         clear_finished(path)
     job = _open(run, outputs, listener)
     outputs.check(job.may_replace, model=not (job.is_in_place or job.may_reuse))
-    with recorded(job.record, listener) as events, job.stack:
+    with recorded(job.record, listener) as events, noting_outputs(job.record.note), job.stack:
         job.listener = events
         for item in job.raw.skipped:
             events(FileSkipped(*item))
@@ -325,7 +325,7 @@ class _Job:
         """Fields of a fit's `Run` for an existing model: used again, or replaced if other settings made it."""
         path = self.outputs.model
         # Without a model there may be the checkpoint of a run with other settings.
-        is_begun = path is not None and not os.path.lexists(path) and self.record.is_begun(path)
+        is_begun = path is not None and self.record.is_begun(path)
         return {"reuse": self.may_reuse, "overwrite": self.run.run.overwrite or self.has_other_settings or is_begun}
 
     def may_replace(self, path: str) -> bool:

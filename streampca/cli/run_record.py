@@ -88,12 +88,13 @@ class Record:
         entry = self._outputs.get(self._key(path))
         if entry is None or not os.path.lexists(path):
             return False
-        # A run that was ended after it began this output left the one before it, or a complete one.
-        return UNFINISHED in entry or entry[FILES].get(self._key(path)) == _state(path)
+        # A run that was ended after it began this output left the one before it, or the complete one.
+        state = _state(path)
+        return state is not None and state in (entry[FILES].get(self._key(path)), entry.get(UNFINISHED))
 
     def is_begun(self, path: str) -> bool:
-        """Return whether a run began to write an output and was ended, so that its checkpoint is one of ours."""
-        return UNFINISHED in self._outputs.get(self._key(path), {})
+        """Return whether a run began an output and was ended without any, so that its checkpoint is one of ours."""
+        return not os.path.lexists(path) and UNFINISHED in self._outputs.get(self._key(path), {})
 
     def difference(self, path: str, settings: Mapping[str, Any]) -> str | None:
         """Return the first setting that decides a recorded output otherwise, in words; None if there is none."""
@@ -128,6 +129,13 @@ class Record:
         before = _state(path) if os.path.lexists(path) else None
         self._outputs[self._key(path)] = {SETTINGS: _plain(settings), FILES: {}, UNFINISHED: before}
         self._write()
+
+    def note(self, partial: str, path: str) -> None:
+        """Record the state of an output before it gets its name: one by somebody else in its place has another."""
+        entry = self._outputs.get(self._key(path), {})
+        if UNFINISHED in entry:
+            entry[FILES][self._key(path)] = _state(partial)
+            self._write()
 
     def finish(self, files: Sequence[str], settings: Mapping[str, Any], model: Mapping[str, Any] | None) -> None:
         """Record that an output is complete: its path and those of its further files; and its model's provenance."""

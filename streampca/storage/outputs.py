@@ -13,6 +13,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -38,6 +39,8 @@ ENDINGS = {
 }
 UNCOMPRESSED = (".npy", *TIFF)
 CSV_START = b"sample,component_1"  # of scores
+
+_note: ContextVar[Callable[[str, str], None] | None] = ContextVar("note", default=None)
 
 
 @contextmanager
@@ -102,6 +105,8 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
         try:
             yield partial
             lock.check()
+            if (note := _note.get()) is not None:
+                note(partial, path)
             _take_place(partial, path)
             if unfinished is not None:  # the checkpoint is removed next: the output must have its name by then
                 sync_folder(os.path.dirname(os.path.abspath(path)))
@@ -112,6 +117,19 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
                 with suppress(OSError):
                     discard(partial)
             raise
+
+
+@contextmanager
+def noting_outputs(note: Callable[[str, str], None]) -> Iterator[None]:
+    """Call a function with the partial name and the path of each output, complete but not yet renamed, of this thread.
+
+    What it records holds also if the process is killed right after the rename.
+    """
+    token = _note.set(note)
+    try:
+        yield
+    finally:
+        _note.reset(token)
 
 
 def partial_bytes(path: str) -> int:
