@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import re
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from pictured import assert_pictured, assert_readable, fitted, samples_like, spectrum
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from streampca import plot
 from streampca.errors import ModelError, OutputError, RequestError
+from streampca.plot.drawing import draw
 from streampca.preprocessing import Preparation
 
 
@@ -81,6 +87,28 @@ def test_components_are_symmetric_about_zero_and_the_mean_is_grey(model):
         low, high = ax.images[0].get_clim()
         assert -low == high == np.abs(model.components[index]).max()
         np.testing.assert_array_equal(ax.images[0].get_array(), model.components[index])
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_pixels_are_hard_where_there_is_room_for_them_and_averaged_where_there_is_not(kind, tmp_path):
+    """A chequered image of 200 x 200 pixels: two colours, or their mean."""
+    chequered = np.indices((200, 200)).sum(axis=0) % 2 * 1.0
+    for inches, levels in ((2.1, 1.0), (3.0, 1.0), (0.9, 0.1)):  # 315, 450 and 135 pixels
+        ax = Figure(figsize=(inches, inches), dpi=150).add_axes((0, 0, 1, 1))
+        draw(ax, chequered[None])
+        plot.save(ax, tmp_path / f"figure.{kind}")
+        shown = pixels_of(tmp_path / f"figure.{kind}")[9:-9, 9:-9]
+        assert np.ptp(shown) == pytest.approx(255 * levels, abs=0.1 * 255 * (levels < 1))
+        assert levels < 1 or set(np.unique(shown)) == {0, 255}
+
+
+def pixels_of(path):
+    """Grey levels of a PNG, or of the largest one in an SVG."""
+    if path.suffix == ".svg":
+        embedded = re.findall(r'base64,([^"]+)"', path.read_text())
+        path = io.BytesIO(max(map(base64.b64decode, embedded), key=len))
+    with Image.open(path) as image:
+        return np.asarray(image.convert("L"), np.int64)
 
 
 def test_unknown_bounds_are_not_shown(digits):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 AxesGrid: TypeAlias = npt.NDArray[np.object_]
 
 DPI = 150
-HARD = 128  # largest side in pixels of images that panels are not likely to reduce
 SMALL, TINY = 8, 6  # size in points of text beside a panel, and inside it
 MARGIN = 0.06  # inches around a figure that its layout leaves free
 OUTLINE = "#555555"  # outline of missing pixels, such as coasts
@@ -87,20 +86,20 @@ def _image(ax: Axes, image: Array, at: tuple[float, float], limits: tuple[float,
     """Draw one image with its upper left corner at `at`."""
     from matplotlib.patches import Rectangle
 
+    from .hard_image import show
+
     (low, high), (left, top), (tall, wide) = limits, at, image.shape[:2]
     finite: Array = np.isfinite(image) if image.ndim == 2 else np.asarray(np.isfinite(image).all(axis=-1))
-    # Pixels of small images stay hard; a large one may be reduced, and is smoothed only then.
-    interpolation = "nearest" if max(tall, wide) <= HARD else "antialiased"
-    look: dict[str, Any] = {"extent": (left, left + wide, top + tall, top), "interpolation": interpolation}
+    extent = (left, left + wide, top + tall, top)
     if image.ndim == 3:
         # Colour images have no colour map: scale them to 0 to 1.
         shown = np.clip((np.where(finite[..., None], image, low) - low) / ((high - low) or 1.0), 0, 1)
         # An alpha channel makes missing pixels transparent, so that the hatching shows.
-        ax.imshow(np.concatenate([shown, finite[..., None]], axis=-1), **look)
+        show(ax, np.concatenate([shown, finite[..., None]], axis=-1), extent)
     else:
         if high <= low:
             low, high = low - 0.5, high + 0.5  # an even image is grey, not black
-        ax.imshow(image, cmap="RdBu_r" if signed else "gray", vmin=low, vmax=high, **look)
+        show(ax, image, extent, cmap="RdBu_r" if signed else "gray", vmin=low, vmax=high)
     hatch: dict[str, Any] = {} if finite.all() else {"hatch": "/////", "zorder": -1}
     if hatch:
         _outline(ax, finite, at)
