@@ -14,13 +14,16 @@ from scipy.linalg import blas
 
 from ..arrays import Array
 from ..execution.threads import one_blas_thread
+from .sparse_rows import add_among, is_sparse
 
 
 def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:
     """Return ``left @ right`` in C order. Both are float32 or both float64; other dtypes become float64.
 
-    Contiguous matrices, in either order, are not copied.
+    Contiguous matrices, in either order, are not copied. One of them may be sparse, in float64.
     """
+    if is_sparse(left) or is_sparse(right):
+        return np.asarray(left @ right)
     # numpy's BLAS releases the interpreter's lock.
     if one_thread or 0 in left.shape or 0 in right.shape:
         return left @ right
@@ -62,6 +65,8 @@ def symmetric_product(
     diagonal : ndarray of shape (rows,)
         Diagonal of the product.
     """
+    if is_sparse(rows):
+        return None, add_among(rows, total)
     if rows.dtype == np.float64:
         # float64 needs no separate product: its diagonal is the growth of the total's.
         before = total.diagonal().copy()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..arrays import Array, Float64
 from .blas import times
+from .sparse_rows import is_sparse
 
 Int64 = npt.NDArray[np.int64]
 
@@ -33,6 +34,7 @@ def holds_whole_numbers(block: npt.NDArray[Any]) -> bool:
     """Return whether all values of a block are whole numbers; of a floating-point dtype, of up to 16 bits."""
     if block.dtype.kind != "f":
         return block.dtype.kind in "biu"
+    block = block.data[:, None] if is_sparse(block) else block
     step = max(1, TESTED // max(1, block.shape[1]))
     for start in range(0, len(block), step):
         rows = block[start : start + step]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..arrays import Array
 from ..errors import DataError, StreampcaError
+from .sparse_rows import first_bad_row, is_sparse
 
 SAFE_SINGLE = 1e15  # sums of 2^20 squared differences of values up to here fit float32
 MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver computes norms, fit float64
@@ -64,6 +65,9 @@ def check_finite(total: Array) -> None:
 
 def not_finite(block: Array, at: int | npt.NDArray[np.intp], precision: str) -> NotFiniteError:
     """Return the error that names the first invalid row; `at` is the position of the first row, or of each."""
+    if is_sparse(block):
+        row = first_bad_row(block)
+        return not_finite(block[row : row + 1].toarray(), at + row, precision)
     places = at + np.arange(len(block)) if np.ndim(at) == 0 else np.asarray(at)
     finite = np.isfinite(block) if block.dtype.kind == "f" else np.ones(block.shape, bool)
     bad_rows = np.flatnonzero(~finite.all(axis=1))

@@ -25,6 +25,7 @@ from .gram_probes import GramProbes
 from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
 from .protocol import Accumulator
+from .sparse_rows import is_sparse
 from .tile_product import FeatureTile, Multiplied, TileProducts
 
 # Rounding of m 1^T + 1 m^T and of its subtraction, relative to its norm.
@@ -157,7 +158,7 @@ class Gram(Accumulator):
         new = partial(TileProducts, self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1)
         while len(self._free) < threads:
             self._free.append(new(centres=self.about == "mean", integers=self._integers))
-        for products in self._free:
+        for products in self._free if not is_sparse(block) else []:
             products.make_ready(*block.shape)
 
         def multiply_tile(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
@@ -188,6 +189,9 @@ class Gram(Accumulator):
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         """Yield tiles of features; the width of each is decided when its turn comes."""
         start, whole = 0, holds_whole_numbers(block)
+        if is_sparse(block):  # cut by features it would be copied
+            yield FeatureTile(block, at, checked=False, whole=whole)
+            return
         while start < block.shape[1]:
             width = self.product_features if self._integers else self._pieces.length(whole)
             stop = min(start + width, block.shape[1])
@@ -203,6 +207,8 @@ class Gram(Accumulator):
         if result.on_integer_units:
             self.n_on_integer_units += tile.width
         # Nothing of the inexact product has been added: float32 products are added below.
+        elif is_sparse(tile.values):
+            self._pieces.exact &= tile.whole
         elif self._pieces.must_halve(result.largest, tile.width, tile.whole):
             for half in tile.halves():
                 self._add(products.multiply(half, self._gram, self._check if self.exact else None), products)

@@ -23,6 +23,7 @@ from .finite import not_finite
 from .gram_probes import GramProbes, remove_mean_part, sample_directions
 from .probes import CHECK_EVERY, Directions
 from .protocol import Accumulator
+from .sparse_rows import centred_rows, is_sparse, sparse_centre
 from .tile_product import FeatureTile
 
 # Share of the squares about the centre below which the variance is rounding left by centring.
@@ -107,7 +108,7 @@ class GramBlock(Accumulator):
         NotFiniteError
             If a sample holds NaN or infinity, or products overflow. The accumulator must then be discarded.
         """
-        most = len(block) * min(self.product_features, block.shape[1])
+        most = 0 if is_sparse(block) else len(block) * min(self.product_features, block.shape[1])
         if self._free and self._free[0].values.size < most:
             self._free.clear()
         # Buffers are allocated here: the allocator would keep the memory that threads free in a pool for each thread.
@@ -128,6 +129,9 @@ class GramBlock(Accumulator):
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         first = 0 if self._measured is None else self._measured.tiles
         narrow = self._measured is not None and self.precision == "single"
+        if is_sparse(block):  # cut by features it would be copied
+            yield FeatureTile(block, at, checked=False)
+            return
         for number, start in enumerate(range(0, block.shape[1], self.product_features), first):
             values = block[:, start : start + self.product_features]
             yield FeatureTile(values, at + start, checked=narrow and number % CHECK_EVERY == 0)
@@ -145,6 +149,10 @@ class GramBlock(Accumulator):
     def _centred(self, tile: FeatureTile, buffers: Buffers) -> Array:
         """Return values less their approximate mean, each row times its root, (n, width)."""
         values = tile.values
+        if is_sparse(values):  # what is left of the mean is along the roots, and removed from the sum
+            roots = self._roots if self._is_weighted else None
+            sparse: Array = centred_rows(values, sparse_centre(values), roots)
+            return sparse
         centred = buffers.values[: values.size].reshape(values.shape)
         with np.errstate(over="ignore", invalid="ignore"):  # products are checked for NaN and infinity
             subtract_mean(values, centred)
@@ -157,7 +165,7 @@ class GramBlock(Accumulator):
 
     def _measure(self, tile: FeatureTile, centred: Array, directions: Array) -> GramProbes:
         """Return the contribution of a tile to the squares and to products with directions of samples and features."""
-        probes = GramProbes.empty(len(centred))
+        probes = GramProbes.empty(centred.shape[0])
         with np.errstate(over="ignore", invalid="ignore"):
             # X^T times the roots: the part of the features that a mean contributes.
             total = weighted_sum(centred, self._roots if self._is_weighted else None)

@@ -10,6 +10,7 @@ from ..arrays import Array, Float64
 from .centering import centre_samples
 from .finite import NotFiniteError
 from .probes import Probes
+from .sparse_rows import centred_rows, is_sparse, stays_sparse
 
 FIRST_ROWS = 256  # rows of working memory that are allocated at least, as later pieces can be longer
 
@@ -57,8 +58,8 @@ class Moments(abc.ABC):
 
         Parameters
         ----------
-        block : ndarray of shape (rows, p)
-            Samples.
+        block : ndarray or sparse array of shape (rows, p)
+            Samples; sparse rows (CSR) are multiplied in float64.
         at : int
             Position of the first row, for error messages.
         weights : ndarray of shape (rows,), optional
@@ -74,7 +75,7 @@ class Moments(abc.ABC):
             # Rows of weight 0 can hold NaN or infinity: multiplying these by 0 would not remove them.
             kept = np.flatnonzero(weights)
             block, weights = block[kept], weights[kept]
-        if len(block) == 0:
+        if block.shape[0] == 0:
             return
         roots = None if weights is None or (weights == 1).all() else np.sqrt(weights)
         try:
@@ -84,15 +85,21 @@ class Moments(abc.ABC):
                 raise
             # The block was compressed: name the sample by its position in the collection.
             raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
-        self.n_samples += len(block)
-        self.weight += len(block) if weights is None else float(np.sum(weights))
+        self.n_samples += block.shape[0]
+        self.weight += block.shape[0] if weights is None else float(np.sum(weights))
 
     @abc.abstractmethod
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         """Absorb rows; `roots` are the square roots of their weights, or None if all weights are 1."""
 
     def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Array:
-        """Return rows less a centre (`split`), each times the root of its weight, in working memory."""
+        """Return rows less a centre (`split`), each times the root of its weight, in working memory or sparse."""
+        if is_sparse(piece):
+            centre = np.add.reduce(parts, axis=0, dtype=np.float64)
+            if stays_sparse(piece, centre):
+                sparse: Array = centred_rows(piece, centre, roots)
+                return sparse
+            piece = piece.toarray()
         if self._work is None or len(self._work) < len(piece):
             # Grown to the longest piece so far, and kept for the next ones.
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)

@@ -25,6 +25,7 @@ from .integer_products import IntegerProducts, as_whole, integer_products
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
+from .sparse_rows import is_sparse, rows_of, sparse_centre
 
 MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # relative rounding of n d d^T: four roundings of half a unit
 FAR = 4.0  # squared distance from the centre, in variances of the block, above which the centre is moved
@@ -98,10 +99,10 @@ class Scatter(Moments, Accumulator):
             self._make_probes()  # sums are still about whole numbers
         self._settle(block, whole, at)
         whole = whole and roots is None  # weights turn whole numbers into fractions
-        start = self._absorb_whole(block) if whole else 0
-        while start < len(block):
+        start = self._absorb_whole(block) if whole and not is_sparse(block) else 0
+        while start < block.shape[0]:
             piece = slice(start, start + self._pieces.length(whole))
-            if not self._absorb_piece(block[piece], None if roots is None else roots[piece], whole):
+            if not self._absorb_piece(rows_of(block, piece), None if roots is None else roots[piece], whole):
                 # A large value moves the centre, and then products of any piece can overflow: search the whole block.
                 raise not_finite(block, at, self.precision)
             start = piece.stop
@@ -143,10 +144,10 @@ class Scatter(Moments, Accumulator):
         and the correction for that multiplied the rounding of float32 data by 6 to 30 (400 features).
         """
         is_first_fraction = self.exact and not whole  # fractions need a centre off the grid of the whole numbers
-        if self.n_samples and not is_first_fraction and not self._is_far(block):
+        if self.n_samples and not is_first_fraction and (is_sparse(block) or not self._is_far(block)):
             return
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = block.mean(axis=0, dtype=np.float64)
+            mean = sparse_centre(block) if is_sparse(block) else block.mean(axis=0, dtype=np.float64)
         if not np.isfinite(mean).all():
             raise not_finite(block, at, self.precision)
         self._recentre(np.rint(mean) if whole else mean)
@@ -167,17 +168,19 @@ class Scatter(Moments, Accumulator):
         self._product, diagonal = symmetric_product(centred.T, self._scatter, self._product, one_thread=self.one_thread)
         if not np.isfinite(diagonal).all():
             return False
-        largest = float(diagonal.max())
-        if self._pieces.must_halve(largest, len(piece), whole):
+        largest, length = float(diagonal.max()), piece.shape[0]
+        if is_sparse(centred):
+            self._pieces.exact &= whole
+        elif self._pieces.must_halve(largest, length, whole):
             # The product so far is discarded: two halves are multiplied exactly instead.
-            half = len(piece) // 2
+            half = length // 2
             return self._absorb_piece(piece[:half], None, whole) and self._absorb_piece(piece[half:], None, whole)
         if self._product is not None:
             self._scatter += self._product
         # Exact or float64 sums can run over the whole piece; float32 sums must be short.
-        long = self.precision == "double" or self._pieces.is_exact(largest, whole)
+        long = centred.dtype == np.float64 or self._pieces.is_exact(largest, whole)
         if long:
-            factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
+            factors = np.ones((1, length), centred.dtype) if roots is None else roots[None].astype(centred.dtype)
             total = times(factors, centred, one_thread=self.one_thread)[0]
         else:
             total = weighted_sum(centred, roots)
@@ -185,7 +188,7 @@ class Scatter(Moments, Accumulator):
         self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
         self._measure(centred, piece, centre, roots)
         if (shift := self._centre - centre).any():  # to the common centre
-            self._shift(shift, float(len(piece)), total)
+            self._shift(shift, float(length), total)
         return True
 
     def _measure(
@@ -262,6 +265,8 @@ class Scatter(Moments, Accumulator):
         if self.exact and not self.sums_exactly:
             self._make_probes()
             self._pieces.exact = False
+        if not self.exact:
+            self.slack += MEAN_ROUNDING * weight * float(shift @ shift)
         blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
         self.measured.recentre(weight, total, shift)
         self._check.recentre(weight, total, shift)

@@ -19,6 +19,7 @@ from .finite import not_finite
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
+from .sparse_rows import rows_of
 
 
 class ScatterBlock(Moments, Accumulator):
@@ -80,9 +81,9 @@ class ScatterBlock(Moments, Accumulator):
         self._piece: Array | None = None
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
-        for start in range(0, len(block), self.product_rows):
+        for start in range(0, block.shape[0], self.product_rows):
             rows = slice(start, start + self.product_rows)
-            self._absorb_piece(block[rows], None if roots is None else roots[rows], at + start)
+            self._absorb_piece(rows_of(block, rows), None if roots is None else roots[rows], at + start)
 
     def _absorb_piece(self, piece: Array, roots: Float64 | None, at: int) -> None:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""

@@ -14,6 +14,7 @@ from .centering import subtract_mean
 from .exact_products import EXACT_BELOW, Int64, SumCheck
 from .integer_products import IntegerProducts, as_whole
 from .probes import Directions
+from .sparse_rows import centred_rows, is_sparse, sparse_centre
 
 
 class FeatureTile(NamedTuple):
@@ -138,13 +139,8 @@ class TileProducts:
             Also multiplies whole numbers, as long as all products were exact.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # products are checked for NaN and infinity
-            centred = self._work[: tile.values.size].reshape(tile.values.shape)
-            if self._centres:
-                centre = subtract_mean(tile.values, centred, whole=tile.whole)
-            else:
-                np.copyto(centred, tile.values, casting="unsafe")
-                centre = np.zeros(tile.width)
-            numbers = as_whole(tile.values) if self._integers and tile.whole else None
+            centred, centre = self._centred(tile)
+            numbers = as_whole(tile.values) if self._integers and tile.whole and not is_sparse(tile.values) else None
             if self._integers and numbers:
                 squares = self._integers.add_among(numbers, centre, total)
             else:
@@ -155,11 +151,23 @@ class TileProducts:
             product = self._product if numbers is None else None
             return Multiplied(tile, product, largest, centre, *self._probed(tile, centred), checked, bool(numbers))
 
+    def _centred(self, tile: FeatureTile) -> tuple[Array, Float64]:
+        """Return rows less their centre, in working memory or sparse, and the centre."""
+        if is_sparse(tile.values):
+            centre = sparse_centre(tile.values) if self._centres else np.zeros(tile.width)
+            centre = np.rint(centre) if tile.whole else centre
+            return centred_rows(tile.values, centre), centre
+        centred = self._work[: tile.values.size].reshape(tile.values.shape)
+        if self._centres:
+            return centred, subtract_mean(tile.values, centred, whole=tile.whole)
+        np.copyto(centred, tile.values, casting="unsafe")
+        return centred, np.zeros(tile.width)
+
     def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:
         """Return rows times W, and the rounding of this product on some features, if measured."""
         directions = self._directions.rows(tile.at, tile.at + tile.width)
-        along = times(centred, directions.astype(self._dtype, copy=False), one_thread=self._one_thread)
-        if not tile.checked or self._dtype == np.float64:
+        along = times(centred, directions.astype(centred.dtype, copy=False), one_thread=self._one_thread)
+        if not tile.checked or centred.dtype == np.float64:
             return along, None
         exact = tile.values[:, :CHECK_FEATURES].astype(np.float64)
         # This mean differs from the centre by the same amount in every row; the last line removes that part.

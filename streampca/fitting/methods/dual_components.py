@@ -20,6 +20,7 @@ from ...accumulators.blas import times
 from ...accumulators.centering import subtract_mean
 from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
+from ...accumulators.sparse_rows import centred_rows, is_sparse, sparse_centre
 from ...arrays import Array, Float64
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
@@ -63,9 +64,14 @@ class FeatureRange(NamedTuple):
 
 def project(factors: Factors, features: Span, stored: Array, workspace: Array) -> FeatureRange:
     """Project features of all samples, (n, width) as stored; the workspace holds them centred."""
-    centred = workspace[: stored.size].reshape(stored.shape)
+    if is_sparse(stored):
+        centre = sparse_centre(stored)
+        centred = centred_rows(stored, centre)
+    else:
+        centred = workspace[: stored.size].reshape(stored.shape)
+        centre = subtract_mean(stored, centred)
     # The approximate mean that was subtracted, plus the mean of what remains.
-    mean = subtract_mean(stored, centred) + factors.mean_of(centred)
+    mean = centre + factors.mean_of(centred)
     product = times(factors.working, centred, one_thread=factors.one_thread)
     values, products = product[:-PROBES], product[-PROBES:].T
     rounding: Float64 = np.zeros(products.shape)
@@ -353,7 +359,7 @@ class RangesTask:
         wide, width = self.order[block.start], self.factors.tile
         # Allocated here, as memory that threads free would stay in their pools.
         while len(self._workspaces) < self.threads:
-            most = len(fetched) * min(width, self.source.collection.n_features)
+            most = 0 if is_sparse(fetched) else len(fetched) * min(width, self.source.collection.n_features)
             self._workspaces.append(np.empty(most, self.factors.dtype))
 
         def project_range(features: Span) -> tuple[FeatureRange, Array]:
