@@ -12,9 +12,9 @@ from contextlib import nullcontext
 import numpy as np
 from scipy.linalg import blas
 
-from ..arrays import Array
+from ..arrays import Array, is_sparse
 from ..execution.threads import one_blas_thread
-from .sparse_rows import add_among, is_sparse
+from .sparse_rows import add_among
 
 
 def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:

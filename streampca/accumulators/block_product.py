@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, is_sparse
 from .finite import is_finite
-from .sparse_rows import is_sparse
 
 
 def block_product(piece: Array, vectors: Array, out: Array) -> bool:

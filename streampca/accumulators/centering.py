@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse
 from ..planning.memory import SQUARES
-from .sparse_rows import is_sparse
 
 SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
 # Largest mean, in standard deviations, that is centred once: its float32 grid is 4e-6 of a deviation, and squares lose

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse
 from .blas import times
-from .sparse_rows import is_sparse
 
 Int64 = npt.NDArray[np.int64]
 

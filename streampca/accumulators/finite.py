@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Array
+from ..arrays import Array, is_sparse
 from ..errors import DataError, StreampcaError
-from .sparse_rows import first_bad_row, is_sparse
+from .sparse_rows import first_bad_row
 
 SAFE_SINGLE = 1e15  # sums of 2^20 squared differences of values up to here fit float32
 MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver computes norms, fit float64

@@ -16,7 +16,7 @@ from typing import Literal, Self
 import numpy as np
 from scipy.linalg import blas
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
@@ -25,7 +25,6 @@ from .gram_probes import GramProbes
 from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
 from .protocol import Accumulator
-from .sparse_rows import is_sparse
 from .tile_product import FeatureTile, Multiplied, TileProducts
 
 # Rounding of m 1^T + 1 m^T and of its subtraction, relative to its norm.

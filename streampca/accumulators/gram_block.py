@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
 from .block_product import block_product
@@ -23,7 +23,7 @@ from .finite import not_finite
 from .gram_probes import GramProbes, remove_mean_part, sample_directions
 from .probes import CHECK_EVERY, Directions
 from .protocol import Accumulator
-from .sparse_rows import centred_rows, is_sparse, sparse_centre
+from .sparse_rows import centred_rows, sparse_centre
 from .tile_product import FeatureTile
 
 # Share of the squares about the centre below which the variance is rounding left by centring.

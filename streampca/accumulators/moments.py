@@ -6,11 +6,11 @@ import abc
 
 import numpy as np
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse
 from .centering import centre_samples
 from .finite import NotFiniteError
 from .probes import Probes
-from .sparse_rows import centred_rows, is_sparse, stays_sparse
+from .sparse_rows import centred_rows, stays_sparse
 
 FIRST_ROWS = 256  # rows of working memory that are allocated at least, as later pieces can be longer
 

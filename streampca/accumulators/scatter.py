@@ -15,7 +15,7 @@ from typing import Literal, Self
 import numpy as np
 from scipy.linalg import blas
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse, rows_of
 from ..planning.memory import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import split, sum_of_squares, weighted_sum
@@ -25,7 +25,7 @@ from .integer_products import IntegerProducts, as_whole, integer_products
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
-from .sparse_rows import is_sparse, rows_of, sparse_centre
+from .sparse_rows import sparse_centre
 
 MEAN_ROUNDING = 2 * float(np.finfo(np.float64).eps)  # relative rounding of n d d^T: four roundings of half a unit
 FAR = 4.0  # squared distance from the centre, in variances of the block, above which the centre is moved

@@ -11,7 +11,7 @@ from typing import Literal, Self
 import numpy as np
 from scipy.linalg import blas
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, rows_of
 from ..planning.memory import PROBES_OF_PASS
 from .block_product import block_product
 from .centering import split, sum_of_squares, weighted_sum
@@ -19,7 +19,6 @@ from .finite import not_finite
 from .moments import Moments
 from .probes import Probes
 from .protocol import Accumulator
-from .sparse_rows import rows_of
 
 
 class ScatterBlock(Moments, Accumulator):

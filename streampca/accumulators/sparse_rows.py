@@ -7,25 +7,15 @@ float64, which costs no more digits than a wrong guess of the mean by one standa
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Float64
+from ..arrays import Float64
 
 OFTEN = 0.5  # share of samples with a value of a feature, above which that feature is centred
 FILLED = 1.0  # zeros that centring fills, for every stored value, beyond which a dense block is smaller or as fast
 TILE_ENTRIES = 2**21  # entries of a product of rows with one another that are dense at a time: 16 MiB
-
-
-def is_sparse(block: Any) -> TypeGuard[Any]:
-    """Return whether a block is sparse rows, or their transpose."""
-    return hasattr(block, "indptr")
-
-
-def rows_of(block: Array, rows: slice) -> Array:
-    """Return a range of rows; of sparse ones the block itself where that is all, as slicing copies."""
-    return block if is_sparse(block) and rows.start <= 0 and rows.stop >= block.shape[0] else block[rows]
 
 
 def sparse_centre(block: Any) -> Float64:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, Float64
+from ..arrays import Array, Float64, is_sparse
 from ..planning.memory import CHECK_FEATURES
 from .blas import symmetric_product, times
 from .centering import subtract_mean
 from .exact_products import EXACT_BELOW, Int64, SumCheck
 from .integer_products import IntegerProducts, as_whole
 from .probes import Directions
-from .sparse_rows import centred_rows, is_sparse, sparse_centre
+from .sparse_rows import centred_rows, sparse_centre
 
 
 class FeatureTile(NamedTuple):

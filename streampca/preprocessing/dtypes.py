@@ -36,9 +36,7 @@ class SampleError(DataError):
 
 def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
     """Refuse whole numbers with more digits than float64, which would be rounded before they are centred."""
-    if raw.kind not in "iu" or raw.itemsize < 8 or not rows.size:
-        return
-    if int(rows.min()) >= -MOST_DIGITS and int(rows.max()) <= MOST_DIGITS:
+    if raw.kind not in "iu" or raw.itemsize < 8 or has_float_digits(rows):
         return
     sample = int(np.argmax(((rows < -MOST_DIGITS) | (rows > MOST_DIGITS)).any(axis=1)))
     value = max((int(rows[sample].min()), int(rows[sample].max())), key=abs)
@@ -47,6 +45,11 @@ def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
         f"holds {value}, and float64 holds whole numbers up to {MOST_DIGITS} (2^53 - 1) only; subtract an offset from "
         "all samples, or store them as float64 if their last digits do not matter.",
     )
+
+
+def has_float_digits(values: Array) -> bool:
+    """Return whether float64 holds all whole numbers of an array."""
+    return not values.size or (int(values.min()) >= -MOST_DIGITS and int(values.max()) <= MOST_DIGITS)
 
 
 def is_coarse(dtype: npt.DTypeLike) -> bool:

@@ -22,7 +22,7 @@ from ..signals import safe_point
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
-from .dtypes import SampleError, check_digits
+from .dtypes import SampleError, check_digits, has_float_digits
 from .exact_rows import Pieces, exact_bytes, exact_pieces
 from .feature_map import KernelMap
 from .frame import Frame, unflatten
@@ -136,6 +136,7 @@ class Prepared(View):
             chunks=stored.chunks if identity else Chunks(stored.chunks.samples, self.n_features),
             decode_bytes=0 if self._by_image else stored.decode_bytes,
             fills=identity and stored.fills,
+            sparse=stored.sparse if identity else None,
         )
 
     def awaiting(self, wanted: KernelFeatures) -> Prepared:
@@ -238,6 +239,14 @@ class Prepared(View):
                 raise error.of(self.named, rows.start) from None
         else:
             super().read_into(rows, features, out)
+
+    def read_sparse(self, rows: slice) -> Any:
+        """Read sparse rows by the raw collection, which no step changes."""
+        safe_point()
+        read = self.raw.read_sparse(rows)
+        if read.dtype.itemsize >= 8 and read.dtype.kind in "iu" and not has_float_digits(read.data):
+            self.read(rows)  # refuses the sample with too many digits, by name
+        return read
 
     def read_with_exact(self, rows: slice) -> tuple[Array, Pieces]:
         """Return samples as `read` does, (m, n_features), and the same before anything is rounded, piece by piece.

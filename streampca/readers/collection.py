@@ -302,6 +302,13 @@ class Collection(abc.ABC):
         """Read as `read` does, into `out`, (rows, features), C-contiguous and of dtype `dtype`."""
         out[...] = self.read(rows, features)
 
+    def read_sparse(self, rows: slice) -> Any:
+        """Read samples as sparse rows of `scipy.sparse` in form CSR, without repeated entries; not to be written to.
+
+        Collections whose storage is `sparse` define it.
+        """
+        raise NotImplementedError(f"{self.source} is not sparse")
+
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
         """Call ``function(i, image)`` for every sample ``rows.start + i``, an image of its own shape.
 

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import machine
-from ..arrays import Array
+from ..arrays import Array, rows_of
 from ..errors import ChangedError, RequestError, SourceError
 from ..execution.compute import client_of, compute, held
 from ..units import MIB
 from .collection import Collection, State, check_dtype, digest, refuse_key
 from .detect import is_sparse
+from .storage_record import SparseStorage
 from .stored.array import ArrayCollection, ObjectArray, StoredArray
 from .stored.layout import Box, SampleAxes, largest_piece, pieces_of
 
@@ -40,8 +41,9 @@ class LazyArray(ObjectArray):
 
     def __init__(self, array: Any, source: str) -> None:
         # Before anything is computed, only dask's meta, an empty array, shows whether values can be masked.
-        lazy = _computable(array)
+        lazy, sparse = _computable(array), None
         if is_sparse(getattr(lazy, "_meta", None)):
+            sparse = lazy
             array = lazy = with_dense_chunks(lazy)
         super().__init__(array, source, masked=isinstance(getattr(lazy, "_meta", None), np.ma.MaskedArray))
         with _held_by_a_cluster(source):
@@ -52,9 +54,16 @@ class LazyArray(ObjectArray):
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
         # The piece, the slices that it is joined from, and for each thread a chunk and the inputs of its computation.
         self.decode_bytes = 2 * piece + 2 * machine.cores() * chunk
+        if sparse is not None and not any(math.isnan(length) for length in sparse.shape):
+            self._chunks = SparseChunks(sparse, source, self._client)
+            self.sparse = self._chunks.stored
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_client": None}  # workers have clients of their own
+
+    def read_sparse(self, rows: slice) -> Any:
+        """Return rows of all chunks, which are computed once."""
+        return self._chunks.rows(rows)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Compute the box piece by piece, cut at chunk edges."""
@@ -69,6 +78,55 @@ class LazyArray(ObjectArray):
     def states(self, *, now: bool = False) -> list[State]:
         """Return a state of the name of the graph's result, which dask derives from the graph's inputs."""
         return [State(0, self._source, digest(str(getattr(_computable(self.array), "name", ""))))]
+
+
+class SparseChunks:
+    """A dask array of sparse chunks: computed to count their values when it is opened, and once more to keep them."""
+
+    def __init__(self, array: Any, source: str, client: Any) -> None:
+        self._array, self._source, self._client = array, source, client
+        count, self._dtype = int(np.sum(self._computed(_stored_values), dtype=np.int64)), np.dtype(array.dtype)
+        # As CSR: the chunks, and all of them joined.
+        self.stored = SparseStorage(count, 2 * count * (self._dtype.itemsize + 8))
+        self._rows: Any = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_rows", "_lock", "_client")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _rows=None, _lock=threading.Lock(), _client=None)
+
+    def rows(self, rows: slice) -> Any:
+        """Return a range of rows as CSR; all chunks are computed by the first call."""
+        import scipy.sparse as sp
+
+        with held(self._lock):
+            if self._rows is None:
+                joined = sp.block_array(self._computed(_as_csr), format="csr", dtype=self._dtype)
+                joined.sum_duplicates()
+                self._rows = joined
+            return rows_of(self._rows, rows)
+
+    def _computed(self, function: Callable[[Any], Array]) -> Array:
+        """Return what a function makes of every chunk, an array with an entry for each."""
+        ones = tuple((1,) * len(chunks) for chunks in self._array.chunks)
+        mapped = self._array.map_blocks(function, dtype=object, chunks=ones, meta=np.empty((0, 0), object))
+        with _held_by_a_cluster(self._source):
+            computed: Array = compute(mapped, client=self._client)
+        return computed
+
+
+def _stored_values(chunk: Any) -> Array:
+    return np.array([[chunk.nnz if is_sparse(chunk) else np.count_nonzero(chunk)]], dtype=object)
+
+
+def _as_csr(chunk: Any) -> Array:
+    import scipy.sparse as sp
+
+    made = np.empty((1, 1), object)
+    made[0, 0] = sp.csr_array(chunk)
+    return made
 
 
 def lazy_samples(collection: Collection) -> da.Array:

@@ -1,4 +1,4 @@
-"""Sparse matrices and arrays of `scipy.sparse`, whose rows are made dense as they are read.
+"""Sparse matrices and arrays of `scipy.sparse`, whose rows are read as they are, or made dense.
 
 CSR is read as it is. Every other format is converted to CSR on the first read, which the budget accounts for: CSC has
 no rows to slice, and finding the values of a block of rows would search the whole matrix.
@@ -11,8 +11,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, rows_of
 from .collection import MOST_STATES, Collection, State, digest, group_size, refuse_key
+from .storage_record import SparseStorage
 from .stored.array import ArrayCollection, StoredArray
 from .stored.layout import Box, SampleAxes
 
@@ -28,7 +29,7 @@ def open_sparse(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxe
 
 
 class SparseArray(StoredArray):
-    """A sparse matrix in the caller's memory, read as dense boxes; values that are not stored are 0."""
+    """A sparse matrix in the caller's memory, read as sparse rows or dense boxes; values that are not stored are 0."""
 
     chunk_shape = ()
     counts_first = True
@@ -39,6 +40,7 @@ class SparseArray(StoredArray):
         self.dtype = np.dtype(matrix.dtype)
         self._csr = matrix if getattr(matrix, "format", None) == "csr" else None
         self._lock = threading.Lock()
+        self.sparse = SparseStorage(int(matrix.nnz))
         value_bytes = self.dtype.itemsize + np.dtype(np.int64).itemsize
         row = self.shape[-1] if self.shape else 0
         self.decode_bytes = value_bytes * (min(_SLICED, int(matrix.nnz)) + row)
@@ -70,11 +72,18 @@ class SparseArray(StoredArray):
                 target[...] = piece.toarray()
             start = stop
 
+    def read_sparse(self, rows: slice) -> Any:
+        """Return rows, without a copy where they are all."""
+        return rows_of(self._rows(), rows)
+
     def _rows(self) -> Any:
         """Return the matrix as CSR, converted once."""
         with self._lock:
             if self._csr is None:
                 self._csr = self._matrix.tocsr()
+            if not self._csr.has_canonical_format:  # entries given several times are added up, in a copy
+                self._csr = self._csr.copy() if self._csr is self._matrix else self._csr
+                self._csr.sum_duplicates()
             return self._csr
 
     def states(self, *, now: bool = False) -> list[State]:

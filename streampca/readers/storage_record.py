@@ -13,6 +13,13 @@ class Chunks(NamedTuple):
     features: int
 
 
+class SparseStorage(NamedTuple):
+    """Number of values that sparse samples store, and bytes held from the first read of sparse rows on."""
+
+    values: int
+    held_bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Storage:
     """Storage of a collection's samples, and what reads of them hold in memory besides their result.
@@ -31,6 +38,8 @@ class Storage:
         Whether a chunk decoded for some of its samples is cached for reads of the samples after them.
     fills : bool
         Whether `read_into` fills its target directly, except parts of lines, which are read whole first.
+    sparse : SparseStorage or None
+        Of samples that can be read as sparse rows (`Collection.read_sparse`); None for others.
     """
 
     chunks: Chunks
@@ -39,3 +48,4 @@ class Storage:
     encoded: bool = False
     keeps: bool = False
     fills: bool = False
+    sparse: SparseStorage | None = None

@@ -20,8 +20,8 @@ from ...accumulators.blas import times
 from ...accumulators.centering import subtract_mean
 from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
-from ...accumulators.sparse_rows import centred_rows, is_sparse, sparse_centre
-from ...arrays import Array, Float64
+from ...accumulators.sparse_rows import centred_rows, sparse_centre
+from ...arrays import Array, Float64, is_sparse
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
 from ...execution.threads import map_in_threads

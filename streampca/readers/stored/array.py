@@ -32,7 +32,7 @@ from ..coordinates import (
     tells_series,
 )
 from ..opening_record import ArrayAxes, GuessedAxes
-from ..storage_record import Chunks, Storage
+from ..storage_record import Chunks, SparseStorage, Storage
 from .axis_roles import DefaultAxes, default_axes, roles_of
 from .files import FileStates
 from .layout import Axis, Box, Layout, SampleAxes, boxes_of, covering_box, layout_of, lengths
@@ -83,6 +83,8 @@ class StoredArray(abc.ABC):
     unwritten : numpy number or None
         Number that the format stores where no value was written, if the file does not declare it as missing: it is read
         as NaN among floats, and refused among whole numbers. It has the dtype's kind, and is not NaN.
+    sparse : SparseStorage or None
+        Of a matrix whose rows `read_sparse` reads.
     """
 
     shape: tuple[int, ...]
@@ -98,6 +100,7 @@ class StoredArray(abc.ABC):
     grows: bool = False
     counts_first: bool = False
     unwritten: Any = None
+    sparse: SparseStorage | None = None
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -117,6 +120,10 @@ class StoredArray(abc.ABC):
     def names(self, axis: str) -> Sequence[str] | None:
         """Return the texts along an axis, one per entry, if the format stores any."""
         return None
+
+    def read_sparse(self, rows: slice) -> Any:
+        """See `Collection.read_sparse`."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def read_into(self, box: Box, out: Array) -> None:
@@ -291,6 +298,7 @@ class ArrayCollection(Collection):
             array.encoded,
             array.keeps,
             fills=type(array) is not ObjectArray,  # an object in memory returns arrays of its own
+            sparse=array.sparse if self.shape == array.shape and layout.outer == (0,) else None,
         )
 
     def selected(self, sel: Mapping[str, Any]) -> Self:
@@ -407,6 +415,10 @@ class ArrayCollection(Collection):
             self.array.read_into(box, out[part].reshape(box_shape).transpose(self.layout.places))
         if self.array.unwritten is not None:
             self._settle(rows.start, out, self.array.unwritten)
+
+    def read_sparse(self, rows: slice) -> Any:
+        """Read rows of a sparse matrix; see `Collection.read_sparse`."""
+        return self.array.read_sparse(rows)
 
     def _boxes(self, rows: slice, inner: Box) -> Iterator[tuple[Box, slice, tuple[int, ...]]]:
         """Yield boxes of the array that hold samples cut to a box, each with its rows among these, and its shape there.

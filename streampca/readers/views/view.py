@@ -23,7 +23,7 @@ class View(Collection):
         self.sample_axis, self.samples_along = base.sample_axis, base.samples_along
         self.guessed_axes, self.array_axes = base.guessed_axes, base.array_axes
         self.compares_coordinates = base.compares_coordinates
-        self.storage = replace(base.storage, fills=False)
+        self.storage = replace(base.storage, fills=False, sparse=None)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
