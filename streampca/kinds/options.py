@@ -83,12 +83,12 @@ class SpectrumOptions(SeededOptions):
     precision : {"auto", "single", "double"}, default="auto"
         Precision of products. Sums are always double. "auto" chooses single for integers of up to 16 bits and float32,
         except for small work (n p^2 of up to 2e9).
-    tol : float, default=1e-4
-        Residual of a component, relative to its variance, at which method randomized stops. It is compared once
-        every component that is asked for has been found. Method "symmetric" stops so where it reads pass after pass;
+    tol : float, optional
+        Residual of a component, relative to its variance, at which method randomized stops; by default 1e-4. It is
+        compared once every component that is asked for has been found. Method "symmetric" stops so where it reads pass after pass;
         method "em" stops when its last step turned no more than this share of the components' variance out of the
-        subspace before. Exact methods ignore it. With another value than the default, method "auto" takes an
-        approximate method wherever it is predicted to be faster.
+        subspace before. Exact methods ignore it. Where it is given, method "auto" takes an approximate
+        method wherever it is predicted to be faster.
     tol_variance : float, optional
         Error of a variance to stop at, in place of tol. It is relative to the variance: methods randomized and
         symmetric stop where the bound on the error of every variance that is asked for is at most this much. Where
@@ -108,7 +108,7 @@ class SpectrumOptions(SeededOptions):
     _: KW_ONLY
     method: str = "auto"
     precision: Precision = "auto"
-    tol: Fraction = 1e-4
+    tol: Fraction | None = None
     tol_variance: Fraction | None = None
     max_passes: Count | None = None
     half_life: Annotated[float, Range(least=1)] | None = None

@@ -48,17 +48,16 @@ from .memory import (
 )
 from .plan import Plan
 from .rates import Work, products
-from .request import Problem, Request
+from .request import USUAL_TOL, Problem, Request
 
 # Of the predicted time along features, what going along samples must take less than: predictions favour the former
 # (benchmarks/wide.py sides: 0.6 predicted, 0.2 measured), and the order of storage is the safer one to read in.
 WORTH_TURNING = 0.5
 WORTH_SECONDS = 1.0  # along features, below which nobody waits
 
-# Columns of a block for every component, and passes to a residual of 1e-4: of images, whose spectra fall slowly
+# Columns of a block for every component, and passes to a residual of USUAL_TOL: of images, whose spectra fall slowly
 # (30000 x 128 x 128, k = 50; 1/f images).
 WIDTHS = ((1.3, 7), (2.0, 6), (2.5, 5), (6.0, 4))
-USUAL_TOL = 1e-4  # that those are for; a factor of ten is a pass
 LEAST_BESIDE = 10  # columns beside those for the components
 SPARE = 1  # blocks of a basis that is never restarted, beside one a pass: should it take a pass more
 RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the passes more that its restarts take

@@ -20,6 +20,7 @@ RUN_FIELDS = frozenset({"memory", "workers", "scratch", "output"})  # change how
 STOPPING = frozenset({"tol", "tol_variance", "max_passes"})  # stop iterative methods; exact methods ignore them
 APART = 30  # times that the square root of an error of a variance exceeds the residual that it takes (1/f images) ...
 TOGETHER = 10  # ... and the error itself, at most: bounds from probes are up to so many times the residual
+USUAL_TOL = 1e-4  # residual aimed at unless a tolerance is given
 UNKNOWN_COUNT = 0.5  # any fraction: how many components come out is open
 # Options that some kinds have, with the defaults by which the others are fitted.
 OF_SOME_KINDS: dict[str, Any] = {
@@ -27,7 +28,7 @@ OF_SOME_KINDS: dict[str, Any] = {
     "precision": "auto",
     "missing": "error",
     "metric": "euclidean",  # input: samples; "precomputed" and "kernel": a matrix of distances or inner products
-    "tol": PCADescription.tol,
+    "tol": None,
     "tol_variance": None,
     "max_passes": None,
     "half_life": None,
@@ -233,6 +234,8 @@ class Request:
         The description, for the methods and stages of one kind, which know its class.
     is_open : bool
         Whether the number of components depends on the data.
+    names_accuracy : bool
+        Whether a tolerance is given.
 
     Raises
     ------
@@ -261,11 +264,14 @@ class Request:
     shrinkage: float = _derived()
     options: Any = _derived()  # noqa: RUF009 - returns a field
     is_open: bool = _derived()
+    names_accuracy: bool = _derived()
 
     def __post_init__(self) -> None:
         set_, model = partial(object.__setattr__, self), self.model
         for name, default in OF_SOME_KINDS.items():
             set_(name, getattr(model, name, default))
+        set_("names_accuracy", self.tol is not None or self.tol_variance is not None)
+        set_("tol", self.tol or USUAL_TOL)
         set_("seed", getattr(model, "random_state", 0))
         set_("shrinkage", getattr(model, "shrinkage", None) or 0.0)
         set_("options", model)
@@ -294,11 +300,6 @@ class Request:
         """Residual, relative to each variance, that is aimed at first."""
         wanted = self.tol_variance
         return self.tol if wanted is None else max(wanted / TOGETHER, wanted**0.5 / APART)
-
-    @property
-    def names_accuracy(self) -> bool:
-        """True where a tolerance is asked for, other than by default."""
-        return self.tol_variance is not None or self.tol != PCADescription.tol
 
     @property
     def counts_by_default(self) -> bool:
