@@ -90,8 +90,8 @@ class Drawing:
 class Converging:
     """After `passes` passes the largest residual of a wanted component is `residual` of its variance, `tol` the aim.
 
-    Infinite while fewer components are found than are wanted. `measure` names the quantity that is to become small,
-    where that is no residual; `beside` is what else is known, in words.
+    Infinite while fewer components are found than are wanted; what is certified, once that is at most `tol`. `measure`
+    names the quantity that is to become small, where that is no residual; `beside` is what else is known, in words.
     """
 
     passes: int

@@ -290,8 +290,8 @@ def test_sections_are_frozen_and_closed():
 
 @pytest.mark.parametrize(("data", "message"), [
     ({"model": {"toll": 4}}, "model.toll is not a parameter of pca. Did you mean model.tol?"),
-    ({"model": {"tol": 4}}, "model.tol = 4: give a number above 0 and below 1 or null (residual of a component, relative "
-     "to its variance, at which method randomized stops; by default 1e-4)."),
+    ({"model": {"tol": 4}}, "model.tol = 4: give a number above 0 and below 1 or null (residual of a component, "
+     "relative to its variance, at which method randomized stops; by default 1e-4)."),
     ({"model": {"landmarks": 4}}, "model.landmarks is not a parameter of pca, but of kernel-pca, classical-mds, "
      "supervised-pca, isomap, locally-linear-embedding and maximum-variance-unfolding; give kind: kernel-pca, or leave "
      "it out."),

@@ -124,8 +124,8 @@ def test_tol_is_what_is_certified():
         values = model.explained_variance
         true = np.abs(truth(x).values[: len(values)] - values) / values
         assert np.all(true <= model.error_bound + 10 * np.finfo(float).eps)
-        assert np.median(model.error_bound / np.maximum(true, 10 * np.finfo(float).eps)) <= 40
-        assert model.error_bound.max() <= model.residual_bound.max() <= 1.01 * tol
+        assert np.median(model.error_bound / np.maximum(true, 10 * np.finfo(float).eps)) <= 60
+        assert model.error_bound.max() <= model.residual_bound.max() <= tol
 
 
 def test_leading_directions_are_right():
@@ -249,7 +249,7 @@ def test_more_components_than_single_precision_tells(k):
     model, events = fit(x, k)
     assert model.n_components == min(k, 60)
     check(model, x)
-    assert [("60 dimensions" in message) for message in warnings(events)] == [True] * (k > 60)
+    assert sum("60 dimensions" in message for message in warnings(events)) == (k > 60)
 
 
 @pytest.mark.parametrize(
@@ -461,14 +461,14 @@ def test_variances_that_are_not_as_near_as_asked_for_say_so():
 
 
 def test_what_is_told_of_the_residual_is_true():
-    """After every pass, of the components that are wanted."""
+    """After every pass, of the components that are wanted; in the end, what is certified."""
     x = problem("1/i", 0.0)
     model, events = fit(x, 6)
     told = of(Converging, events)
     assert [event.passes for event in told] == list(range(1, len(told) + 1))
     assert {event.tol for event in told} == {1e-4}
     assert told[-1].residual <= 1e-4 < told[-2].residual
-    assert residuals(model, truth(x)).max() == pytest.approx(told[-1].residual, rel=0.1)
+    assert told[-1].residual == model.residual_bound.max() >= residuals(model, truth(x)).max()
 
 
 def test_more_passes_are_more_exact():

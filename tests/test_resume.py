@@ -192,7 +192,7 @@ def begun(files, tmp_path):
 def test_another_fit_is_refused_by_name(begun):
     for options, message in (
         ({"n_components": 7}, r"n_components 5, and this one has 7; .* remove the folder"),
-        ({"tol": 1e-6}, r"tol 0\.0001, and this one has 1e-06; run it with the same options"),
+        ({"tol": 1e-6}, r"tol None, and this one has 1e-06; run it with the same options"),
         ({"max_passes": 4}, r"max_passes None, and this one has 4; run it with the same options"),
         ({"random_state": 3}, "random_state 0, and this one has 3"),
     ):

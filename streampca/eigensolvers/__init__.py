@@ -12,7 +12,7 @@ from .error_bounds import FAILURE, Certificate, Sketch, certificate_of, certify,
 from .generalized import solve_generalized
 from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
-from .nystrom import nystrom_error
+from .nystrom import nystrom_bounds
 from .omitted_variance import KrylovBasis, outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
 from .signs import extremes, fix_signs, larger
@@ -37,7 +37,7 @@ __all__ = [
     "fix_signs",
     "larger",
     "noise_edge",
-    "nystrom_error",
+    "nystrom_bounds",
     "outside_bound",
     "outside_bound_of_basis",
     "product_bounds",

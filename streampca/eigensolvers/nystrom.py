@@ -12,6 +12,8 @@ A. Gittens, M. W. Mahoney, "Revisiting the Nystrom method for improved large-sca
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import eigh
 
@@ -36,17 +38,33 @@ def nystrom_pairs(projected: Float64, coupling: Float64, rounding: float) -> tup
     return values[::-1], vectors[:, ::-1]
 
 
-def nystrom_error(
+class NystromBounds(NamedTuple):
+    """Bounds on the errors of Nystrom's pairs.
+
+    Attributes
+    ----------
+    wrong, value : ndarray of shape (k,)
+        Errors of the products S K that pairs are made of, and distances of values from v^T S v.
+    outside : float
+        Largest eigenvalue of S outside of the eigenvectors.
+    """
+
+    wrong: Float64
+    value: Float64
+    outside: float
+
+
+def nystrom_bounds(
     krylov: KrylovBasis,
     vectors: Float64,
     *,
     directions: Float64,
     products: Float64,
-    outside: float,
+    rest: float,
     rounding: Float64 | None,
     least: float,
-) -> tuple[Float64, Float64]:
-    """Bound the errors of the products S K that pairs are made of, and the distances of values from v^T S v, (k,) each.
+) -> NystromBounds:
+    """Bound the errors of pairs.
 
     Parameters
     ----------
@@ -56,7 +74,7 @@ def nystrom_error(
         Eigenvectors.
     directions, products, rounding
         See `certify`.
-    outside : float
+    rest : float
         Bound on the largest eigenvalue of S outside of K.
     least : float
         Error of the products that `nystrom_pairs` was given.
@@ -64,11 +82,28 @@ def nystrom_error(
     basis, projected, block, coupling = krylov
     inside, across = basis.T @ vectors, block.T @ vectors
     claimed = (basis.T @ directions).T @ projected + (directions.T @ block) @ coupling
-    errors = None if rounding is None else (basis.T @ rounding).T @ inside
-    wrong = product_bounds((basis.T @ products).T @ inside, claimed @ inside, rounding=errors)
+    along = (basis.T @ products).T
+    errors = None if rounding is None else (basis.T @ rounding).T
+    wrong = product_bounds(along @ inside, claimed @ inside, rounding=None if errors is None else errors @ inside)
     # v^T S v takes the products twice, and of W^T S W only knows that it is between zero and the rest outside of K.
     corner = float(np.linalg.norm(_corner(projected, coupling, least), 2))
-    return wrong, np.asarray(2 * wrong + max(outside, corner) * np.square(across).sum(axis=0))
+    error = 2 * wrong + max(rest, corner) * np.square(across).sum(axis=0)
+    wrong_of_all = 2 * float(np.linalg.norm(product_bounds(along, claimed, rounding=errors)))
+    outside = _outside(krylov, np.vstack([inside, across]), rest)
+    return NystromBounds(wrong, np.asarray(error), outside + wrong_of_all)
+
+
+def _outside(krylov: KrylovBasis, vectors: Float64, rest: float) -> float:
+    """Bound the largest eigenvalue of S outside of vectors in the basis [K, W], (m + l, k), by that outside of K.
+
+    For x = K a + W b + c, with c outside of both, x^T S x is at most a^T T a + 2 b^T C a + rest (|b|^2 + |c|^2).
+    """
+    _, projected, _, coupling = krylov
+    form = np.block([[projected, coupling.T], [coupling, rest * np.eye(len(coupling))]])
+    form -= vectors @ (vectors.T @ form)
+    form -= (form @ vectors) @ vectors.T
+    largest = eigh(form, eigvals_only=True, subset_by_index=(len(form) - 1, len(form) - 1))[0]
+    return max(rest, float(largest))
 
 
 def _corner(projected: Float64, coupling: Float64, rounding: float) -> Float64:

@@ -84,10 +84,10 @@ class SpectrumOptions(SeededOptions):
         Precision of products. Sums are always double. "auto" chooses single for integers of up to 16 bits and float32,
         except for small work (n p^2 of up to 2e9).
     tol : float, optional
-        Residual of a component, relative to its variance, at which method randomized stops; by default 1e-4. It is
-        compared once every component that is asked for has been found. Method "symmetric" stops so where it reads pass after pass;
-        method "em" stops when its last step turned no more than this share of the components' variance out of the
-        subspace before. Exact methods ignore it. Where it is given, method "auto" takes an approximate
+        Residual of a component, relative to its variance, at which method randomized stops; by default 1e-4. It is what
+        is certified, once every component that is asked for has been found. Method "symmetric" stops so where it reads
+        pass after pass; method "em" stops when its last step turned no more than this share of the components' variance
+        out of the subspace before. Exact methods ignore it. Where it is given, method "auto" takes an approximate
         method wherever it is predicted to be faster.
     tol_variance : float, optional
         Error of a variance to stop at, in place of tol. It is relative to the variance: methods randomized and

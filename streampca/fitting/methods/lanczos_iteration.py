@@ -35,7 +35,8 @@ from .leading_pairs import chosen_of, scale_of, wanted_of
 MOST_PASSES = 30  # default limit; spectra that need more are practically flat
 TRACE = {"single": 1e-6, "double": 1e-12}  # relative rounding of the trace
 NEAR = 0.5  # largest relative residual from which bounds on variances are looked at after each pass
-TIGHTER = 10  # times that the residual aimed at becomes smaller where it has not met `tol_variance`
+HALF_STEP = 10  # times `tol` from which bounds on residuals are: what the last products can still gain, at most
+TIGHTER = 10  # times that the residual aimed at becomes smaller where a solution is not certified as asked for
 STAGE = "lanczos"  # name of the checkpoint between passes
 
 
@@ -55,7 +56,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
     passes : int
         Number of products with a block so far, each by one read of the collection.
     aim : float
-        Residual aimed at, if a solution did not meet `tol_variance` and the aim became smaller; otherwise 0.
+        Residual aimed at, if a solution was not certified as asked for and the aim became smaller; otherwise 0.
     settles : int
         Number of components to settle if the full basis cannot hold all requested ones; 0 if it can.
     products, rounding : ndarray of shape (size, 16) or None
@@ -126,32 +127,47 @@ class LanczosIteration(abc.ABC, Generic[A]):
         """
         while self.solver.solution is None and self.passes < most:
             safe_point()
+            steps = self.solver.passes
             # No reference to the result of a pass is kept, as the next pass needs the memory.
             self._learn(multiply(), job, may_continue=self.passes + 1 < most)
-            if job.plan.request.tol_variance is not None and self._is_certified(job, may_continue=self.passes < most):
-                break
+            if self.solver.passes > steps:
+                solution = self._certified_solution(job, may_continue=self.passes < most)
+                if solution is not None:
+                    return solution
             checkpoint = job.checkpoint(STAGE)
             if checkpoint is not None and self.solver.solution is None:
                 checkpoint.save_if_due(0, 0, self.passes, self)
         return self.solver.solution or self.so_far()
 
-    def _is_certified(self, job: Job, *, may_continue: bool) -> bool:
-        """Return whether the variances are as certain as asked for; if a solution is not, aim at a smaller residual."""
-        solver = self.solver
-        if self.products is None or (self.passes == 1 and solver.asked) or solver.worst > NEAR:
-            return False  # as in `step`, rare directions need a second pass
-        solution = (solver.solution or self.so_far()).first(job.plan.room)
-        solution = solution.first(self._directions(solution, solver))
-        if self._meets(self.value_bounds(solution, job.plan) / solution.values, job.plan):
-            return True
-        if solver.solution is None or not may_continue:
-            return False
+    def _certified_solution(self, job: Job, *, may_continue: bool) -> Solution | None:
+        """Return the pairs if they are as certain as asked for; if a solution is not, aim at a smaller residual."""
+        solver, request, reached = self.solver, job.plan.request, self.solver.worst
+        near = NEAR if request.tol_variance is not None else HALF_STEP * request.tol
+        solution, is_met = None, False
+        if self.products is not None and self._tells_leading and (solver.solution is not None or reached <= near):
+            solution = solver.solution or self.so_far()
+            judged = solution.first(job.plan.room)
+            bounds = self.asked_bounds(judged.first(self._directions(judged, solver)), job.plan)
+            is_met = self._meets(bounds, job.plan)
+            if is_met and request.tol_variance is None:
+                reached = float(bounds.max(initial=0.0))
+        job.listener(Converging(self.passes, reached, solver.tol))
+        if not is_met and solver.solution is not None and may_continue:
+            self._aim_lower(solver, job.plan)
+        return solution if is_met else None
+
+    @property
+    def _tells_leading(self) -> bool:
+        """True once rare directions have had the second pass that they need to be found."""
+        return self.passes > 1 or not self.solver.asked
+
+    def _aim_lower(self, solver: Lanczos, plan: Plan) -> None:
+        """Go on from a solution to smaller residuals, or to double precision where these have not helped."""
         if self.precision == "single" and (self.aim or not solver.wants.shape[1]):
-            self._make_double(solver)  # smaller residuals have not helped, or there are none
-        else:
+            self._make_double(solver)
+        elif plan.request.tol_variance is not None or not self.aim:
             self.aim = solver.tol / TIGHTER
             self.solver = solver.tightened(self.aim)
-        return False
 
     def _make_double(self, solver: Lanczos) -> None:
         """Begin again from the solver's leading pairs with products in double precision."""
@@ -161,11 +177,11 @@ class LanczosIteration(abc.ABC, Generic[A]):
     @staticmethod
     def _meets(bounds: Float64, plan: Plan) -> bool:
         wanted = plan.request.tol_variance
-        return wanted is None or not np.any(bounds > wanted)
+        return not np.any(bounds > (plan.request.tol if wanted is None else wanted))
 
     @abc.abstractmethod
-    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
-        """Bound the errors of eigenvalues of the scaled operator, shape (k,)."""
+    def asked_bounds(self, solution: Solution, plan: Plan) -> Float64:
+        """Bound the residuals of pairs, or the errors of eigenvalues for `tol_variance`, by the eigenvalues, (k,)."""
 
     def so_far(self) -> Solution:
         """Return the best leading pairs that an iteration has which ends before it has converged."""
@@ -209,7 +225,6 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if is_rough and self.precision == "single" and may_continue:
             self._make_double(solver)
         hand_back()
-        listener(Converging(self.passes, solver.worst, solver.tol))
 
     def chosen(self, solution: Solution, job: Job) -> Solution:
         """Return the requested pairs that fit the budget and are above rounding."""
@@ -218,11 +233,10 @@ class LanczosIteration(abc.ABC, Generic[A]):
         pairs = self._with_direction(solution.first(job.plan.room), job)
         return chosen_of(pairs, self.trace, job.plan, job.listener, full=full, total_weight=job.total_weight)
 
-    def is_settled(self, chosen: Solution, error_bound: Float64, plan: Plan) -> bool:
-        """Return whether the iteration ended because it converged, given the bounds on the variances' errors."""
-        if plan.request.tol_variance is not None:
-            return self._meets(error_bound, plan)
-        return self.solver.solution is not None and not np.any(chosen.residuals > self.solver.tol * chosen.values)
+    def is_settled(self, residual_bound: Float64, error_bound: Float64, plan: Plan) -> bool:
+        """Return whether the iteration ended because it converged, given the bounds on pairs and on variances."""
+        bounds = residual_bound if plan.request.tol_variance is None else error_bound
+        return self._tells_leading and self._meets(bounds, plan)
 
     def dtype_of(self, values: Float64, plan: Plan) -> np.dtype[Any]:
         """Return the stored dtype of components.
@@ -271,7 +285,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if self.solver.solution is not None:
             larger = "--tol (tol)" if wanted is None else "--tol-variance (tol_variance)"
             remedy = f"The rest is rounding error: ask for fewer components, or for a larger {larger}."
-        elif wanted is None and self.solver.worst <= tol:
+        elif wanted is None and most <= tol:
             return f"components of a single pass may not be the leading ones. {rank} {remedy}"
         if wanted is not None:
             worst = float(np.max(error_bound, initial=0.0))

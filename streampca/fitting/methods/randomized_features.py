@@ -27,7 +27,7 @@ from ...eigensolvers import (
     certificate_of,
     certify,
     count_components,
-    nystrom_error,
+    nystrom_bounds,
     outside_bound,
     start_lanczos,
     value_bounds,
@@ -119,10 +119,11 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         """See `LanczosIteration`; the last products still hold a half step more."""
         return self.solver.nystrom()
 
-    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
+    def asked_bounds(self, solution: Solution, plan: Plan) -> Float64:
         """See `LanczosIteration`."""
         components = np.asarray(solution.vectors.T, dtype=self.dtype_of(solution.values, plan))
-        return self.certified(solution, components, plan.request.seed).variance
+        found = self.certified(solution, components, plan.request.seed)
+        return found.certificate.relative if plan.request.tol_variance is None else found.variance / solution.values
 
     def certified(self, solution: Solution, components: Array, seed: int) -> Certified:
         """Bound the errors of pairs whose components are given as they are stored, (k, p)."""
@@ -140,13 +141,13 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
             angle = certificate_of(values, unrounded, next_value=outside).of_stored(rounding)
             certificate = replace(certificate_of(values, residual), angle=angle)
             return Certified(certificate, outside, wrong, value_bounds(values, unrounded, outside, wrong))
+        rest = self.outside_basis(self.solver.known, directions)
+        found = nystrom_bounds(self.krylov, solution.vectors, rest=rest, least=self.solver.rounding, **probes)
         residual = certify(values, components.T, **probes).residual
         left = self.total - float(values.sum())
-        outside = outside_bound(components.T, residual=residual, left=left, **probes)
-        rest = self.outside_basis(self.solver.known, directions)
-        wrong, error = nystrom_error(self.krylov, solution.vectors, outside=rest, least=self.solver.rounding, **probes)
-        variance = value_bounds(values, residual, outside, error)
-        return Certified(certificate_of(values, residual, next_value=outside), outside, wrong, variance)
+        outside = min(found.outside, outside_bound(components.T, residual=residual, left=left, **probes))
+        variance = value_bounds(values, residual, outside, found.value)
+        return Certified(certificate_of(values, residual, next_value=outside), outside, found.wrong, variance)
 
     def _is_off(self, product: Float64, drift: float) -> bool:
         """Return whether the sample's mean is so far off that rounding about it exceeds the tolerance."""
@@ -179,7 +180,7 @@ def fit_randomized(job: Job) -> Decomposition:
     bound = decomposition.error_bound
     if bound is None:
         raise AssertionError("errors of variances are not bounded")
-    if not iteration.is_settled(chosen, bound, job.plan):
+    if not iteration.is_settled(decomposition.residual_bound, bound, job.plan):
         job.warn(iteration.unsettled(decomposition.residual_bound, bound, job.plan))
     return decomposition
 

@@ -96,9 +96,10 @@ class SampleIteration(LanczosIteration[GramBlock]):
         certificate = certificate_of(values, residual, next_value=outside)
         return certificate, outside, value_bounds(values, residual, outside, wrong)
 
-    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
-        """See `LanczosIteration`; twice the bound, as the last pass corrects values by at most what they are off."""
-        return 2 * self.certified(solution, plan.request.seed)[2]
+    def asked_bounds(self, solution: Solution, plan: Plan) -> Float64:
+        """See `LanczosIteration`; for values twice, as the last pass corrects them by at most what they are off."""
+        certificate, _, bounds = self.certified(solution, plan.request.seed)
+        return certificate.relative if plan.request.tol_variance is None else 2 * bounds / solution.values
 
 
 def fit_along_samples(job: Job) -> Decomposition:
@@ -166,8 +167,8 @@ def _pairs(iteration: SampleIteration, chosen: Solution, job: Job) -> Pairs:
         raise AssertionError("no pass has measured anything")
     plan, values, scale = job.plan, chosen.values, iteration.scale
     certificate, outside, bounds = iteration.certified(chosen, plan.request.seed)
-    corrected = 2 * bounds / values  # see `SampleIteration.value_bounds`
-    if not iteration.is_settled(chosen, corrected, plan):
+    corrected = 2 * bounds / values  # see `SampleIteration.asked_bounds`
+    if not iteration.is_settled(certificate.relative, corrected, plan):
         job.warn(iteration.unsettled(certificate.relative, corrected, plan))
     rough = iteration.precision == "single"
     polishes = rough and not plan.stored

@@ -29,6 +29,7 @@ from ...arrays import Float64
 from ...eigensolvers import (
     Certificate,
     Solution,
+    certificate_of,
     certify,
     product_bounds,
     ritz_pairs,
@@ -291,13 +292,16 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
             raise AssertionError("no pass has measured anything")
         values, count = solution.values, len(solution.values)
         directions, outside = sample_directions(np.ones(len(self.solver.columns)), seed), self.outside(count)
-        how: dict[str, Any] = {"directions": directions, "products": self.products}
-        certificate = certify(values, solution.vectors, next_value=outside, **how)
-        return certificate, outside, value_bounds(values, certificate.residual, outside, self.wrong(directions, count))
+        wrong = self.wrong(directions, count)
+        sketched = certify(values, solution.vectors, directions=directions, products=self.products).residual
+        residual = np.minimum(sketched, solution.residuals + wrong)
+        certificate = certificate_of(values, residual, next_value=outside)
+        return certificate, outside, value_bounds(values, residual, outside, wrong)
 
-    def value_bounds(self, solution: Solution, plan: Plan) -> Float64:
+    def asked_bounds(self, solution: Solution, plan: Plan) -> Float64:
         """See `LanczosIteration`."""
-        return self.certified(solution, plan.request.seed)[2]
+        certificate, _, bounds = self.certified(solution, plan.request.seed)
+        return certificate.relative if plan.request.tol_variance is None else bounds / solution.values
 
     @property
     def _values(self) -> Float64:
@@ -330,7 +334,7 @@ def _iterated(job: Job) -> Decomposition:
         raise AssertionError("no pass has measured anything")
     values, scale = chosen.values, iteration.scale
     certificate, outside, bounds = iteration.certified(chosen, job.plan.request.seed)
-    if not iteration.is_settled(chosen, bounds / values, job.plan):
+    if not iteration.is_settled(certificate.relative, bounds / values, job.plan):
         job.warn(iteration.unsettled(certificate.relative, bounds / values, job.plan))
     spectrum = iteration.spectrum()
     _check_kernel(spectrum.smallest, iteration.largest, job)
