@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from streampca.cli.commands import main
-from streampca.plot.report.figures import DrawnFigure, ReportFigure
+from streampca.plot.report.figures import DrawnFigure, FigureForm, ReportFigure
 
 DATA = Path(__file__).parents[2] / "shared" / "data"  # real collections, which lie beside the repository or nowhere
 
@@ -115,11 +115,12 @@ def undated(paths: Iterable[str]) -> dict[str, str]:
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in kept}
 
 
-def not_drawn(picture: ReportFigure, kind: str, *, has_numbers: bool = False, recodes: bool = True) -> DrawnFigure:
+def not_drawn(picture: ReportFigure, form: FigureForm, *, recodes: bool = True) -> DrawnFigure:
     """Return a figure of a report that holds its name and nothing drawn."""
     assert picture.caption.endswith(".")
     assert picture.alt.endswith(".")
-    return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
+    texts = (picture.name, picture.title, picture.caption, picture.alt)
+    return DrawnFigure(*texts, picture.name.encode(), form.kind, 1, 1)
 
 
 def typed(*words: object) -> Said:

@@ -108,6 +108,7 @@ FULL = {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
         "graph": "g.zarr", "transform": True, "report": True, "whiten": True, "missing": "drop-samples",
         "n_components": 3, "residual": True, "whole": True, "examine": None, "figure_format": "svg",
+        "figure_width": 85.0,
         "figure_data": True,
     },
 }  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 import yaml
 import zarr
 from PIL import Image
-from shell import diagonal, pictures, typed
+from shell import diagonal, pictures, succeeded, typed
 
 import streampca
 from streampca.errors import Door, OutputError, RequestError, StreampcaError, messages_at, worded
@@ -270,6 +270,25 @@ def test_scores_of_a_run_are_those_of_python(folder, tmp_path, monkeypatch):
 
 
 # -- one answer for what only one door, or no door, has a use for
+
+
+@pytest.mark.slow
+def test_figures_and_the_numbers_behind_them_are_the_same(folder, tmp_path, monkeypatch):
+    """Every file of a report's figures and data, as bytes: by the function, the command and a run file."""
+    monkeypatch.chdir(tmp_path)
+    how = {"figure_format": "pdf", "figure_width": 85.0, "examine": 60}
+    x = str(folder / "x.npy")
+    streampca.fit(x, n_components=3, output="m.zarr")
+    streampca.write_report("m.zarr", "python.html", figures="python/figures", data="python/data", **how)
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in how.items()]
+    succeeded("report", "m.zarr", "-o", "command.html", "--figures=command/figures", "--data=command/data", *words)
+    output = {"directory": "run", "report": True, "figure_data": True, **how}
+    Path("r.yaml").write_text(yaml.safe_dump({"collection": {"source": x}, "apply": "m.zarr", "output": output}))
+    succeeded("run", "r.yaml", "-q")
+    files = {door: {path.name: path.read_bytes() for kind in ("figures", "data") for path in Path(door, kind).iterdir()}
+             for door in ("python", "command", "run")}  # fmt: skip
+    assert len(files["python"]) > 10
+    assert files["command"] == files["run"] == files["python"]
 
 
 @pytest.mark.parametrize(

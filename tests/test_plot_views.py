@@ -185,7 +185,7 @@ def test_names_are_shown_as_they_are_and_cut():
     names, numbers = [HOSTILE[0], *HOSTILE[3:6]], np.linspace(1, 9, 4)
     grid = plot.unusual(model, x[:4], numbers, numbers, names)
     assert_readable(grid)
-    assert grid[0, 0].get_ylabel().split("\n") == ["1", "$\\frac{", "T\N{SUPERSCRIPT TWO} 1", "SPE 1"]
+    assert grid[0, 0].get_ylabel().split("\n") == ["1 $\\frac{", "T\N{SUPERSCRIPT TWO} 1", "SPE 1"]
     named = fitted(x, 1, dims=("$y_{", "$x"), coordinates={"$x": Coordinate(np.arange(8))})
     assert_readable(plot.mean_and_components(named))
     volumes = samples_like((12, 5, 6), count=3)  # whose axis of slices is named beside the colours

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
 from parsed import Parsed
-from pictured import assert_readable
+from pictured import assert_readable, texts_of
 from PIL import Image
 from shell import succeeded, typed
 
@@ -31,6 +31,7 @@ import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
 from streampca.events import BlockDone, Drawing, PassStarted, Warned
 from streampca.models.accuracy import bound_text
+from streampca.plot.overview_figure import encode, figure_of
 from streampca.plot.report import figures, survey, write_report
 from streampca.plot.report.survey import FEWEST_RUNS, _spread, places_in, runs_spread
 from streampca.preprocessing import Preparation
@@ -160,9 +161,9 @@ def test_pictures_are_embedded_and_written(page, place):
         shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data, validate=True))).convert("L"), float)
         assert np.unique(shown).size > 20, f"{name} shows something"
         assert abs(shown.shape[1] / shown.shape[0] - int(image["width"]) / int(image["height"])) < 0.02
-        # A point of PDF is 1/72 inch: figures are as wide as one and a half columns, 120 mm, or two, 180 mm.
+        # A point of PDF is 1/72 inch: figures are as wide as one column or two.
         (wide,) = re.findall(rb"/MediaBox \[ ?0 0 ([0-9.]+) ", (place / "figures" / f"{name}.pdf").read_bytes())
-        assert float(wide) / 72 * 25.4 == pytest.approx(120 if name in figures.CHARTS else 180, abs=0.1)
+        assert float(wide) / 72 * 25.4 == pytest.approx(90 if name in figures.CHARTS else 180, abs=0.1)
 
 
 def test_numbers_behind_figures_are_written(page, place, model):
@@ -322,6 +323,19 @@ def test_report_of_200_images_is_less_than_2_mb(tmp_path):
     assert len(sheets[0]) < 300_000
 
 
+def test_texts_of_a_figure_as_wide_as_a_column_are_readable(folder, model):
+    """At least 6 points, none cut or covered."""
+    found = survey(model, streampca.open_collection(folder), memory="64MiB")
+    for picture in (
+        *figures.pictures_of_model(model, model, model.compression(), None),
+        *figures.pictures_of_samples(found),
+    ):
+        axes = picture.draw()
+        encode(axes, io.BytesIO(), "svg", figures.FigureForm("svg", 85).inches(picture.name))
+        assert_readable(axes)
+        assert min(text.get_fontsize() for text in texts_of(figure_of(axes))) >= 6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(5, 2, 9, 9), (8, 90)])
 def test_no_text_of_a_figure_is_cut(shape):
@@ -410,7 +424,8 @@ def test_every_dot_is_drawn_once(folder, model, monkeypatch):
 
 
 def test_what_was_drawn_is_let_go(model):
-    first = figures.drawn(next(figures.pictures_of_model(model, model, model.compression(), None)), "png")
+    planned = next(figures.pictures_of_model(model, model, model.compression(), None))
+    first = figures.drawn(planned, figures.FigureForm("png"))
     assert not hasattr(first, "draw")
 
 
@@ -622,6 +637,8 @@ def test_bad_places(undrawn, place, folder, model, tmp_path, monkeypatch):
     assert "--examine '0'" in typed("report", place / "model.zarr", "-o", "r.html", "--examine", "0").complaint
     with pytest.raises(RequestError, match="figure format 'gif'"):
         write_report(place / "model.zarr", "r.html", figure_format="gif")
+    with pytest.raises(RequestError, match=r"^figure_width=20 is not a width from 60 to 400 mm; give for example 90"):
+        write_report(place / "model.zarr", "r.html", figure_width=20)
     with pytest.raises(ModelError, match="fitted on samples of 12 x 12"):
         write_report(place / "model.zarr", "r.html", collection=blobs(5, side=9))
     succeeded("report", place / "model.zarr", "-o", "there.html", "--overwrite", "-q")
@@ -684,10 +701,10 @@ def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
     """Ctrl-C while pictures are drawn: no half page, no pictures, and the old page stays."""
     (tmp_path / "r.html").write_text("old")
 
-    def interrupted(picture, kind, **how):
+    def interrupted(picture, form, **how):
         if picture.name == "walks":
             raise KeyboardInterrupt
-        return figures.DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, b"", kind, 1, 1)
+        return figures.DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, b"", form.kind, 1, 1)
 
     monkeypatch.setattr("streampca.plot.report.page.drawn", interrupted)
     with pytest.raises(KeyboardInterrupt):

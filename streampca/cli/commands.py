@@ -445,14 +445,9 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     metavar="N",
     help="Number of samples to draw and examine at most, or all.",
 )
-@click.option("--figures", type=PATH, metavar="FOLDER", help="Write each figure there, as wide as a column.")
-@click.option(
-    "--figure-format",
-    type=click.Choice(["pdf", "svg", "png"]),
-    default="pdf",
-    show_default=True,
-    help="Format of these.",
-)
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Write each figure there, for a paper.")
+@option("output.figure_format", help="Format of these.")
+@option("output.figure_width", metavar="MM", help="Their width [default: 90 for charts, 180 for others].")
 @click.option("--data", type=PATH, metavar="FOLDER", help="Write the numbers behind each figure there, as CSV.")
 @_budget
 @_saving
@@ -465,7 +460,6 @@ def report(
     output: str,
     examine: int | None,
     figures: str | None,
-    figure_format: str,
     data: str | None,
     quiet: bool,
 ) -> None:
@@ -481,7 +475,8 @@ def report(
             collection=run.collection.source or None,
             examine=examine,
             figures=figures,
-            figure_format=figure_format,
+            figure_format=run.output.figure_format,
+            figure_width=run.output.figure_width,
             data=data,
             run=run.how(checkpoint=checkpoint_beside(run, output), listener=listener),
             **opening_of(run.collection),

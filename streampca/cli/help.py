@@ -22,7 +22,7 @@ _SECTIONS = {
 _OPTIONS = {
     "collection__target": "Model", "output__missing": "Model", "run__overwrite": "Output",
     "shape": "Input", "overrides": "Input", "examine": "Input",
-    "output": "Output", "overwrite": "Output", "figures": "Output", "figure_format": "Output", "data": "Output",
+    "output": "Output", "overwrite": "Output", "figures": "Output", "data": "Output",
     "as_json": "Output", "asked": "Output", "count": "Output", "mean": "Output",
     "memory": "Running", "quiet": "Running", "plan": "Running", "print_config": "Running",
     "dry_run": "Running", "verify": "Running", "help": "Running", "checkpoint": "Running", "schema": "Running",

@@ -354,7 +354,7 @@ class _Job:
         keys = {
             "scores": ("whiten", "missing"),
             "images": ("n_components", "residual", "whole", "missing"),
-            "report": ("examine", "figure_format", "figure_data"),
+            "report": ("examine", "figure_format", "figure_width", "figure_data"),
         }
         of_run: dict[str, Any] = {"output": {key: getattr(run.output, key) for key in keys.get(name, ())}}
         if name == "graph" and self.outputs.scores is not None:
@@ -549,5 +549,6 @@ def _apply(job: _Job, model: Model) -> None:
                 data=outputs.data,
                 examine=output.examine,
                 figure_format=output.figure_format,
+                figure_width=output.figure_width,
                 run=job.local_stage(str(outputs.report), overwrite=True),
             )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from ..errors import RequestError
 from ..kinds.neighbors import NeighborsDescription
 from ..kinds.opening import Opening
-from ..kinds.options import MissingRule
+from ..kinds.options import FigureWidth, MissingRule
 from ..kinds.run import Run
 from ..kinds.values import Check, Count, Range
 from ..units import parse_seconds
@@ -165,6 +165,8 @@ class OutputSection:
         Samples that the report examines at most; null for all.
     figure_format : {"pdf", "svg", "png"}, default="pdf"
         Format of the report's figures in the folder figures of the directory.
+    figure_width : float, optional
+        Width of these figures in mm [default: 90 for charts, 180 for others].
     figure_data : bool, default=False
         Write the numbers behind each figure of the report to the folder data of the directory, as CSV.
     """
@@ -184,6 +186,7 @@ class OutputSection:
     whole: bool = False
     examine: Count | None = 200_000
     figure_format: Literal["pdf", "svg", "png"] = "pdf"
+    figure_width: FigureWidth | None = None
     figure_data: bool = False
 
 

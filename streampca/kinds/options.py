@@ -19,6 +19,7 @@ DropRule = Literal["error", "drop-features", "drop-samples"]
 Precision = Literal["auto", "single", "double"]
 LandmarkChoice = Literal["uniform", "k-means++", "leverage"]
 TargetType = Literal["auto", "classes", "numbers"]  # meaning of the values of a target
+FigureWidth = Annotated[float, Range(least=60, most=400)]  # mm
 Seed = Annotated[Annotated[int, Range(least=0)] | Annotated[Any, InPython()], Check(seed_of)]
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from .score_plots import Labels
 
-SMALLEST = 7  # points of texts in figures of the width of a column
+SMALLEST, NARROW = 7, 110 / 25.4  # points of texts in figures for print, one less in those not as wide (inches)
+LEAST_ROW = 0.65  # inches of a row of panels, with ticks and a title
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # dates would make equal figures differ
 
 
@@ -110,8 +111,8 @@ def encode(
 ) -> tuple[float, float]:
     """Write the figure of these axes to a path or an open file, in a format of matplotlib.
 
-    With a `width` in inches, such as that of a column, the figure is laid out anew for it, with texts of at most 7
-    points, as journals ask for.
+    With a `width` in inches, such as that of a column, the figure is laid out anew for it, with texts of 6 or 7 points,
+    which journals ask for.
 
     Returns
     -------
@@ -133,13 +134,15 @@ def encode(
 
 
 def _fit_to(figure: Figure, width: float) -> None:
-    """Give a figure another width and its proportions, and reduce larger texts."""
+    """Give a figure another width and its proportions, unless rows of panels would be too low; reduce larger texts."""
     from matplotlib.text import Text
 
     wide, high = figure.get_size_inches()
-    figure.set_size_inches(width, width * high / wide)
+    grids = (ax.get_subplotspec() for ax in figure.axes)
+    rows = max((grid.get_gridspec().nrows for grid in grids if grid is not None), default=1)
+    figure.set_size_inches(width, max(width * high / wide, LEAST_ROW * rows))
     for text in figure.findobj(Text):
-        text.set_fontsize(min(text.get_fontsize(), SMALLEST))
+        text.set_fontsize(min(text.get_fontsize(), SMALLEST - (width < NARROW)))
 
 
 def image_boxes(figure_or_axes: Any) -> list[list[float]]:

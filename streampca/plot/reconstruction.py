@@ -161,11 +161,11 @@ def unusual(
         zip(axes, _reconstructed(whole, view, images, [whole.n_components]), strict=True)
     ):
         _beside(row, view, drawn)
-        name = f"\n{short_text(names[number], 16)}" if names is not None else ""
+        name = f" {short_text(names[number], 14)}" if names is not None else ""
         label = f"{number + 1}{name}\nT\N{SUPERSCRIPT TWO} {t2[number]:.3g}\nSPE {spe[number]:.3g}"
         row[0].set_ylabel(label, fontsize=SMALL, rotation=0, ha="right", va="center", **LITERAL)
     for first in axes[::rows]:
-        for ax, title in zip(first, ("sample", "reconstruction", "difference"), strict=True):
+        for ax, title in zip(first, ("sample", "rebuilt", "residual"), strict=True):
             ax.set_title(title, fontsize=SMALL)
     if view.is_line:
         explain(figure, view, "value")

@@ -183,7 +183,7 @@ def _sums(ax: Axes, sums: Array, marks: dict[int, float]) -> None:
     level = np.inf
     for number, mark in reversed(marks.items()):
         # From the highest mark down, each text is below the one before, as texts beside their marks could overlap.
-        level = min(100 * mark - 5, level - 7)
+        level = min(100 * mark - 5, level - 9)
         at, late = (number, 100 * sums[number - 1]), number > 0.7 * len(sums)
         right.plot(*at, "o", color=RED, markersize=4)
         right.annotate(

@@ -18,6 +18,8 @@ from PIL import Image, features
 from ... import plot
 from ...arrays import Array
 from ...errors import RequestError
+from ...kinds.options import FigureWidth
+from ...kinds.values import RefusedValueError, accepted
 from ...machine import hand_back
 from ...manifold.graph_facts import components_sentence
 from ...models.accuracy import percent
@@ -37,7 +39,8 @@ from .text import T2, place_of
 
 FORMATS = ("pdf", "svg", "png")  # of files of figures
 PNG = "image/png"
-COLUMNS, CHART = 180 / 25.4, 120 / 25.4  # inches: the usual widths of two columns, and of one and a half
+CHART, COLUMNS = 90.0, 180.0  # mm: the usual widths of one column, and of two
+LEAST_WIDTHS = {"unusual": 120.0}  # mm: two samples side by side, each with its name
 NAMES = (
     *("series", "scree", "components", "walks", "compression"),
     *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
@@ -117,28 +120,71 @@ class DrawnFigure(FigureText):
         return f"{self.name}.{self.kind}"
 
 
+@dataclass(frozen=True)
+class FigureForm:
+    """Files to make of each figure, besides that in the page.
+
+    Attributes
+    ----------
+    kind : str
+        Format of the file, empty for none.
+    width : float or None
+        Its width in mm; by default that of a column for charts, and that of two for other figures. Unusual samples have
+        at least 120 mm.
+    has_numbers : bool
+        Whether to make the numbers behind it, too.
+
+    Raises
+    ------
+    RequestError
+        If the format is unknown, or the width out of range.
+    """
+
+    kind: str = ""
+    width: float | None = None
+    has_numbers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind and self.kind not in FORMATS:
+            raise RequestError(
+                f"figure format {self.kind!r} is not known; give {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."
+            )
+        try:
+            accepted(FigureWidth | None, self.width)
+        except RefusedValueError:
+            raise RequestError(
+                f"--figure-width {self.width} (figure_width={self.width!r}) is not a width from 60 to 400 mm; give for "
+                "example 90, the width of a column."
+            ) from None
+
+    def inches(self, name: str) -> float:
+        """Return the width of a figure's file."""
+        width = self.width or (CHART if name in CHARTS else COLUMNS)
+        return max(width, LEAST_WIDTHS.get(name, 0.0)) / 25.4
+
+
 def figure_files(folder: str, kind: str) -> list[str]:
     """Return the paths in a folder of all figures that a report can have."""
     return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
 
 
-def drawn(picture: ReportFigure, kind: str, *, has_numbers: bool = False, recodes: bool = True) -> DrawnFigure:
-    """Draw and encode a figure for the page, in fewer bytes if `recodes`; as a file of a kind, if one is given, too."""
+def drawn(picture: ReportFigure, form: FigureForm, *, recodes: bool = True) -> DrawnFigure:
+    """Draw and encode a figure for the page, in fewer bytes if `recodes`, and as the files that are asked for."""
     page, file = io.BytesIO(), io.BytesIO()
     is_chart = picture.name in CHARTS
     dpi = CHART_DPI if is_chart else CSS_DPI
     figure = picture.draw()
     width, height = (round(dpi * inches) for inches in encode(figure, page, "png"))
     boxes = image_boxes(figure)
-    numbers = figure_data(figure) if has_numbers else b""
-    if kind:
-        encode(figure, file, kind, CHART if is_chart else COLUMNS)
+    numbers = figure_data(figure) if form.has_numbers else b""
+    if form.kind:
+        encode(figure, file, form.kind, form.inches(picture.name))
     del figure
     gc.collect()  # figures contain reference cycles
     hand_back()
     shown, media_type = _smaller(page, is_chart) if recodes else (page.getvalue(), PNG)
     words = (picture.name, picture.title, picture.caption, picture.alt)
-    return DrawnFigure(*words, file.getvalue(), kind, width, height, shown, media_type, boxes, numbers)
+    return DrawnFigure(*words, file.getvalue(), form.kind, width, height, shown, media_type, boxes, numbers)
 
 
 class DrawnFigures:
@@ -184,12 +230,6 @@ def _smaller(file: io.BytesIO, is_chart: bool) -> tuple[bytes, str]:
         return file.getvalue(), PNG
     picture.save(smaller, "WEBP", quality=QUALITY)
     return smaller.getvalue(), "image/webp"
-
-
-def check_kind(kind: str) -> None:
-    """Refuse an unknown format of figures."""
-    if kind not in FORMATS:
-        raise RequestError(f"figure format {kind!r} is not known; give {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
 
 def overview(survey: Survey) -> Any:

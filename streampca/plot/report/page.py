@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ... import __version__
-from ...errors import readable
+from ...errors import readable, worded
 from ...events import Drawing, Listener, Warned
 from ...execution.checkpoint import StageCheckpoint
 from ...models.accuracy import sentences
@@ -31,7 +31,7 @@ from ...models.rotation import RotatedComponents
 from ...readers import Collection
 from ...signals import safe_point
 from . import text
-from .figures import NAMES, DrawnFigure, DrawnFigures, drawn, pictures_of_model, pictures_of_samples
+from .figures import NAMES, DrawnFigure, DrawnFigures, FigureForm, drawn, pictures_of_model, pictures_of_samples
 from .interactive import Widget, points_of, sliders_of
 from .survey import Survey
 from .text import Glossary, Pairs, Table, shown_name
@@ -115,8 +115,7 @@ def page_of(
     raw: Collection | None,
     *,
     missing: str,
-    kind: str,
-    has_numbers: bool,
+    form: FigureForm,
     checkpoint: StageCheckpoint | None,
     listener: Listener,
 ) -> Page:
@@ -133,12 +132,12 @@ def page_of(
     planned = [*pictures_of_model(model, shown, figures, raw), *(pictures_of_samples(survey) if survey else ())]
     done = DrawnFigures()
     if checkpoint is not None and (saved := checkpoint.load(0)) is not None:
-        done.restore(planned, kind, saved.state)
+        done.restore(planned, form.kind, saved.state)
     pictures = done.figures
     for number, picture in enumerate(planned[len(pictures) :], start=len(pictures) + 1):
         safe_point()
         listener(Drawing(picture.title.lower(), number, len(planned)))
-        pictures.append(drawn(picture, kind, has_numbers=has_numbers, recodes=survey is None or survey.recodes))
+        pictures.append(drawn(picture, form, recodes=survey is None or survey.recodes))
         if checkpoint is not None:
             checkpoint.save_if_due(0, 0, number, done)
     if survey is not None:
@@ -147,6 +146,7 @@ def page_of(
     notes = [LEFT_OUT.format(shown_name(missing))] if survey is None and missing else []
     if survey is not None:
         notes += text.left_out(survey, model)
+    notes = [worded(note) for note in notes]
     for note in notes:
         listener(Warned(note))
     # Facts about the page, not warnings.

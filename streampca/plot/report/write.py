@@ -39,7 +39,7 @@ from ...storage.disk import expanded, open_regular
 from ...storage.locks import output_lock
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
-from .figures import check_kind, figure_files
+from .figures import FigureForm, figure_files
 from .page import TITLE, Page, page_of, write_page
 from .survey import survey
 
@@ -49,6 +49,16 @@ TABLE = "csv"  # format of the numbers behind figures
 MOST_BEFORE_TITLE = 4096  # bytes at the beginning of a report that contain its title
 
 
+class ReportOptions(FitOptions, total=False):
+    """Options of a run and of opening, and the form of the files of figures."""
+
+    figure_format: str
+    figure_width: float | None
+
+
+FIGURE_OPTIONS = ("figure_format", "figure_width")
+
+
 def write_report(
     model: Model | str | os.PathLike[str],
     path: str | os.PathLike[str],
@@ -56,9 +66,8 @@ def write_report(
     collection: Any = None,
     examine: int | None = EXAMINED,
     figures: str | os.PathLike[str] | None = None,
-    figure_format: str = "pdf",
     data: str | os.PathLike[str] | None = None,
-    **options: Unpack[FitOptions],
+    **options: Unpack[ReportOptions],
 ) -> list[str]:
     """Write a report of a model and a collection: one self-contained HTML file.
 
@@ -75,13 +84,13 @@ def write_report(
     examine : int or None, default=200000
         Largest number of samples to examine, in runs of whole storage chunks spread over the collection; None for all.
     figures : path, optional
-        Folder to which the figures are written as well, one file each: charts 120 mm wide, the others 180 mm, with
-        texts of 7 points.
-    figure_format : {"pdf", "svg", "png"}, default="pdf"
-        Of these files.
+        Folder to which the figures are written as well, one file each, with texts of 6 or 7 points.
     data : path, optional
         Folder to which the numbers behind each figure are written, as CSV.
     **options
+        ``figure_format``: of the files of figures, "pdf" (the default), "svg" or "png". ``figure_width``: their width
+        in mm, from 60 to 400; by default 90 for charts, the width of a column, and 180 for others. Unusual samples have
+        at least 120.
         ``memory``, ``overwrite``, ``checkpoint`` and ``listener``: see `streampca.Run`. Of components that do not fit
         the leading ones are drawn, and the report says which. ``labels``, ``key``, ``select`` ...: see
         `open_collection`. Labels colour the samples.
@@ -111,13 +120,13 @@ def write_report(
     >>> streampca.write_report(model, "report.html", collection=digits[:50])
     ['report.html']
     """
-    run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output"))
+    run, opening = run_and_opening(write_report, options, unused=(*SHARING, *OF_FITS, "output"), own=FIGURE_OPTIONS)
     memory, listener = run.memory, or_logged(run.listener)
-    check_kind(figure_format)
+    form = FigureForm(options.get("figure_format", "pdf"), options.get("figure_width"), data is not None)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or --examine all (examine=None)")
     folders = [None if folder is None else expanded(folder) for folder in (figures, data)]
-    places = ReportFiles(expanded(path), folders[0], figure_format, folders[1], run.overwrite)
+    places = ReportFiles(expanded(path), folders[0], form.kind, folders[1], run.overwrite)
     with run_session("report", run, places.path) as current, output_lock(places.figures), output_lock(places.data):
         listener = current.listener
         places.check()
@@ -129,7 +138,11 @@ def write_report(
         complete = partial(_complete, fitted, memory=run.budget, listener=listener)
         raw, missing = _raw(fitted, collection, opening, complete) if not isinstance(fitted, PairsModel) else (None, "")
         identity = partial(
-            _identity_of, fitted, raw, places, {"examine": examine, "memory": this_machine().budget(run.budget)[0]}
+            _identity_of,
+            fitted,
+            raw,
+            places,
+            {"examine": examine, "figure_width": form.width, "memory": this_machine().budget(run.budget)[0]},
         )
         with current.resumable(identity, {}) as saved:
             survey_stage, drawing = (None if saved is None else saved.stage(name) for name in ("survey", "figures"))
@@ -138,10 +151,9 @@ def write_report(
             if raw is not None and not embeds:
                 how: dict[str, Any] = {"memory": memory, "examine": examine, "checkpoint": survey_stage}
                 surveyed = survey(fitted.shown, raw, **how, listener=listener)
-            kind = "" if places.figures is None else figure_format
-            words: dict[str, Any] = {"missing": missing, "kind": kind, "checkpoint": drawing}
-            words["has_numbers"] = places.data is not None
-            return places.write(page_of(fitted, surveyed, raw, **words, listener=listener))
+            form = form if places.figures is not None else replace(form, kind="")
+            how = {"missing": missing, "form": form, "checkpoint": drawing}
+            return places.write(page_of(fitted, surveyed, raw, **how, listener=listener))
 
 
 def _identity_of(
