@@ -747,6 +747,7 @@ def test_report_draws_labels_and_images(tmp_path):
     streampca.write_report(model, tmp_path / "report.html", figures=pictures)
     assert {path.stem for path in pictures.iterdir()} == {"scores", "quantiles", "scree", "neighborhoods"}
     page = (tmp_path / "report.html").read_text()
+    assert "<title>Isomap of images.npy</title>" in page
     assert "coloured by label" in page
     assert "trustworthiness" in page.lower()
     gaps = by_options.fit(digits.data[:200], kind="spectral-embedding", n_neighbors=10)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 from PIL import Image
 from shell import fresh, pictures, stopped, succeeded, typed
 
-from streampca.cli.monitoring import EXIT_CODES, METRICS
+from streampca.cli.monitoring import EXIT_CODES, METRICS, Monitor
+from streampca.cli.sections import RunSection
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedulers.md"
 FIT = ("fit", "scans.npy", "-k", 2, "-o", "m.zarr")
@@ -123,6 +125,21 @@ def test_files_that_are_no_metrics_are_not_replaced(scans):
     assert "own.json exists and is no file of metrics" in said.complaint
     complaint = typed(*FIT, "--metrics", "own.txt").complaint
     assert complaint == "--metrics own.txt: give a path that ends in .json or .prom."
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_warnings_of_python_are_written_in_the_format_of_the_log(form, capsys):
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with Monitor().listening(RunSection(log_format=form), quiet=True):
+            warnings.warn("two\nlines", UserWarning, stacklevel=1)
+    said = capsys.readouterr().err
+    if form == "json":
+        event = json.loads(said)
+        assert (event["level"], event["event"]) == ("warning", "warned")
+        assert re.fullmatch(r"two lines \(UserWarning in .*test_monitoring\.py, line \d+\)", event["message"])
+    else:
+        assert (said, [str(warning.message) for warning in shown]) == ("", ["two\nlines"])
 
 
 def test_help_loads_nothing_that_only_commands_need():

@@ -15,12 +15,13 @@ import re
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -129,8 +130,9 @@ class Monitor:
 
     @contextmanager
     def _reporting_logged(self) -> Iterator[None]:
-        """Count the warnings that are logged inside, and write them in the format of the log."""
+        """Count the warnings that are logged inside, and Python's; write them in the format of the log."""
         logger, handler = logging.getLogger("streampca"), logging.Handler(logging.WARNING)
+        show = warnings.showwarning
 
         def report(record: logging.LogRecord) -> None:
             self._counts["warnings"] += 1
@@ -139,11 +141,27 @@ class Monitor:
             elif logging.lastResort is not None and not logging.root.handlers:  # as without this handler
                 logging.lastResort.handle(record)
 
+        def report_warning(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            self._counts["warnings"] += 1
+            if self._log_format == "json":
+                log(Warned(f"{' '.join(str(message).split())} ({category.__name__} in {filename}, line {lineno})"))
+            else:
+                show(message, category, filename, lineno, file, line)
+
         handler.emit = report  # type: ignore[method-assign]
         logger.addHandler(handler)
+        warnings.showwarning = report_warning
         try:
             yield
         finally:
+            warnings.showwarning = show
             logger.removeHandler(handler)
 
     def note_model(self, model: Model) -> None:

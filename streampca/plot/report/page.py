@@ -38,7 +38,7 @@ from .text import Glossary, Pairs, Table, shown_name
 from .thumbnails import moves
 
 TEMPLATE, STYLE, SCRIPT = "page.html.jinja", "page.css", "page.js"
-TITLE = "Principal components of"
+WRITER = '<meta name="generator" content="streampca">'  # in the head of every report, by the template
 LEFT_OUT = (
     "Left out are samples, their reconstructions and scores, and the unusual ones: {}. Give the collection by "
     "--collection (collection=), with the options it was opened with."
@@ -153,7 +153,7 @@ def page_of(
     notes += [] if moves(shown) else [STILL]
     notes += [ROTATED] if isinstance(shown, RotatedComponents) else []
     return Page(
-        title=f"{TITLE} {text.short_source(model)}",
+        title=f"{text.kind_in_words(model)} of {text.short_source(model)}",
         finding=text.finding(model, survey),
         trust=text.trust(model),
         facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],

@@ -72,6 +72,14 @@ def short_source(model: Model) -> str:
     return source if any(letter in source for letter in "*?[") else os.path.basename(source.rstrip(os.sep)) or source
 
 
+def kind_in_words(model: Model) -> str:
+    """Return a model's kind as a title begins: "Principal components", "Isomap", "Kernel PCA"."""
+    if model.kind == "pca":
+        return "Principal components"
+    words = model.kind.replace("-", " ").replace("pca", "PCA").replace("mds", "MDS")
+    return words[0].upper() + words[1:]
+
+
 def finding(model: Model, survey: Survey | None) -> str:
     """Return the sentence at the head of the page."""
     if isinstance(model, EmbeddingModel):

@@ -40,13 +40,13 @@ from ...storage.locks import output_lock
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
 from .figures import FigureForm, figure_files
-from .page import TITLE, Page, page_of, write_page
+from .page import WRITER, Page, page_of, write_page
 from .survey import survey
 
 EXAMINED = 200_000  # default number of examined samples
 ENDINGS = (".html", ".htm")
 TABLE = "csv"  # format of the numbers behind figures
-MOST_BEFORE_TITLE = 4096  # bytes at the beginning of a report that contain its title
+MOST_BEFORE_WRITER = 4096  # bytes at the beginning of a report that name what wrote it
 
 
 class ReportOptions(FitOptions, total=False):
@@ -315,5 +315,5 @@ class ReportFiles:
 def _is_another_page(path: str) -> bool:
     """Return whether a file is HTML but not a report."""
     with open_regular(path) as file:
-        start = file.read(MOST_BEFORE_TITLE)
-    return start.lstrip()[:1] == b"<" and TITLE.encode() not in start
+        start = file.read(MOST_BEFORE_WRITER)
+    return start.lstrip()[:1] == b"<" and WRITER.encode() not in start
