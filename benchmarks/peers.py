@@ -335,7 +335,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="words, one of which a row's name has; ours always runs")
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
-    parser.add_argument("--json", type=Path, help="write the results there, for python -m benchmarks table and figure")
+    parser.add_argument("--json", type=Path, help="write the results there, for python -m benchmarks table")
     args = parser.parse_args()
     problem = PROBLEMS[args.problem]
     n, side, k, words = (

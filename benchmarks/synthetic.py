@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.fft import idctn
 
 Floats = npt.NDArray[np.float32]
 Draw = Callable[[int, int, int], Iterator[npt.NDArray[Any]]]
@@ -107,6 +108,30 @@ def photographs(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uin
         texture += 128
         np.clip(texture, 0, 255, out=texture)
         yield texture.astype(np.uint8)
+
+
+def decaying(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
+    """float32 pictures, (rows, side, side), whose variances fall with the square root of their rank."""
+    return _of_variances(np.arange(1, side * side + 1) ** -0.5, n, side, seed)
+
+
+def low_rank(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
+    """float32 pictures, (rows, side, side), of 60 directions with variances 1, 1/2, 1/3 ..., and noise of 1e-4."""
+    ranks = np.arange(1, side * side + 1)
+    return _of_variances(np.where(ranks <= 60, 1 / ranks, 1e-4), n, side, seed)
+
+
+def _of_variances(variances: npt.NDArray[np.float64], n: int, side: int, seed: int) -> Iterator[Floats]:
+    """Pictures of mean 5 whose cosine waves, from the longest to the shortest, have given variances, (side^2,)."""
+    y, x = np.indices((side, side))
+    amplitudes = np.empty(side * side, np.float32)
+    amplitudes[np.argsort(np.hypot(y, x).ravel(), kind="stable")] = np.sqrt(variances)
+    rows = max(1, 2**22 // side**2)
+    for start in range(0, n, rows):
+        rng = np.random.default_rng([seed, start])
+        waves = rng.standard_normal((min(rows, n - start), side, side), dtype=np.float32)
+        waves *= amplitudes.reshape(side, side)
+        yield idctn(waves, axes=(1, 2), norm="ortho", overwrite_x=True) + np.float32(5)
 
 
 def npy_of(directory: Path, draw: Draw, n: int, side: int, seed: int = 0) -> Path:

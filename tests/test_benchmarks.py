@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import subprocess
 import sys
@@ -134,7 +136,7 @@ def test_peers_shows_what_an_offset_does(run_here):
 
 
 def test_suite_lists_scripts_and_shows_results_of_peers(tmp_path, run_here):
-    """What peers took is kept, and becomes a table and a figure."""
+    """What peers took is kept, and becomes a table."""
 
     def suite(*words):
         command = [sys.executable, "-m", "benchmarks", *map(str, words)]
@@ -143,7 +145,7 @@ def test_suite_lists_scripts_and_shows_results_of_peers(tmp_path, run_here):
 
     listed = suite()
     assert set(cells(listed)) == {path.stem for path in BENCHMARKS.glob("*.py")} - {"__main__", "fresh", "synthetic"}
-    kept, drawn = tmp_path / "peers.json", tmp_path / "peers.svg"
+    kept = tmp_path / "peers.json"
     size = ("--samples", "600", "--side", "12", "--components", "4", "--rounds", "2", "--only", "float32 array")
     run_here("peers.py", *size, "--json", str(kept))
     printed = suite("table", kept)
@@ -151,9 +153,36 @@ def test_suite_lists_scripts_and_shows_results_of_peers(tmp_path, run_here):
     assert rows[0][0] == "| streampca.fit, from the file"
     assert len(rows) == 3
     assert all(float(row[2]) >= 0 and float(row[4].removesuffix(" |")) < 1e-3 for row in rows)
-    suite("figure", kept, drawn)
-    assert "streampca.fit, from the file" in drawn.read_text(), "as a comment beside the outlines of its letters"
     assert "--problem" in suite("run", "peers", "--help")
+
+
+def test_front_names_who_is_ahead_and_draws_it(tmp_path, run_here, monkeypatch):
+    """Measured once; then read again with times by which a peer is ahead, or is not."""
+    front = import_module("front")
+    kept, drawn = tmp_path / "front.json", tmp_path / "front.svg"
+    size = ("--spectra", "low_rank", "--shapes", "300x12", "--components", "4", "--rounds", "2")
+    monkeypatch.setattr(front, "MARGIN", math.inf)
+    monkeypatch.setattr(front, "CHEAP", math.inf)
+    with pytest.raises(SystemExit) as ended:
+        run_here("front.py", *size, "--only", "streampca,n_iter=7,svd_compressed", "--json", str(kept))
+    assert not ended.value.code
+    results = json.loads(kept.read_text())
+    (problem,) = results["problems"]
+    assert {point["package"] for point in problem["points"]["memory"].values()} >= {"streampca", "sklearn", "dask"}
+    assert problem["points"]["file"]["sklearn randomized n_iter=7"]["error"] < 1e-4
+    assert problem["failures"] == []
+    monkeypatch.undo()
+    for name, point in problem["points"]["file"].items():
+        point["seconds"] = [1.0 if name.startswith("streampca") else 0.8 if name.endswith("n_iter=7") else 2.0]
+    for point in problem["points"]["memory"].values():
+        point["seconds"] = [1.0]
+    kept.write_text(json.dumps(results))
+    assert [name for name, *_ in front.losses(problem["points"]["file"], "wall")] == ["sklearn randomized n_iter=7"]
+    monkeypatch.setattr(sys, "argv", ["front.py", "--results", str(kept), "--figure", str(drawn)])
+    with pytest.raises(SystemExit) as ended:
+        front.main()
+    assert ended.value.code == 1
+    assert "low rank and noise, 300 x 144" in drawn.read_text()
 
 
 def test_screening_prints_every_seed(run_here):
