@@ -234,7 +234,7 @@ def watch_parts(clock: Clock) -> None:
 
     In one thread without reading ahead, so that the parts follow one another, and in floating point.
     """
-    from streampca.accumulators import scatter
+    from streampca.accumulators import products, scatter
     from streampca.accumulators.probes import Probes
     from streampca.fitting.methods import covariance
     from streampca.fitting.methods.tasks import SamplesTask
@@ -250,8 +250,9 @@ def watch_parts(clock: Clock) -> None:
     clock.watch(SamplesTask, "fetch", "reading")
     clock.watch(scatter.Scatter, "_settle", "placing the centre")
     clock.watch(scatter.Scatter, "_centred", "centring, to float32")
-    clock.watch(scatter, "symmetric_product", "product (ssyrk)")
-    clock.watch(scatter, "times", "sums of rows")
+    clock.watch(products.BlasProducts, "symmetric", "product (ssyrk)")
+    clock.watch(products.MemoryBlock, "sum", "sums of rows")
+    clock.watch(products.MemoryBlock, "combined", "sums of rows")
     clock.watch(scatter.Scatter, "_absorb_piece", "adding p x p, and checks")
     clock.watch(Probes, "update", "probes")
     clock.watch(covariance, "leading_pairs", "eigenvectors")

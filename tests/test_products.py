@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import streampca
 from streampca import machine
 from streampca.accumulators import blas as products
-from streampca.accumulators import scatter_block
+from streampca.accumulators.products import BlasProducts
 from streampca.events import Solving
 from streampca.fitting import fit as fitting
 from streampca.fitting.methods import randomized_features
@@ -71,7 +71,7 @@ def test_small_fits_have_one_thread(monkeypatch, most, threads):
 @pytest.mark.parametrize(("fewest", "threads"), [(randomized_features.THREADED_FLOPS, 1), (0, 2)])
 def test_small_products_with_a_block_have_one_thread(monkeypatch, fewest, threads):
     """Threads that wait for one another in products of few rows take 20 times as long where others use the cores."""
-    seen, product = [], scatter_block.block_product
+    seen, product = [], BlasProducts.twice
 
     def noted(*given):
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
@@ -79,7 +79,7 @@ def test_small_products_with_a_block_have_one_thread(monkeypatch, fewest, thread
 
     monkeypatch.setattr(fitting, "ONE_THREAD_SECONDS", 0.0)
     monkeypatch.setattr(randomized_features, "THREADED_FLOPS", fewest)
-    monkeypatch.setattr(scatter_block, "block_product", noted)
+    monkeypatch.setattr(BlasProducts, "twice", noted)
     with threadpool_limits(2, user_api="blas"), machine.limit_cores(1):
         if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
             pytest.skip("BLAS has one thread here, whatever it is told")

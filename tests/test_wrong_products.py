@@ -8,7 +8,8 @@ import pytest
 from judged import along_samples, residuals, truth, warnings
 
 import streampca
-from streampca.accumulators import Gram, Scatter, blas, gram_block, scatter_block
+from streampca.accumulators import Gram, Scatter, products
+from streampca.accumulators.products import BlasProducts
 from streampca.errors import StreampcaError
 from streampca.fitting.methods import dual_components
 
@@ -25,11 +26,11 @@ def samples(rows, p, seed=0):
 TALL, WIDE = samples(3000, 60), samples(40, 900)
 # name: data, method, the module of the product that goes wrong, and its name there
 FITS = {
-    "covariance": (TALL, "covariance", blas, "among"),
-    "dual": (WIDE, "dual", blas, "among"),
+    "covariance": (TALL, "covariance", products, "among"),
+    "dual": (WIDE, "dual", products, "among"),
     "components of dual": (WIDE, "dual", dual_components, "times"),
-    "randomized along features": (TALL, "randomized", scatter_block, "block_product"),
-    "randomized along samples": (WIDE, "randomized", gram_block, "block_product"),
+    "randomized along features": (TALL, "randomized", BlasProducts, "twice"),
+    "randomized along samples": (WIDE, "randomized", BlasProducts, "twice"),
 }
 
 
@@ -39,7 +40,7 @@ def wrong_at(product, call, size):
 
     def multiply(*args, **kwargs):
         found = product(*args, **kwargs)
-        made = args[2] if isinstance(found, bool) else found  # `block_product` writes to its third argument
+        made = args[0].pending(0) if isinstance(found, bool) else found  # the product of `twice` is pending
         if len(calls) == call:
             made[1, 3] += np.asarray(size * np.abs(made).max(), made.dtype)
         calls.append(call)

@@ -14,7 +14,6 @@ from scipy.linalg import blas
 
 from ..arrays import Array, is_sparse
 from ..execution.threads import one_blas_thread
-from .sparse_rows import add_among
 
 
 def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:
@@ -38,42 +37,16 @@ def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:
 THREADED_BYTES = 96_000
 
 
-def among(rows: Array, out: Array | None, *, one_thread: bool = False) -> Array:
-    """Return at least the upper triangle of ``rows @ rows.T``, float32, in `out` if its shape fits.
+def among(rows: Array, out: Array, *, one_thread: bool = False) -> Array:
+    """Return `out`, in Fortran order, with at least the upper triangle of ``rows @ rows.T``, both float32.
 
-    In Fortran order; the cost is that of a symmetric update.
+    The cost is that of a symmetric update.
     """
-    count = len(rows)
-    if out is None or len(out) != count:
-        out = np.zeros((count, count), np.float32, order="F")
     if one_thread:
         np.dot(rows, rows.T, out=out.T)
     else:
         update_among(rows, out, beta=0.0)
     return out
-
-
-def symmetric_product(
-    rows: Array, total: Array, product: Array | None, *, one_thread: bool = False
-) -> tuple[Array | None, Array]:
-    """Multiply rows with one another: add float64 products to the total, write float32 products to `product`.
-
-    Returns
-    -------
-    product : ndarray or None
-        See `among`; None for float64.
-    diagonal : ndarray of shape (rows,)
-        Diagonal of the product.
-    """
-    if is_sparse(rows):
-        return None, add_among(rows, total)
-    if rows.dtype == np.float64:
-        # float64 needs no separate product: its diagonal is the growth of the total's.
-        before = total.diagonal().copy()
-        update_among(rows, total)
-        return None, total.diagonal() - before
-    product = among(rows, product, one_thread=one_thread)
-    return product, product.diagonal()
 
 
 def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:

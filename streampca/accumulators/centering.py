@@ -8,6 +8,7 @@ import numpy as np
 
 from ..arrays import Array, Float64, is_sparse
 from ..planning.memory import SQUARES
+from .sparse_rows import sparse_centre
 
 SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
 # Largest mean, in standard deviations, that is centred once: its float32 grid is 4e-6 of a deviation, and squares lose
@@ -51,27 +52,42 @@ def centre_samples(stored: Array, parts: tuple[Array, ...], out: Array, roots: F
                 tile *= roots[rows, None].astype(out.dtype)
 
 
-def subtract_mean(rows: Array, out: Array, *, whole: bool | None = None) -> Float64:
-    """Write ``rows`` less their approximate mean to ``out``, in its dtype; return what was subtracted.
+def mean_parts(rows: Array, dtype: np.dtype[Any], *, whole: bool | None = None) -> tuple[Array, ...]:
+    """Return the approximate mean of rows, in one part or two (`split`), to be subtracted before products in `dtype`.
 
     The mean is estimated from some of the rows; its error is subtracted in float64 in the end. Whole numbers are
     centred on whole numbers; without `whole`, the dtype decides whether the rows hold them. Other rows are centred
     twice if the mean is so large compared with the spread that they lie on a coarse grid, where squares round to one
-    side (`split`).
+    side.
     """
-    mean = _mean(rows, np.result_type(rows.dtype, out.dtype))
     if whole is None:
         whole = rows.dtype.kind in "biu"
+    if is_sparse(rows):
+        return (np.rint(sparse_centre(rows)) if whole else sparse_centre(rows),)
+    mean = _mean(rows, np.result_type(rows.dtype, dtype))
     if whole:
-        mean = np.rint(mean)
-    np.subtract(rows, mean, out=out, casting="unsafe")
-    centre: Float64 = mean.astype(np.float64)
-    if rows.dtype.kind == "f" and not whole and _is_large(mean, out):
+        return (np.rint(mean),)
+    if rows.dtype.kind == "f" and _is_large(mean, _less(rows, mean, GRID_ROWS, dtype)):
         # The first subtraction is exact near the mean; this one takes the values off its grid.
-        fine = _mean(out, out.dtype)
-        out -= fine
-        centre += fine
-    return centre
+        return mean, _mean(_less(rows, mean, CENTRE_ROWS, dtype), dtype)
+    return (mean,)
+
+
+def subtract_mean(rows: Array, out: Array) -> Float64:
+    """Write ``rows`` less their approximate mean (`mean_parts`) to ``out``, in its dtype; return that mean."""
+    parts = mean_parts(rows, out.dtype)
+    centre_samples(rows, parts, out)
+    return sum_of_parts(parts, rows.shape[1])
+
+
+def sum_of_parts(parts: tuple[Array, ...], size: int) -> Float64:
+    """Return the sum of the parts of a centre, (size,); zeros without parts."""
+    return np.sum([np.zeros(size), *parts], axis=0)  # type: ignore[no-any-return]
+
+
+def _less(rows: Array, mean: Array, most: int, dtype: np.dtype[Any]) -> Array:
+    """Return about `most` of the rows less the mean, in `dtype`."""
+    return np.subtract(rows[:: max(1, len(rows) // most)], mean).astype(dtype, copy=False)
 
 
 def _mean(rows: Array, dtype: np.dtype[Any]) -> Array:
@@ -79,8 +95,8 @@ def _mean(rows: Array, dtype: np.dtype[Any]) -> Array:
     return sampled.sum(axis=0, dtype=dtype) / dtype.type(len(sampled))  # type: ignore[no-any-return]
 
 
-def _is_large(mean: Array, centred: Array) -> bool:
-    few = centred[:: max(1, len(centred) // GRID_ROWS)]
+def _is_large(mean: Array, few: Array) -> bool:
+    """Return whether a mean is large compared with the spread of a few rows about it."""
     spread = float(np.sqrt(np.mean(np.square(few, dtype=np.float64))))
     # Negated, so that NaN counts as large.
     return not float(np.abs(mean).max(initial=0)) <= GRID * spread

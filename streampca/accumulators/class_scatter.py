@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Array, Float64
-from .blas import times
 from .centering import split
+from .products import Block
 from .scatter import Scatter
 
 FEW_ROWS = 64  # rows summed by class in the precision of products, before the sums are added in float64
@@ -69,7 +69,7 @@ class ClassScatter(Scatter):
             rows = slice(start, start + self.product_rows)
             self._sum_by_class(self._centred(block[rows], parts, None), self._of_block[rows], roots, start)
 
-    def _sum_by_class(self, centred: Array, codes: Array, roots: Float64 | None, at: int) -> None:
+    def _sum_by_class(self, centred: Block, codes: Array, roots: Float64 | None, at: int) -> None:
         """Add centred rows, from row `at` of a block, to the sums of their classes; `roots` are those of the block."""
         weights = np.ones(len(codes)) if roots is None else roots[at : at + len(codes)] ** 2
         self.class_weights += np.bincount(codes, weights, len(self.class_weights))
@@ -78,7 +78,7 @@ class ClassScatter(Scatter):
             # One product with an indicator matrix sums the rows of all classes at once.
             factors = np.zeros((len(self.class_weights), len(few)), self._dtype)
             factors[few, np.arange(len(few))] = weights[start : start + FEW_ROWS]
-            self._class_totals += times(factors, centred[start : start + FEW_ROWS], one_thread=True)
+            self._class_totals += centred[start : start + FEW_ROWS].combined(factors)
 
     def _recentre(self, centre: Float64) -> None:
         before = self._centre

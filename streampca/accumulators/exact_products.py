@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..arrays import Array, Float64, is_sparse
 from .blas import times
+from .products import Block
 
 Int64 = npt.NDArray[np.int64]
 
@@ -123,18 +124,18 @@ class SumCheck:
         self.sums: Int64 = np.zeros((directions.shape[1], directions.shape[1]), np.int64)
         self.known = True
 
-    def products(self, samples: Array, *, small: bool = True) -> Int64:
+    def products(self, samples: Block, *, small: bool = True) -> Int64:
         """Return the sums over centred samples, (rows, p); `small` means that all their values are below 2^12."""
         along: Array | None = None
+        rows, p = samples.shape
         if small or samples.dtype == np.float64:
-            along = times(samples, self._directions, one_thread=self._one_thread)
+            along = samples.times(self._directions)
         if along is None or (samples.dtype == np.float32 and not np.abs(along).max(initial=0.0) < ALONG_BELOW):
             # Too large for exact float32 products: repeat them in float64, a part of the samples at a time.
-            directions, step = self._directions.astype(np.float64), max(1, WIDENED // max(1, samples.shape[1]))
-            along = np.empty((len(samples), directions.shape[1]))
-            for start in range(0, len(samples), step):
-                wide = samples[start : start + step].astype(np.float64)
-                along[start : start + step] = times(wide, directions, one_thread=self._one_thread)
+            directions, step = self._directions.astype(np.float64), max(1, WIDENED // max(1, p))
+            along = np.empty((rows, directions.shape[1]))
+            for start in range(0, rows, step):
+                along[start : start + step] = samples[start : start + step].astype(np.float64).times(directions)
         along = along.astype(np.float64, copy=False)
         if len(along) * float(np.abs(along).max(initial=0.0)) ** 2 < FLOAT64_BELOW:
             # Exact in float64, and 10 times as fast as a product of int64.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy.linalg import blas
@@ -24,6 +24,7 @@ from .finite import check_finite, not_finite
 from .gram_probes import GramProbes
 from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
+from .products import BlasProducts, Products
 from .protocol import Accumulator
 from .tile_product import FeatureTile, Multiplied, TileProducts
 
@@ -125,7 +126,7 @@ class Gram(Accumulator):
         self._integers: IntegerProducts | None = None
         self._pieces = ExactProducts(precision, product_features)
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
-        self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
+        self._sum = self._products_for(1).sum(np.zeros((n_samples, n_samples), order="F"))  # upper triangle
         self._probes = GramProbes.empty(n_samples, columns=0)
         self._free: list[TileProducts] = []
         self._check = SumCheck(probe_directions(n_samples, seed), self._dtype, one_thread=threads > 1)
@@ -154,21 +155,33 @@ class Gram(Accumulator):
             # One sample more: the centre is multiplied with the samples.
             self._integers = integer_products(self.integer_units, self.n_samples + 1)
             self.integer_units = "none" if self._integers is None else self.integer_units
-        new = partial(TileProducts, self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1)
+        new = partial(TileProducts, most_features=self.product_features, seed=self.seed, integers=self._integers)
         while len(self._free) < threads:
-            self._free.append(new(centres=self.about == "mean", integers=self._integers))
+            self._free.append(new(self._products_for(threads), centres=self.about == "mean"))
         for products in self._free if not is_sparse(block) else []:
             products.make_ready(*block.shape)
 
         def multiply_tile(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
             products = self._free.pop()
-            return products, products.multiply(tile, self._gram, self._check if self.exact else None)
+            return products, products.multiply(tile, self._sum, self._check if self.exact else None)
 
         # Results are added by one thread and in the order of the tiles, whatever the number of threads.
         for products, result in map_in_threads(multiply_tile, self._tiles(block, at), threads):
             self._add(result, products)
             self._free.append(products)
         self.n_features += block.shape[1]
+
+    def _products_for(self, threads: int) -> Products[Any, Any]:
+        return BlasProducts(self._dtype, one_thread=threads > 1)
+
+    @property
+    def _gram(self) -> Float64:
+        """G about the approximate means, (n, n) in Fortran order, upper triangle, to be written to."""
+        return self._sum.values  # type: ignore[no-any-return]
+
+    @_gram.setter
+    def _gram(self, values: Float64) -> None:
+        self._sum.values = values
 
     @property
     def exact(self) -> bool:
@@ -210,10 +223,10 @@ class Gram(Accumulator):
             self._pieces.exact &= tile.whole
         elif self._pieces.must_halve(result.largest, tile.width, tile.whole):
             for half in tile.halves():
-                self._add(products.multiply(half, self._gram, self._check if self.exact else None), products)
+                self._add(products.multiply(half, self._sum, self._check if self.exact else None), products)
             return
-        if result.product is not None:
-            self._gram += result.product
+        if not result.on_integer_units:
+            products.add(self._sum)
         if result.check is not None:
             self._check.sums += result.check
         if len(self._centres):

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from ..arrays import Array, Float64, is_sparse
 from ..execution.threads import map_in_threads
 from ..planning.memory import CHECK_FEATURES
-from .block_product import block_product
-from .centering import subtract_mean, sum_of_squares, weighted_sum
+from .centering import mean_parts
 from .finite import not_finite
 from .gram_probes import GramProbes, remove_mean_part, sample_directions
 from .probes import CHECK_EVERY, Directions
+from .products import BlasProducts, Block, Products
 from .protocol import Accumulator
-from .sparse_rows import centred_rows, sparse_centre
 from .tile_product import FeatureTile
 
 # Share of the squares about the centre below which the variance is rounding left by centring.
@@ -31,12 +30,10 @@ NO_VARIANCE = {"single": 1e-6, "double": 64 * float(np.finfo(np.float64).eps)}
 
 
 class Buffers:
-    """Working memory for one tile at a time: its centred values, its product and its probe directions."""
+    """Working memory for one tile at a time: products, and probe directions."""
 
-    def __init__(self, vectors: Array, values: int, seed: int) -> None:
-        self.product = np.empty(vectors.T.shape, vectors.dtype)
-        self.values = np.empty(values, vectors.dtype)
-        self.directions = Directions(seed)
+    def __init__(self, products: Products[Any, Any], seed: int) -> None:
+        self.products, self.directions = products, Directions(seed)
 
 
 class GramBlock(Accumulator):
@@ -91,7 +88,7 @@ class GramBlock(Accumulator):
         n, width = vectors.shape
         self._roots: Float64 = np.ones(n) if roots is None else roots
         self._is_weighted = roots is not None
-        self._product: Float64 = np.zeros((width, n))
+        self._sum = self._new_products().sum(np.zeros((width, n)))
         self._measured = GramProbes.empty(n) if measures else None
         self._directions = sample_directions(self._roots, seed) if measures else np.zeros((n, 0))
         self._free: list[Buffers] = []
@@ -108,23 +105,25 @@ class GramBlock(Accumulator):
         NotFiniteError
             If a sample holds NaN or infinity, or products overflow. The accumulator must then be discarded.
         """
-        most = 0 if is_sparse(block) else len(block) * min(self.product_features, block.shape[1])
-        if self._free and self._free[0].values.size < most:
-            self._free.clear()
-        # Buffers are allocated here: the allocator would keep the memory that threads free in a pool for each thread.
         while len(self._free) < self.threads:
-            self._free.append(Buffers(self.vectors, most, self.seed))
+            self._free.append(Buffers(self._new_products(), self.seed))
+        # Memory is allocated here: the allocator would keep what threads free in a pool for each thread.
+        for buffers in self._free if not is_sparse(block) else []:
+            buffers.products.reserve(len(block) * min(self.product_features, block.shape[1]), self.vectors.shape[::-1])
 
         def multiply_tile(tile: FeatureTile) -> tuple[Buffers, GramProbes | None]:
             buffers = self._free.pop()
             return buffers, self._multiplied(tile, buffers)
 
         for buffers, measured in map_in_threads(multiply_tile, self._tiles(block, at), self.threads):
-            self._product += buffers.product
+            buffers.products.add(self._sum)
             if self._measured is not None and measured is not None:
                 self._measured.add(measured)
             self._free.append(buffers)
         self.n_features += block.shape[1]
+
+    def _new_products(self) -> Products[Any, Any]:
+        return BlasProducts(self.vectors.dtype, one_thread=True)
 
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         first = 0 if self._measured is None else self._measured.tiles
@@ -139,60 +138,58 @@ class GramBlock(Accumulator):
     def _multiplied(self, tile: FeatureTile, buffers: Buffers) -> GramProbes | None:
         """Write the product of a tile to its buffers; return the measured sums, if any."""
         centred = self._centred(tile, buffers)
-        if not block_product(centred.T, self.vectors, buffers.product):
+        if not buffers.products.twice(centred.T, self.vectors):
             raise not_finite(tile.values, 0, self.precision)
         if self._measured is None:
             return None
         directions = buffers.directions.rows(tile.at, tile.at + centred.shape[1])
         return self._measure(tile, centred, directions)
 
-    def _centred(self, tile: FeatureTile, buffers: Buffers) -> Array:
+    def _centred(self, tile: FeatureTile, buffers: Buffers) -> Block:
         """Return values less their approximate mean, each row times its root, (n, width)."""
-        values = tile.values
-        if is_sparse(values):  # what is left of the mean is along the roots, and removed from the sum
-            roots = self._roots if self._is_weighted else None
-            sparse: Array = centred_rows(values, sparse_centre(values), roots)
-            return sparse
-        centred = buffers.values[: values.size].reshape(values.shape)
+        products = buffers.products
         with np.errstate(over="ignore", invalid="ignore"):  # products are checked for NaN and infinity
-            subtract_mean(values, centred)
-            if self._is_weighted:
-                # `subtract_mean` has removed the plain mean; the weighted mean differs from it.
-                squares = self._roots**2
-                centred -= weighted_sum(centred, squares / squares.sum()).astype(centred.dtype)
-                centred *= self._roots[:, None].astype(centred.dtype)
-        return centred
+            parts = mean_parts(tile.values, self.vectors.dtype)
+            if is_sparse(tile.values):  # what is left of the mean is along the roots, and removed from the sum
+                return products.centre(tile.values, parts, self._roots if self._is_weighted else None)  # type: ignore[no-any-return]
+            centred: Block = products.centre(tile.values, parts)
+            if not self._is_weighted:
+                return centred
+            # The plain mean has been subtracted; the weighted mean differs from it.
+            squares = self._roots**2
+            further = centred.sum(squares / squares.sum()).astype(centred.dtype)
+            return products.centre(tile.values, (*parts, further), self._roots)  # type: ignore[no-any-return]
 
-    def _measure(self, tile: FeatureTile, centred: Array, directions: Array) -> GramProbes:
+    def _measure(self, tile: FeatureTile, centred: Block, directions: Array) -> GramProbes:
         """Return the contribution of a tile to the squares and to products with directions of samples and features."""
         probes = GramProbes.empty(centred.shape[0])
         with np.errstate(over="ignore", invalid="ignore"):
             # X^T times the roots: the part of the features that a mean contributes.
-            total = weighted_sum(centred, self._roots if self._is_weighted else None)
+            total = centred.sum(self._roots if self._is_weighted else None)
             probes.products += self._probed(centred, total)
-            probes.along += centred @ directions.astype(centred.dtype, copy=False)
-            probes.whole, probes.tiles = sum_of_squares(centred), 1
+            probes.along += centred.times(directions.astype(centred.dtype, copy=False))
+            probes.whole, probes.tiles = centred.sum_of_squares(), 1
             # Squares about the exact mean: less the square of that part.
             probes.squares = probes.whole - float(total @ total) / float(self._roots @ self._roots)
             if tile.checked:
                 few = slice(0, CHECK_FEATURES)
-                self._check(tile.values[:, few], centred[:, few], total[few], directions[few], probes)
+                self._check(tile.values[:, few], centred.T[few].T, total[few], directions[few], probes)
         return probes
 
-    def _probed(self, centred: Array, total: Float64) -> Array:
+    def _probed(self, centred: Block, total: Float64) -> Array:
         """Return products with directions of samples, less what rounding of these adds from the sums of features."""
-        along = centred.T @ self._directions.astype(centred.dtype, copy=False)
+        along = centred.T.times(self._directions.astype(centred.dtype, copy=False))
         along -= np.outer(total, self._roots @ self._directions / float(self._roots @ self._roots)).astype(along.dtype)
-        return centred @ along  # type: ignore[no-any-return]
+        return centred.times(along)
 
-    def _check(self, stored: Array, centred: Array, total: Float64, directions: Array, probes: GramProbes) -> None:
+    def _check(self, stored: Array, centred: Block, total: Float64, directions: Array, probes: GramProbes) -> None:
         """Measure the rounding of the probes' products in float64, on a few features of the tile."""
         exact = stored.astype(np.float64)
         exact -= (self._roots**2 / float(self._roots @ self._roots)) @ exact
         exact *= self._roots[:, None]
         rounded = remove_mean_part(self._probed(centred, total).astype(np.float64), self._roots)
         probes.products_rounding += rounded - exact @ (exact.T @ self._directions)
-        along = remove_mean_part((centred @ directions).astype(np.float64), self._roots)
+        along = remove_mean_part(centred.times(directions).astype(np.float64), self._roots)
         probes.along_rounding += along - exact @ directions.astype(np.float64)
         probes.checked = centred.shape[1]
 
@@ -211,7 +208,7 @@ class GramBlock(Accumulator):
             raise ValueError("products with other blocks, or of samples weighted otherwise, cannot be added")
         if (self._measured is None) != (other._measured is None):
             raise ValueError("what was measured and what was not cannot be added")
-        self._product += other._product
+        self._sum.values += other._sum.values
         if self._measured is not None and other._measured is not None:
             self._measured.add(other._measured)
         self.n_features += other.n_features
@@ -224,9 +221,10 @@ class GramBlock(Accumulator):
         """Return G U of samples about the mean, (n, l) in Fortran order; uses up the accumulator."""
         self.release()
         # Remove the part along the roots, which is all that the unknown mean has contributed.
-        for row in self._product:
+        product: Float64 = self._sum.values
+        for row in product:
             row -= (row @ self._roots) / float(self._roots @ self._roots) * self._roots
-        return self._product.T
+        return product.T
 
     @property
     def trace(self) -> float:
@@ -259,7 +257,7 @@ class GramBlock(Accumulator):
             "seed": np.array(self.seed),
             "double": np.array(self.precision == "double"),
             "vectors": self.vectors.copy(),
-            "product": self._product.copy() if copy else self._product,
+            "product": self._sum.values.copy() if copy else self._sum.values,
         }
         if self._is_weighted:
             arrays["roots"] = self._roots.copy()
@@ -278,7 +276,7 @@ class GramBlock(Accumulator):
             seed=int(state["seed"]),
         )
         new.n_features = int(state["n_features"])
-        new._product = np.array(state["product"], copy=copy or None)
+        new._sum.values = np.array(state["product"], copy=copy or None)
         if new._measured is not None:
             new._measured = GramProbes.from_state(state)
         return new

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import abc
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, Float64, is_sparse
-from .centering import centre_samples
 from .finite import NotFiniteError
 from .probes import Probes
-from .sparse_rows import centred_rows, stays_sparse
+from .products import BlasProducts, Block, Products
 
 FIRST_ROWS = 256  # rows of working memory that are allocated at least, as later pieces can be longer
 
@@ -28,6 +28,8 @@ class Moments(abc.ABC):
         Largest number of rows multiplied at a time.
     probes : Probes or None
         W and its products; None to measure none.
+    one_thread : bool, default=False
+        Use one BLAS thread, because other threads compute at the same time (`streampca.execution.threads`).
 
     Attributes
     ----------
@@ -41,7 +43,9 @@ class Moments(abc.ABC):
 
     measured: Probes
 
-    def __init__(self, n_features: int, precision: str, product_rows: int, probes: Probes | None) -> None:
+    def __init__(
+        self, n_features: int, precision: str, product_rows: int, probes: Probes | None, *, one_thread: bool = False
+    ) -> None:
         self.n_features, self.n_samples, self.weight = n_features, 0, 0.0
         self.precision, self.product_rows = precision, product_rows
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
@@ -51,7 +55,7 @@ class Moments(abc.ABC):
         self._probes = probes
         if probes is not None:
             self.measured = probes
-        self._work: Array | None = None
+        self._products: Products[Any, Any] = BlasProducts(self._dtype, one_thread=one_thread)
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows, shape (rows, p), any real dtype.
@@ -92,20 +96,12 @@ class Moments(abc.ABC):
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         """Absorb rows; `roots` are the square roots of their weights, or None if all weights are 1."""
 
-    def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Array:
+    def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Block:
         """Return rows less a centre (`split`), each times the root of its weight, in working memory or sparse."""
-        if is_sparse(piece):
-            centre = np.add.reduce(parts, axis=0, dtype=np.float64)
-            if stays_sparse(piece, centre):
-                sparse: Array = centred_rows(piece, centre, roots)
-                return sparse
-            piece = piece.toarray()
-        if self._work is None or len(self._work) < len(piece):
+        if not is_sparse(piece):
             # Grown to the longest piece so far, and kept for the next ones.
-            self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
-        centred = self._work[: len(piece)]
-        centre_samples(piece, parts, centred, roots)
-        return centred
+            self._products.reserve(min(self.product_rows, max(len(piece), FIRST_ROWS)) * self.n_features)
+        return self._products.centre(piece, parts, roots)  # type: ignore[no-any-return]
 
     @property
     def offset(self) -> Float64:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ..arrays import Array, Float64
 from ..planning.memory import CHECK_ROWS, PROBES, check_rows
-from .blas import times
 from .plain_state import add_sums, restore_sums, sums_of
+from .products import Block, MemoryBlock
 
 SUMS = ("products", "rounding", "checked", "pieces")
 CHECK_EVERY = 16  # rounding is measured in one of so many pieces: about 1 % of the flops
@@ -86,7 +86,7 @@ class Probes:
 
     def update(
         self,
-        centred: Array,
+        centred: Block,
         stored: Array,
         centre: Float64,
         roots: Float64 | None = None,
@@ -105,21 +105,19 @@ class Probes:
                 exact = stored[rows] - centre
                 if roots is not None:
                     exact *= roots[rows, None]
-                product = self.multiply(exact)
+                product = self.multiply(MemoryBlock(exact, one_thread=self._one_thread))
                 self.rounding += np.subtract(self.multiply(centred[rows]), product, out=product)
             self.checked += count if roots is None else float(np.sum(roots[:count] ** 2))
         self.pieces += 1
 
-    def multiply(self, rows: Array) -> Array:
+    def multiply(self, rows: Block) -> Array:
         """Return X^T (X W), (n_features, 8), in the precision of the rows.
 
         The product uses scipy's BLAS, as the symmetric update does. Threads of numpy's BLAS would compete with it for
         the cores, which made this loop 3 times slower (benchmarks/choices.py).
         """
-        directions = self.directions if rows.dtype == np.float64 else self.working
         with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the product of the rows
-            along = times(rows, directions, one_thread=self._one_thread)
-            return times(rows.T, along, one_thread=self._one_thread)
+            return rows.twice(self.directions if rows.dtype == np.float64 else self.working)
 
     def recentre(self, weight: float, total: Float64, shift: Float64) -> None:
         """Move the centre by `shift`, given the weight and the sum of the centred rows."""

@@ -17,13 +17,13 @@ from scipy.linalg import blas
 
 from ..arrays import Array, Float64, is_sparse, rows_of
 from ..planning.memory import CENTRE_ROWS
-from .blas import symmetric_product, times
-from .centering import split, sum_of_squares, weighted_sum
+from .centering import split
 from .exact_products import EXACT_BELOW, EXACT_SUMS_BELOW, ExactProducts, SumCheck, holds_whole_numbers
 from .finite import check_finite, not_finite
 from .integer_products import IntegerProducts, as_whole, integer_products
 from .moments import Moments
 from .probes import Probes
+from .products import Block
 from .protocol import Accumulator
 from .sparse_rows import sparse_centre
 
@@ -82,12 +82,11 @@ class Scatter(Moments, Accumulator):
         integer_units: str = "none",
     ) -> None:
         probes = Probes(n_features, seed, precision, one_thread=one_thread)
-        super().__init__(n_features, precision, product_rows, probes)
+        super().__init__(n_features, precision, product_rows, probes, one_thread=one_thread)
         self.size, self.seed, self.one_thread = n_features, seed, one_thread
         self._pieces = ExactProducts(precision, product_rows)
         self._check = SumCheck(probes.directions, self._dtype, one_thread=one_thread)
-        self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
-        self._product: Array | None = None
+        self._sum = self._products.sum(np.zeros((n_features, n_features), order="F"))  # upper triangle
         self.integer_units = integer_units
         self._integers: IntegerProducts | None = None
         self.n_on_integer_units, self.slack = 0, 0.0
@@ -165,34 +164,33 @@ class Scatter(Moments, Accumulator):
         self._make_probes()
         centre = np.rint(self._centre) if whole else self._centre
         centred = self._centred(piece, split(centre, self._dtype), roots)
-        self._product, diagonal = symmetric_product(centred.T, self._scatter, self._product, one_thread=self.one_thread)
+        diagonal = self._products.symmetric(centred.T, self._sum)
         if not np.isfinite(diagonal).all():
             return False
         largest, length = float(diagonal.max()), piece.shape[0]
-        if is_sparse(centred):
+        if centred.dtype == np.float64:  # as sparse rows are, in any precision
             self._pieces.exact &= whole
         elif self._pieces.must_halve(largest, length, whole):
             # The product so far is discarded: two halves are multiplied exactly instead.
             half = length // 2
             return self._absorb_piece(piece[:half], None, whole) and self._absorb_piece(piece[half:], None, whole)
-        if self._product is not None:
-            self._scatter += self._product
+        self._products.add(self._sum)
         # Exact or float64 sums can run over the whole piece; float32 sums must be short.
         long = centred.dtype == np.float64 or self._pieces.is_exact(largest, whole)
         if long:
             factors = np.ones((1, length), centred.dtype) if roots is None else roots[None].astype(centred.dtype)
-            total = times(factors, centred, one_thread=self.one_thread)[0]
+            total = centred.combined(factors)[0]
         else:
-            total = weighted_sum(centred, roots)
+            total = centred.sum(roots)
         self._total += total
-        self._squares += float(diagonal.sum(dtype=np.float64)) if long else sum_of_squares(centred)
+        self._squares += float(diagonal.sum(dtype=np.float64)) if long else centred.sum_of_squares()
         self._measure(centred, piece, centre, roots)
         if (shift := self._centre - centre).any():  # to the common centre
             self._shift(shift, float(length), total)
         return True
 
     def _measure(
-        self, centred: Array, stored: Array, centre: Float64, roots: Float64 | None, *, small: bool = True
+        self, centred: Block, stored: Array, centre: Float64, roots: Float64 | None, *, small: bool = True
     ) -> None:
         """Multiply rows with the probes, and with the directions that check exact sums."""
         if not self._unprobed:
@@ -210,6 +208,15 @@ class Scatter(Moments, Accumulator):
             wrong = self.agrees is False
             self.measured.products = blas.dsymm(1.0, self._scatter, self.measured.directions * (np.nan if wrong else 1))
             self._unprobed = False
+
+    @property
+    def _scatter(self) -> Float64:
+        """Scatter about the centre, (p, p) in Fortran order, upper triangle, to be written to."""
+        return self._sum.values  # type: ignore[no-any-return]
+
+    @_scatter.setter
+    def _scatter(self, values: Float64) -> None:
+        self._sum.values = values
 
     @property
     def exact(self) -> bool:
@@ -324,7 +331,8 @@ class Scatter(Moments, Accumulator):
 
     def release(self) -> None:
         """Free the working memory; `update` allocates it again."""
-        self._product = self._work = self._integers = None
+        self._products.release()
+        self._integers = None
 
     def settle(self) -> None:
         """Move the centre to the mean, rounded for whole numbers: equal sums then have equal bits.

@@ -13,8 +13,7 @@ from scipy.linalg import blas
 
 from ..arrays import Array, Float64, rows_of
 from ..planning.memory import PROBES_OF_PASS
-from .block_product import block_product
-from .centering import split, sum_of_squares, weighted_sum
+from .centering import split
 from .finite import not_finite
 from .moments import Moments
 from .probes import Probes
@@ -65,7 +64,7 @@ class ScatterBlock(Moments, Accumulator):
     ) -> None:
         p, width = vectors.shape
         probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
-        super().__init__(p, precision, product_rows, probes)
+        super().__init__(p, precision, product_rows, probes, one_thread=True)
         # One product multiplies both Q and W. They are always in C order, as the bits of products depend on the order.
         self._multiplied: Array = np.empty((p, width + (0 if probes is None else PROBES_OF_PASS)), self._dtype)
         self.seed, self.vectors = seed, self._multiplied[:, :width]
@@ -76,8 +75,7 @@ class ScatterBlock(Moments, Accumulator):
         # The centre as rounded to the parts that are subtracted; the offset accounts for the difference.
         self._centre = self._parts[0].astype(np.float64) + self._parts[1]
         self._offset = None if offset is None else offset + (centre - self._centre)
-        self._product: Float64 = np.zeros((width, p))
-        self._piece: Array | None = None
+        self._sum = self._products.sum(np.zeros((width, p)))
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         for start in range(0, block.shape[0], self.product_rows):
@@ -87,17 +85,15 @@ class ScatterBlock(Moments, Accumulator):
     def _absorb_piece(self, piece: Array, roots: Float64 | None, at: int) -> None:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
         centred = self._centred(piece, self._parts, roots)
-        if self._piece is None:
-            self._piece = np.empty(self._multiplied.shape[::-1], centred.dtype)
-        if not block_product(centred, self._multiplied, self._piece):
+        if not self._products.twice(centred, self._multiplied):
             raise not_finite(piece, at, self.precision)
-        width = len(self._product)
-        self._product += self._piece[:width]
+        self._products.add(self._sum)
         if self._probes is not None:
-            self._total += weighted_sum(centred, roots)
-            self._squares += sum_of_squares(centred)
+            self._total += centred.sum(roots)
+            self._squares += centred.sum_of_squares()
             # The last columns of the block are W, so the product with W is already there.
-            self._probes.update(centred, piece, self._centre, roots, self._piece[width:].T)
+            product = self._products.pending(self.vectors.shape[1]).T
+            self._probes.update(centred, piece, self._centre, roots, product)
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another accumulator of the same Q about the same centre to this one.
@@ -111,12 +107,12 @@ class ScatterBlock(Moments, Accumulator):
         same = same and np.array_equal(self._centre, other._centre)
         if not same or (self._probes is None) != (other._probes is None):
             raise ValueError("products with other blocks, or about other centres, cannot be added")
-        self._product += other._product
+        self._sum.values += other._sum.values
         self._absorb_moments(other)
 
     def release(self) -> None:
         """Free the working memory; `update` allocates it again."""
-        self._piece = self._work = None
+        self._products.release()
 
     @property
     def offset(self) -> Float64:
@@ -137,7 +133,7 @@ class ScatterBlock(Moments, Accumulator):
         self.release()
         # S about the mean is S about the centre less w d d^T.
         along = self.offset @ self.vectors.astype(np.float64, copy=False)
-        return blas.dger(-self.weight, self.offset, along, a=self._product.T, overwrite_a=1)  # type: ignore[no-any-return]
+        return blas.dger(-self.weight, self.offset, along, a=self._sum.values.T, overwrite_a=1)  # type: ignore[no-any-return]
 
     def probes(self) -> tuple[Float64, Float64] | None:
         """Return S W about the mean and its measured rounding error, (p, 16) each, if the mean is measured."""
@@ -149,7 +145,7 @@ class ScatterBlock(Moments, Accumulator):
             **self._moments_state(),
             "seed": np.array(self.seed),
             "vectors": self.vectors.copy(),
-            "product": self._product.copy() if copy else self._product,
+            "product": self._sum.values.copy() if copy else self._sum.values,
         }
         return arrays if self._offset is None else {**arrays, "offset": self._offset.copy()}
 
@@ -165,5 +161,5 @@ class ScatterBlock(Moments, Accumulator):
             seed=int(state["seed"]),
         )
         new._restore_moments(state)
-        new._product = np.array(state["product"], copy=copy or None)
+        new._sum.values = np.array(state["product"], copy=copy or None)
         return new
