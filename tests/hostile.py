@@ -130,11 +130,11 @@ def npz(name, shape, dtype="<f8", header=None):
     return write
 
 
-def idx(*shape, payload=bytes(1000)):
+def idx(*shape, bomb=0):
     def write(folder):
         head = struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape)
         path = folder / f"x-idx{len(shape)}-ubyte.gz"
-        path.write_bytes(gzip.compress(head) + payload)
+        path.write_bytes(gzip.compress(head) + (deflated(bomb) if bomb else bytes(1000)))
         return path
 
     return write
@@ -296,7 +296,7 @@ FILES = {
     "mask": ("mask", mask),
     "mask, fits": ("mask", fits(8, 2**14, 2**14)),
     "labels, npz": ("labels", npz("y", (2**29,))),
-    "labels, idx": ("labels", idx(2**28, payload=deflated(BOMB))),
+    "labels, idx": ("labels", idx(2**28, bomb=BOMB)),
     "labels, table": ("labels", table),
     "list of paths": ("fit", paths),
     "run file": ("run", run_file),

@@ -28,7 +28,7 @@ LABELS = load_digits().target[:80]
 ROWS = DIGITS.reshape(80, -1).astype(np.float64)
 DISTANCES = np.linalg.norm(ROWS[:, None] - ROWS, axis=-1)
 GRAPH = {"n_neighbors": 8, "pca_components": 10}
-LINE = 2 * np.abs(np.abs(np.arange(80) % 20 - 10) - 5) / 5 - 1  # back and forth
+LINE = 2 * np.abs(np.abs(np.arange(40) % 20 - 10) - 5) / 5 - 1  # back and forth
 BLOBS = np.exp(-((np.linspace(-2, 2, 30) - LINE[:, None]) ** 2) / 0.1)
 
 # kind -> description, samples, target

@@ -300,7 +300,7 @@ def unread(path):
 
 
 @pytest.mark.parametrize(("name", "planted"), diagonal([name for name in COMMANDS if name != "run"], list(ASIDE)))
-def test_only_an_output_that_was_moved_aside_is_recovered(here, name, planted):
+def test_only_an_output_that_was_moved_aside_is_recovered(here, undrawn, name, planted):
     words, out = COMMANDS[name]
     aside, (plant, said) = Path(f"{out}.streampca-replaced"), ASIDE[planted]
     plant(aside)

@@ -230,7 +230,7 @@ def test_a_rotation_as_a_dataset(model):
 
 
 @pytest.mark.parametrize("power", [1, 4])
-def test_rotated_components_are_drawn_and_exported(model, field, tmp_path, power):
+def test_rotated_components_are_drawn_and_exported(model, field, undrawn, tmp_path, power):
     """Not those before rotation, which the model contains."""
     rotated = model.rotate(3, power=power)
     of_rotated = rotated.explained_variance_ratio

@@ -125,7 +125,7 @@ def test_reports_do_not_fetch_what_a_model_names(here, unasked):
     assert unasked == []
 
 
-def test_reports_write_and_fetch_nothing_that_the_record_of_a_model_names(here, unasked):
+def test_reports_write_and_fetch_nothing_that_the_record_of_a_model_names(here, unasked, undrawn):
     (here / "pics").mkdir()
     for number, image in enumerate(pictures()[:6]):
         Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(here / "pics" / f"{number}.png")
