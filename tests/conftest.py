@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import shutil
 import signal
 import subprocess
+import warnings
 import zlib
 from collections import defaultdict
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -54,6 +58,27 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % share == 0]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_sessionstart(session):
+    """Import test modules in an order that differs by worker, so that each compiles a part and loads what others did.
+
+    In a fresh clone all workers would otherwise compile all modules at once. What fails fails again when collected.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+    at = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    with warnings.catch_warnings(action="error"):
+        for name in names[at:] + names[:at]:
+            with suppress(Exception, pytest.skip.Exception):
+                importlib.import_module(name)
+
+
+def pytest_collection_finish():
+    """Leave modules and collected tests out of garbage collections, which would go through them hundreds of times."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
