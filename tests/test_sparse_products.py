@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import streampca
+from streampca import PCA
 from streampca.accumulators import Gram, GramBlock, NotFiniteError, Scatter, ScatterBlock
 
 N, P = 60, 40
@@ -15,7 +18,7 @@ WEIGHTS = np.random.default_rng(3).random(N) + 0.1
 def sparse_rows(*, whole: bool = False, offset: float = 0.0, seed: int = 0) -> sp.csr_array:
     """Return rows of which one feature is dense and has an offset, and another has one value."""
     rng = np.random.default_rng(seed)
-    rows = sp.random_array((N, P), density=0.1, rng=rng).toarray()
+    rows = sp.random_array((N, P), density=0.05, rng=rng).toarray()
     rows[:, 5] = offset + rng.normal(size=N)
     rows[:, 7] = np.eye(N)[3]
     return sp.csr_array(np.rint(100 * rows) if whole else rows)
@@ -73,3 +76,59 @@ def test_sparse_values_without_squares_are_refused_by_sample(value):
     for statistic in (Scatter(P, precision="double"), ScatterBlock(np.eye(P, 2), np.zeros(P), precision="double")):
         with pytest.raises(NotFiniteError, match="sample 51"):
             statistic.update(rows, at=10)
+
+
+def in_halves(rows: sp.csr_array) -> sp.csr_array:
+    """Return rows of which every value is stored as two halves."""
+    return sp.csr_array((np.repeat(rows.data / 2, 2), np.repeat(rows.indices, 2), 2 * rows.indptr), shape=rows.shape)
+
+
+FORMATS = {
+    "csr": sp.csr_array,
+    "csc": sp.csc_matrix,
+    "bsr": lambda rows: sp.bsr_array(rows, blocksize=(1, 2)),
+    "with entries twice": lambda rows: in_halves(rows),
+    "dask": lambda rows: da.from_array(rows.toarray(), chunks=(25, 24)).map_blocks(
+        sp.csr_matrix, meta=sp.csr_matrix((0, 0))
+    ),
+}
+METHODS = {"covariance": N, "dual": 30, "randomized": N, "randomized along samples": 30}
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
+@pytest.mark.parametrize("made", FORMATS.values(), ids=FORMATS.keys())
+@pytest.mark.parametrize(("method", "n"), METHODS.items(), ids=METHODS.keys())
+def test_sparse_samples_have_the_model_of_dense_ones(method, n, made, weights):
+    rows = sparse_rows(offset=2.0)[:n]
+    weights = None if weights is None else weights[:n]
+    kind = PCA(4, method=method.split()[0], tol=1e-9, precision="double")
+    plan = streampca.plan(made(rows), kind)
+    model = streampca.fit(made(rows), kind, sample_weight=weights)
+    expected = streampca.fit(rows.toarray(), PCA(4), sample_weight=weights)
+    assert plan.sparse
+    assert plan.side == ("samples" if "samples" in method else "features")
+    np.testing.assert_allclose(model.mean, expected.mean, atol=1e-12)
+    np.testing.assert_allclose(model.total_variance, expected.total_variance, rtol=1e-12)
+    np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-10)
+    np.testing.assert_allclose(model.components, expected.components, atol=1e-6)
+    relative = np.abs(model.explained_variance / expected.explained_variance - 1)
+    assert np.all(relative <= model.error_bound + 1e-14)
+
+
+def test_sparse_samples_are_made_dense_where_a_step_changes_them():
+    rows, steps = sparse_rows(), streampca.Preparation(scale=2.0)
+    for kind, run in ((PCA(3, precision="single"), {}), (PCA(3), {"preparation": steps})):
+        assert not streampca.plan(rows, kind, **run).sparse
+        model = streampca.fit(rows, kind, **run)
+        expected = streampca.fit(rows.toarray(), kind, **run)
+        np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-6)
+
+
+def test_plans_of_sparse_samples_count_stored_values():
+    few, many = (sp.random_array((3000, 3000), density=share, rng=0, format="csr") for share in (1e-3, 1e-2))
+    plans = [streampca.plan(rows, PCA(5, method="randomized")) for rows in (few, many)]
+    assert all(plan.sparse for plan in plans)
+    assert plans[0].memory_estimate.total < plans[1].memory_estimate.total < 3000 * 3000 * 8
+    assert plans[0].seconds < plans[1].seconds
+    dense = streampca.plan(sp.random_array((300, 300), density=0.5, rng=0, format="csr"), PCA(5))
+    assert not dense.sparse

@@ -1,7 +1,7 @@
 """`make_plan`: the method that costs least among those that fit the budget, or a refusal that says what would fit.
 
 Exact methods go before approximate ones, which are taken where none of them fits, or few components are wanted and
-it is so much faster; or wherever it is faster, if a tolerance is asked for.
+it is so much faster; or wherever it is faster, if a tolerance is asked for or samples are sparse.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from .plan import Candidate, Plan
 from .rates import Work, products
 from .registry import METHODS, OF_KERNEL, OF_PAIRS
 from .request import Problem, Request
+from .sparse import sparse_groups, suits_sparse
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
 QUICK = 1.0  # predicted seconds of an exact method beside which no approximate one is priced, which takes 20 ms ...
-QUICK_BESIDE = 0.1  # ... where a tolerance is asked for ...
+QUICK_BESIDE = 0.1  # ... where a tolerance is asked for, or samples are sparse ...
 INSTANT = 1e-3  # ... and no other at all, as pricing one takes longer
 FILLS_IN = "em"  # the method for missing values, and the rule that asks for it
 LONG = 10.0  # predicted seconds from which a plan says that a little more memory would make it much faster ...
@@ -124,7 +125,7 @@ def _cheapest(plans: list[Plan]) -> Plan:
     approximate = min((plan for plan in plans if _approximates(plan)), key=lambda plan: plan.seconds, default=None)
     if exact is None or approximate is None:
         return exact or cast("Plan", approximate)
-    if exact.request.names_accuracy and not exact.request.is_open:
+    if (exact.request.names_accuracy or exact.sparse) and not exact.request.is_open:
         return min(exact, approximate, key=lambda plan: plan.seconds)
     few = not exact.request.is_open and FEW_COLUMNS * approximate.columns <= exact.problem.most_components
     return approximate if few and exact.seconds > WORTH_APPROXIMATING * approximate.seconds else exact
@@ -226,7 +227,7 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
 def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the candidates of every method, exact ones first; others are priced where they may be worth taking."""
     names = sorted(_methods(problem, request), key=lambda name: _method(name).APPROXIMATE)
-    quick = QUICK_BESIDE if request.names_accuracy else QUICK
+    quick = QUICK_BESIDE if request.names_accuracy or suits_sparse(problem, request) else QUICK
     # A preparation holds what it has learned throughout, and what follows the fit comes beside its passes.
     memory = max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes - problem.bytes_after)
     seconds = math.inf  # of the fastest plan so far
@@ -236,7 +237,7 @@ def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
         elif seconds < INSTANT:
             yield Candidate(name, None, "not considered, as another exact method takes less than a millisecond")
         else:
-            for schedule in _method(name).schedules(problem, request):
+            for schedule in _schedules(name, problem, request, memory):
                 sizes = None if schedule.reason_against else search(schedule.groups, memory)
                 if sizes is None:
                     estimate = schedule.reason_against or smallest_sizes(schedule.groups).memory_estimate
@@ -245,6 +246,15 @@ def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
                     plan = sizes.plan()
                     seconds = min(seconds, plan.seconds)
                     yield Candidate(schedule.name, plan)
+
+
+def _schedules(name: str, problem: Problem, request: Request, memory: int) -> Iterable[Schedule]:
+    """Return the schedules of a method: for sparse samples, if it fits, the only one."""
+    if suits_sparse(problem, request):
+        groups = sparse_groups(name, problem, request)
+        if search(groups, memory) is not None:
+            return [Schedule(name, groups)]
+    return _method(name).schedules(problem, request)
 
 
 # -- refusals

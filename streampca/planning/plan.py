@@ -67,6 +67,8 @@ class PlannedSizes:
         Blocks of each span that are read ahead, 0 or 1.
     integer_units : str
         Kernel class by which whole numbers are multiplied: "amx", "vnni" or "arm"; "none" for floating point.
+    sparse : bool
+        Whether samples are held and multiplied as sparse rows.
     """
 
     schedule: str = "samples"
@@ -80,6 +82,7 @@ class PlannedSizes:
     threads: int = 1
     ahead: int = 0
     integer_units: str = "none"
+    sparse: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -37,6 +37,8 @@ class Rates:
         Pieces of a file found and read, whatever their size.
     chunks : float
         Chunks or picture files found, opened and handed to a decoder, whatever their size.
+    sparse : float
+        Nanoseconds of sparse products a second, in one thread; see `streampca.planning.sparse`.
     """
 
     single: float = 1.2e11
@@ -49,6 +51,7 @@ class Rates:
     decoding: float = 3e8
     accesses: float = 1e5
     chunks: float = 3e3
+    sparse: float = 1e9
 
 
 # benchmarks/rates.py on 2 cores with AVX-512. Reading is a fast disk's, half of the system cache's; decoding lies
@@ -75,6 +78,8 @@ class Work:
         Bytes.
     accesses, chunks : float
         Pieces read as they are, or decoded.
+    sparse : float
+        Nanoseconds.
     """
 
     single: float = 0.0
@@ -87,6 +92,7 @@ class Work:
     decoding: float = 0.0
     accesses: float = 0.0
     chunks: float = 0.0
+    sparse: float = 0.0
 
     def __add__(self, other: Work) -> Work:
         return Work(*map(add, _values(self), _values(other)))
@@ -96,7 +102,7 @@ class Work:
         scaling = (self.single / rates.single) + (self.double / rates.double)
         scaling += self.decoding / rates.decoding + self.chunks / rates.chunks
         other = self.centring / rates.centring + self.adding / rates.adding + self.reading / rates.reading
-        other += self.writing / rates.writing + self.accesses / rates.accesses
+        other += self.writing / rates.writing + self.accesses / rates.accesses + self.sparse / rates.sparse
         return (scaling / cores + other) / workers + self.solving / (rates.solving * cores)
 
 

@@ -127,6 +127,8 @@ class Problem:
         does not.
     landmark_bytes : int
         Bytes of landmarks that are read again for every block of samples, as they are not in memory.
+    sparse_values, sparse_bytes : int or None, int
+        Values that sparse samples store, None of dense ones; and bytes that they take from the first read on.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
     weighted : bool
@@ -171,6 +173,8 @@ class Problem:
     target_rank: int = 0
     kernel_rank: int = 0
     landmark_bytes: int = 0
+    sparse_values: int | None = None
+    sparse_bytes: int = 0
     machine: Machine = field(default=Machine(), compare=False)
 
     weighted: bool = _derived()

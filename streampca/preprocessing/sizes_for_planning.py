@@ -20,6 +20,8 @@ def problem_of(collection: Collection) -> Problem:
     stored, of_preparation = collection.storage, dict[str, Any]()
     if isinstance(collection, Prepared):
         of_preparation = {**vars(collection.preparing), "learning_bytes": collection.learning_bytes}
+    if stored.sparse is not None:
+        of_preparation |= {"sparse_values": stored.sparse.values, "sparse_bytes": stored.sparse.held_bytes}
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,

@@ -131,7 +131,7 @@ class Reads:
         self._n, self._p = source.n_samples, source.n_features
         # A scratch copy is contiguous by ranges, and is read without further cuts.
         rows = self._n if plan.schedule == "scratch" else plan.block_rows
-        self.features = FeatureRanges(source, rows, plan.block_features)
+        self.features = FeatureRanges(source, rows, plan.block_features, sparse=plan.sparse)
         self.done = 1
         self.threads = gram_threads(self._n, plan.precision, plan.cores)
         # Passes: Gram matrix and components, unless one read serves both, and the copy.

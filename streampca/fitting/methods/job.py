@@ -21,6 +21,7 @@ from ...readers.collection import State, unchanged
 from ...readers.target import Target
 from ...storage.components import ComponentWriter, UnfinishedComponents
 
+CHECKED_EVERY = 16  # passes over sparse samples in memory, of which one looks for changes, which takes as long
 DOUBLE_BELOW = 1e-3  # share of the first variance below which components are stored as float64, for any precision
 
 OpenSink = Callable[[int, np.dtype[Any], UnfinishedComponents | None], ComponentWriter]
@@ -104,6 +105,7 @@ class Job:
         ChangedError
             If the collection has changed.
         """
+        reads = reads and not (self.plan.sparse and (started.number - 1) % CHECKED_EVERY)
         checked = unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext()
         with reported(self.listener, started), checked:
             yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
@@ -33,6 +34,7 @@ from .job import Job, stored_dtype
 from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # default limit; spectra that need more are practically flat
+MOST_NARROW = 100  # times the predicted passes of narrow blocks, over sparse samples in memory, that are the limit
 TRACE = {"single": 1e-6, "double": 1e-12}  # relative rounding of the trace
 NEAR = 0.5  # largest relative residual from which bounds on variances are looked at after each pass
 HALF_STEP = 10  # times `tol` from which bounds on residuals are: what the last products can still gain, at most
@@ -319,6 +321,11 @@ class LanczosIteration(abc.ABC, Generic[A]):
             dimensions = "1 dimension" if count == 1 else f"{count} dimensions"
             job.warn(f"{job.collection.source} spans {dimensions}; there are no more components.")
         return replace(solution.first(count), next_value=0.0)
+
+
+def most_passes(plan: Plan) -> int:
+    """Return the limit of passes where none is asked for."""
+    return MOST_NARROW * math.ceil(plan.passes) if plan.sparse else MOST_PASSES
 
 
 def beginning(job: Job) -> dict[str, Any]:

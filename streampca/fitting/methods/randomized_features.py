@@ -40,7 +40,7 @@ from ...planning import Plan
 from ...planning.memory import PROBES_OF_PASS
 from .data_checks import check_products, warn_of_wrong_products
 from .job import Decomposition, Job
-from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
+from .lanczos_iteration import STAGE, LanczosIteration, beginning, most_passes
 from .randomized_samples import fit_along_samples
 from .randomized_start import started
 from .tasks import SamplesTask
@@ -104,7 +104,8 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
         self.products, self.rounding = products * self.scale, rounding * self.scale
         self.weight, self.n_samples, self.drift = found.weight, found.n_samples, found.drift * self.scale
         # The centre of later passes is the measured mean, without drift.
-        self.centre = np.rint(found.mean) if collection.dtype.kind in "biu" else found.mean
+        if not job.plan.sparse:  # whose centre leaves most features as they are
+            self.centre = np.rint(found.mean) if collection.dtype.kind in "biu" else found.mean
         self.offset = found.offset_from(self.centre)
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
@@ -174,7 +175,7 @@ def fit_randomized(job: Job) -> Decomposition:
     if job.plan.side == "samples":
         return fit_along_samples(job)
     iteration = _initial(job)
-    most = job.plan.request.max_passes or MOST_PASSES
+    most = job.plan.request.max_passes or most_passes(job.plan)
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
     decomposition = _decomposed(iteration, chosen, job.plan, job.listener)
     bound = decomposition.error_bound

@@ -36,7 +36,7 @@ from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
 from .job import Decomposition, Job
-from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
+from .lanczos_iteration import STAGE, LanczosIteration, beginning, most_passes
 from .tasks import FeaturesTask
 
 _STREAM = 3  # separates these draws from the start blocks of solvers, and from those along features
@@ -125,7 +125,7 @@ def _found(reads: Reads, job: Job) -> Pairs:
     """Iterate until the requested pairs have converged."""
     iteration, most = _initial(job), job.plan.request.max_passes
     # Passes for the scratch copy and the components count against the limit too.
-    most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
+    most = most_passes(job.plan) if most is None else max(1, most - passes_beside(job.plan.schedule))
     chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, reads, job)), job)
     reads.done = iteration.passes
     return _pairs(iteration, chosen, job)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ...accumulators import not_finite
+from ...accumulators.sparse_rows import sparse_centre
 from ...arrays import Array, Float64
 from ...execution.threads import one_blas_thread
 from ...planning import SAMPLE_RUNS, sample_rows
@@ -51,6 +52,8 @@ def started(job: Job) -> Start:
         If one of its samples holds NaN or infinity.
     """
     collection, width = job.collection, job.plan.width
+    if job.plan.sparse:
+        return _sparse_start(job)
     n = collection.n_samples
     runs = sample_runs(n, sample_rows(n, collection.n_features, width), collection.chunks.samples)
     rows = _sampled(collection, runs, job.weights)
@@ -72,6 +75,15 @@ def started(job: Job) -> Start:
         # Columns of about unit length, one at a time to save memory.
         block[:, column] = rng.standard_normal(len(block)) / len(block) ** 0.5
     return Start(centre, block)
+
+
+def _sparse_start(job: Job) -> Start:
+    """Return the centre of sparse samples, and a random block: narrow blocks gain nothing by a sample."""
+    collection, rng = job.collection, np.random.default_rng([_STREAM, job.plan.request.seed])
+    rows = collection.read_sparse(slice(0, collection.n_samples))
+    centre = sparse_centre(rows if job.weights is None else rows[np.flatnonzero(job.weights)])
+    block = rng.standard_normal((collection.n_features, job.plan.width))
+    return Start(np.rint(centre) if collection.dtype.kind in "biu" else centre, block)
 
 
 def sample_runs(n: int, count: int, chunk: int) -> list[Span]:

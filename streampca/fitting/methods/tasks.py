@@ -101,6 +101,8 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
         Number of blocks in memory at once.
     remedy : str
         See `Job`.
+    sparse : bool
+        Whether blocks are sparse rows.
     """
 
     collection: Collection
@@ -108,6 +110,7 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
     weights: Float64 | None = None
     buffers: int = 1
     remedy: str = ""
+    sparse: bool = False
     _buffers: list[Array] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -115,7 +118,7 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
         """Return the task of a job: its collection and weights, in the blocks of its plan."""
         plan = job.plan
         buffers = plan.threads * (1 + plan.ahead)
-        return cls(new, restored, job.collection, plan.block_rows, job.weights, buffers, job.remedy)
+        return cls(new, restored, job.collection, plan.block_rows, job.weights, buffers, job.remedy, plan.sparse)
 
     def _allocate_buffers(self) -> None:
         """Allocate the memory that blocks are read into, once and in this thread.
@@ -123,7 +126,7 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
         Memory that a reading thread allocates and frees stays in a pool of that thread (`machine.share_pools`).
         """
         count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
-        while self.collection.storage.fills and len(self._buffers) < self.buffers:
+        while self.collection.storage.fills and not self.sparse and len(self._buffers) < self.buffers:
             self._buffers.append(np.empty(count, self.collection.dtype))
 
     def _release_buffers(self) -> None:
@@ -131,6 +134,8 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
 
     def fetch(self, block: Span) -> tuple[Array, Array | None]:
         """Read a block; return it, and the memory it was read into."""
+        if self.sparse:
+            return self.collection.read_sparse(slice(*block)), None
         if not self._buffers:
             return self.collection.read(slice(*block)), None
         # Threads take buffers in turn; `feed` returns them.
@@ -165,10 +170,12 @@ class FeatureRanges:
         Number of samples read at a time.
     width : int
         Largest number of features of a range. The last range is kept, and not read again immediately.
+    sparse : bool, default=False
+        Whether ranges, of all features then, are sparse rows.
     """
 
-    def __init__(self, collection: Collection, block_rows: int, width: int) -> None:
-        self.collection = collection
+    def __init__(self, collection: Collection, block_rows: int, width: int, *, sparse: bool = False) -> None:
+        self.collection, self._sparse = collection, sparse
         self.width, self._block_rows = min(width, collection.n_features), block_rows
         self._buffer: Array | None = None
         self._held: tuple[Span, Array] | None = None
@@ -187,6 +194,8 @@ class FeatureRanges:
 
     def _read(self, features: Span) -> Array:
         n, whole = self.collection.n_samples, features.size == self.collection.n_features
+        if self._sparse:
+            return self.collection.read_sparse(slice(0, n))  # type: ignore[no-any-return]
         columns = None if whole else slice(*features)
         # One read of the reader's own array needs no copy into the buffer.
         if self._block_rows >= n and (whole or not self.collection.storage.fills):
