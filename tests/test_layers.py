@@ -60,6 +60,7 @@ KNOWS = {
     "sklearn": ("estimators", "cli/demo_data", "preprocessing/kernels", "manifold"),
     "faiss": ("manifold",),
     "onnxruntime": ("accumulators/integer_products",),
+    "torch": ("accumulators/torch_products", "machine"),
     "matplotlib": ("plot", "models"),
     "jinja2": ("plot/report",),
     "h5py": ("readers",),

@@ -120,6 +120,7 @@ class SumCheck:
 
     def __init__(self, directions: Array, dtype: np.dtype[Any], *, one_thread: bool = False) -> None:
         self._directions: Array = np.asfortranarray(np.rint(UNITS * directions), dtype)
+        self._directions.flags.writeable = False  # a device keeps them
         self._one_thread = one_thread
         self.sums: Int64 = np.zeros((directions.shape[1], directions.shape[1]), np.int64)
         self.known = True

@@ -24,7 +24,7 @@ from .finite import check_finite, not_finite
 from .gram_probes import GramProbes
 from .integer_products import IntegerProducts, integer_products
 from .probes import CHECK_EVERY, probe_directions
-from .products import BlasProducts, Products
+from .products import Products, products_on
 from .protocol import Accumulator
 from .tile_product import FeatureTile, Multiplied, TileProducts
 
@@ -91,6 +91,8 @@ class Gram(Accumulator):
         Number of all features, p, to keep that point for `products`; 0 by default, not to keep it.
     integer_units : str
         Class of integer units that blocks of whole numbers are multiplied on, about their mean, e.g. ``"amx"``.
+    device : str, default=""
+        Device that multiplies in floating point (`streampca.accumulators.products`), by default the processor.
 
     Attributes
     ----------
@@ -118,7 +120,9 @@ class Gram(Accumulator):
         about: str = "mean",
         centres: int = 0,
         integer_units: str = "none",
+        device: str = "",
     ) -> None:
+        self._device = device
         self.about, self._centres = about, np.zeros(centres)
         self.n_samples, self.precision, self.product_features, self.seed = n_samples, precision, product_features, seed
         self.threads, self.n_features, self.n_on_integer_units = threads, 0, 0
@@ -172,7 +176,7 @@ class Gram(Accumulator):
         self.n_features += block.shape[1]
 
     def _products_for(self, threads: int) -> Products[Any, Any]:
-        return BlasProducts(self._dtype, one_thread=threads > 1)
+        return products_on(self._device, self._dtype, one_thread=threads > 1)
 
     @property
     def _gram(self) -> Float64:
@@ -333,7 +337,13 @@ class Gram(Accumulator):
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1, integer_units: str = "none"
+        cls,
+        state: dict[str, Array],
+        *,
+        copy: bool = True,
+        threads: int = 1,
+        integer_units: str = "none",
+        device: str = "",
     ) -> Self:
         """Return the accumulator whose `state` this is; without `copy` it takes over a matrix in Fortran order."""
         new = cls(
@@ -344,6 +354,7 @@ class Gram(Accumulator):
             seed=int(state["seed"]),
             about="zero" if state["about_zero"] else "mean",
             integer_units=integer_units,
+            device=device,
         )
         new.n_on_integer_units = int(state["n_on_integer_units"])
         new._centres = np.array(state["centres"], dtype=np.float64)

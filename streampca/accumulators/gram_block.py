@@ -21,7 +21,7 @@ from .centering import mean_parts
 from .finite import not_finite
 from .gram_probes import GramProbes, remove_mean_part, sample_directions
 from .probes import CHECK_EVERY, Directions
-from .products import BlasProducts, Block, Products
+from .products import Block, Products, products_on
 from .protocol import Accumulator
 from .tile_product import FeatureTile
 
@@ -55,6 +55,8 @@ class GramBlock(Accumulator):
         Tiles multiplied at a time.
     seed : int
         Seed of the probe directions.
+    device : str, default=""
+        Device that multiplies (`streampca.accumulators.products`), by default the processor.
 
     Attributes
     ----------
@@ -81,10 +83,13 @@ class GramBlock(Accumulator):
         product_features: int = 1024,
         threads: int = 1,
         seed: int = 0,
+        device: str = "",
     ) -> None:
+        self._device = device
         self.n_features, self.precision, self.product_features = 0, precision, product_features
         self.threads, self.seed = threads, seed
         self.vectors = vectors.astype(np.float64 if precision == "double" else np.float32, order="C")
+        self.vectors.flags.writeable = False  # a device keeps it
         n, width = vectors.shape
         self._roots: Float64 = np.ones(n) if roots is None else roots
         self._is_weighted = roots is not None
@@ -123,7 +128,7 @@ class GramBlock(Accumulator):
         self.n_features += block.shape[1]
 
     def _new_products(self) -> Products[Any, Any]:
-        return BlasProducts(self.vectors.dtype, one_thread=True)
+        return products_on(self._device, self.vectors.dtype, one_thread=True)
 
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         first = 0 if self._measured is None else self._measured.tiles
@@ -264,7 +269,7 @@ class GramBlock(Accumulator):
         return arrays if self._measured is None else {**arrays, **self._measured.state()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1, device: str = "") -> Self:
         """Return the accumulator whose `state` this is; without `copy` it takes over the sum."""
         new = cls(
             state["vectors"],
@@ -274,6 +279,7 @@ class GramBlock(Accumulator):
             product_features=int(state["product_features"]),
             threads=threads,
             seed=int(state["seed"]),
+            device=device,
         )
         new.n_features = int(state["n_features"])
         new._sum.values = np.array(state["product"], copy=copy or None)

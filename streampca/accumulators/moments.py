@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Array, Float64, is_sparse
 from .finite import NotFiniteError
 from .probes import Probes
-from .products import BlasProducts, Block, Products
+from .products import Block, Products, products_on
 
 FIRST_ROWS = 256  # rows of working memory that are allocated at least, as later pieces can be longer
 
@@ -30,6 +30,8 @@ class Moments(abc.ABC):
         W and its products; None to measure none.
     one_thread : bool, default=False
         Use one BLAS thread, because other threads compute at the same time (`streampca.execution.threads`).
+    device : str, default=""
+        Device that multiplies (`products.products_on`), by default the processor.
 
     Attributes
     ----------
@@ -44,7 +46,14 @@ class Moments(abc.ABC):
     measured: Probes
 
     def __init__(
-        self, n_features: int, precision: str, product_rows: int, probes: Probes | None, *, one_thread: bool = False
+        self,
+        n_features: int,
+        precision: str,
+        product_rows: int,
+        probes: Probes | None,
+        *,
+        one_thread: bool = False,
+        device: str = "",
     ) -> None:
         self.n_features, self.n_samples, self.weight = n_features, 0, 0.0
         self.precision, self.product_rows = precision, product_rows
@@ -55,7 +64,7 @@ class Moments(abc.ABC):
         self._probes = probes
         if probes is not None:
             self.measured = probes
-        self._products: Products[Any, Any] = BlasProducts(self._dtype, one_thread=one_thread)
+        self._products: Products[Any, Any] = products_on(device, self._dtype, one_thread=one_thread)
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows, shape (rows, p), any real dtype.

@@ -79,6 +79,7 @@ class Probes:
     ) -> None:
         self.directions = np.asfortranarray(probe_directions(n_features, seed, columns))
         self.working = self.directions if precision == "double" else self.directions.astype(np.float32)
+        self.directions.flags.writeable = self.working.flags.writeable = False  # a device keeps them
         self.products: Float64 = np.zeros((n_features, columns))
         self.rounding: Float64 = np.zeros((n_features, columns))
         self.checked = 0.0

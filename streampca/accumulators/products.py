@@ -101,6 +101,15 @@ class Products(Protocol[OwnBlock, OwnSum]):
         """Return rows of the pending product, from row `start` on, until the next product."""
 
 
+def products_on(device: str, dtype: np.dtype[Any], *, one_thread: bool = False) -> Products[Any, Any]:
+    """Return the products of a device: BLAS's on the processor, "", and otherwise torch's, such as "cuda:1"."""
+    if not device:
+        return BlasProducts(dtype, one_thread=one_thread)
+    from .torch_products import TorchProducts  # torch takes seconds to load
+
+    return TorchProducts(dtype, device.removeprefix("torch:"))
+
+
 class MemoryBlock:
     """Block in memory, multiplied by BLAS; or of sparse rows, in float64."""
 

@@ -49,6 +49,8 @@ class Scatter(Moments, Accumulator):
     integer_units : str, default="none"
         Kernel class that multiplies whole numbers, see `streampca.accumulators.integer_products`. If these units are
         missing or inexact, floating point is used instead, with the same bits where that is exact.
+    device : str, default=""
+        Device that multiplies in floating point (`streampca.accumulators.products`), by default the processor.
 
     Attributes
     ----------
@@ -80,9 +82,10 @@ class Scatter(Moments, Accumulator):
         seed: int = 0,
         one_thread: bool = False,
         integer_units: str = "none",
+        device: str = "",
     ) -> None:
         probes = Probes(n_features, seed, precision, one_thread=one_thread)
-        super().__init__(n_features, precision, product_rows, probes, one_thread=one_thread)
+        super().__init__(n_features, precision, product_rows, probes, one_thread=one_thread, device=device)
         self.size, self.seed, self.one_thread = n_features, seed, one_thread
         self._pieces = ExactProducts(precision, product_rows)
         self._check = SumCheck(probes.directions, self._dtype, one_thread=one_thread)
@@ -380,7 +383,13 @@ class Scatter(Moments, Accumulator):
 
     @classmethod
     def from_state(
-        cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False, integer_units: str = "none"
+        cls,
+        state: dict[str, Array],
+        *,
+        copy: bool = True,
+        one_thread: bool = False,
+        integer_units: str = "none",
+        device: str = "",
     ) -> Self:
         """Return the accumulator whose `state` this is; without `copy` it takes over a scatter in Fortran order."""
         new = cls(
@@ -390,6 +399,7 @@ class Scatter(Moments, Accumulator):
             seed=int(state["seed"]),
             one_thread=one_thread,
             integer_units=integer_units,
+            device=device,
         )
         new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])

@@ -38,6 +38,8 @@ class ScatterBlock(Moments, Accumulator):
         Largest number of rows multiplied at a time.
     seed : int
         Seed of the probe directions.
+    device : str, default=""
+        Device that multiplies (`streampca.accumulators.products`), by default the processor.
 
     Attributes
     ----------
@@ -61,16 +63,18 @@ class ScatterBlock(Moments, Accumulator):
         precision: str = "single",
         product_rows: int = 512,
         seed: int = 0,
+        device: str = "",
     ) -> None:
         p, width = vectors.shape
         probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
-        super().__init__(p, precision, product_rows, probes, one_thread=True)
+        super().__init__(p, precision, product_rows, probes, one_thread=True, device=device)
         # One product multiplies both Q and W. They are always in C order, as the bits of products depend on the order.
         self._multiplied: Array = np.empty((p, width + (0 if probes is None else PROBES_OF_PASS)), self._dtype)
         self.seed, self.vectors = seed, self._multiplied[:, :width]
         self.vectors[...] = vectors
         if probes is not None:
             self._multiplied[:, width:] = probes.working
+        self._multiplied.flags.writeable = False  # a device keeps it
         self._parts = split(centre, self._dtype)
         # The centre as rounded to the parts that are subtracted; the offset accounts for the difference.
         self._centre = self._parts[0].astype(np.float64) + self._parts[1]
@@ -150,7 +154,7 @@ class ScatterBlock(Moments, Accumulator):
         return arrays if self._offset is None else {**arrays, "offset": self._offset.copy()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, device: str = "") -> Self:
         """Return the accumulator whose `state` this is; without `copy` it takes over the sum."""
         new = cls(
             state["vectors"],
@@ -159,6 +163,7 @@ class ScatterBlock(Moments, Accumulator):
             precision="double" if state["double"] else "single",
             product_rows=int(state["product_rows"]),
             seed=int(state["seed"]),
+            device=device,
         )
         new._restore_moments(state)
         new._sum.values = np.array(state["product"], copy=copy or None)
