@@ -90,7 +90,7 @@ def share_pools() -> None:
     with one pool.
     """
     with contextlib.suppress(OSError, AttributeError):  # not glibc: it may know better
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+        _c_library().mallopt(M_ARENA_MAX, 1)
 
 
 def hand_back() -> None:
@@ -100,7 +100,12 @@ def hand_back() -> None:
     parts of a run this took 6 MiB of 65.
     """
     with contextlib.suppress(OSError, AttributeError):  # not glibc: it may know better
-        ctypes.CDLL(None).malloc_trim(0)
+        _c_library().malloc_trim(0)
+
+
+@cache  # loading it makes classes each time
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def peak_resident() -> int:

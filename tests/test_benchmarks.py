@@ -50,6 +50,15 @@ def cells(output):
     return {first: [cell.strip() for cell in rest] for first, *rest in lines if rest}
 
 
+def test_small_prints_both_times_and_their_ratio(run_here):
+    ours, peer, ratio, aim = map(
+        float, cells(run_here("small.py", "--rounds", "1", "--only", "iris"))["PCA, iris, k = 2"][:4]
+    )
+    assert ours > 0
+    assert ratio == pytest.approx(ours / max(peer, 1), abs=0.02)
+    assert aim == 3
+
+
 def test_limits_prints_floors_ratios_and_phases():
     """In one process of its own: it puts clocks into the package, and plans of one thread."""
     size = ("--samples", "2000", "--side", "16", "--components", "5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -52,6 +53,16 @@ def in_parts():
     random = np.random.default_rng(0)
     rows = np.concatenate([center + random.normal(size=(n, 3)) for center, n in ((0, 60), (50, 20), (-50, 7))])
     return streampca.fit(rows, streampca.Isomap(n_neighbors=5, largest_component=True))
+
+
+def test_measurements_that_wait_for_a_reader_are_those_that_are_stored(in_parts, tmp_path):
+    """Of few samples in memory they wait; saved models and copies have them."""
+    embedding = streampca.fit(in_parts.references, streampca.Isomap(n_neighbors=5))
+    assert embedding.provenance._compute is not None
+    assert copy.deepcopy(embedding).measured["trustworthiness"] == embedding.measured["trustworthiness"]
+    assert embedding.provenance._compute is None
+    model = streampca.fit(in_parts.references, streampca.Isomap(n_neighbors=5), output=tmp_path / "m.zarr")
+    assert dict(model.measured) == dict(streampca.load(tmp_path / "m.zarr").measured) == dict(embedding.measured)
 
 
 @pytest.mark.slow

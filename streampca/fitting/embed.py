@@ -32,6 +32,7 @@ from ..manifold.stored_graph import load_graph
 from ..models.embedding import EmbeddingModel
 from ..models.load import load_model
 from ..models.pca import PCAModel
+from ..models.provenance import DeferredFacts
 from ..models.registry import model_class
 from ..models.subspace import working_dtype
 from ..planning.blocks import Span, block_rows, blocks_of
@@ -160,12 +161,10 @@ class EmbeddingRun:
                 self.opened.actions,
             )
             embedding = embedded(job)
-            self.listener(Solving("how far neighbours are kept"))
             recall = {name: graph.provenance[name] for name in ("recall",) if name in graph.provenance}
             measured = {**facts, **recall, **embedding.measured}
-            measured |= quality(scores, embedding.coordinates, JUDGED, self.request.seed)
-            hand_back()
             model = self._model(pca, embedding, scores, kept, measured)
+            hand_back()
             if output is not None:
                 model.save(output, overwrite=self.session.overwrite)
         if output is not None and not isinstance(model.pca.components, np.ndarray):
@@ -310,15 +309,13 @@ class EmbeddingRun:
 
     def _graph(self, compared: Prepared, folder: str, checkpointing: Checkpointing | None) -> NeighborGraph:
         """Find the graph of all samples, or load that of a resumed run."""
+        request = search_request(self.request)
+        if checkpointing is None:
+            return graph_of(compared, request, listener=self.listener)
         path = os.path.join(folder, "graph.zarr")
         if not os.path.isdir(path):
-            graph_of(
-                compared,
-                search_request(self.request),
-                output=path,
-                checkpoint=None if checkpointing is None else replace(checkpointing, folder=f"{path}-checkpoint"),
-                listener=self.listener,
-            )
+            nested = replace(checkpointing, folder=f"{path}-checkpoint")
+            graph_of(compared, request, output=path, checkpoint=nested, listener=self.listener)
         return load_graph(path)
 
     def _landmark_graph(self, scores: Array) -> tuple[npt.NDArray[np.intp], NeighborGraph]:
@@ -384,20 +381,29 @@ class EmbeddingRun:
     ) -> EmbeddingModel:
         """Return the model of the embedding, of the samples with the numbers `kept`."""
         kind = cast("type[EmbeddingModel]", model_class(self.request.kind))
-        record = {**self.request.given, "actions": self._digest_of_actions, "measured": measured}
-        record["seconds"] = round(self.session.seconds, 3)
+        references, coordinates, seed = embedding.reference_samples, embedding.coordinates, self.request.seed
+        record = {**self.request.given, "actions": self._digest_of_actions, "seconds": round(self.session.seconds, 3)}
+        about = pca.provenance
+
+        def provenance() -> dict[str, Any]:
+            judged = {**measured, **quality(scores, coordinates, JUDGED, seed)}
+            return {**about, "embedding": {**record, "measured": judged}}
+
+        # Ranks of all distances take longer than the embedding of some hundred samples. They wait for a reader where
+        # nothing but the references, which the model has anyway, is kept for them.
+        waits = self.session.output is None and len(references) == len(scores) <= JUDGED
+        if not waits:
+            self.listener(Solving("how far neighbours are kept"))
         return kind.on(
             pca,
-            provenance={**pca.provenance, "embedding": record},
+            provenance=DeferredFacts(provenance) if waits else provenance(),
             name="the model",
             embedding=embedding.coordinates,
             embedded_samples=kept.astype(np.int64),
             embedding_eigenvalues=embedding.eigenvalues,
             embedding_residuals=embedding.residuals,
-            references=scores
-            if len(embedding.reference_samples) == len(scores)
-            else scores[embedding.reference_samples],
-            reference_samples=embedding.reference_samples.astype(np.int64),
+            references=scores if len(references) == len(scores) else scores[references],
+            reference_samples=references.astype(np.int64),
             n_neighbors=self.request.options.n_neighbors,
             **embedding.own_fields,
         )
