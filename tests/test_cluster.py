@@ -7,26 +7,20 @@ import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 from functools import partial
-from multiprocessing import forkserver
 from pathlib import Path
 
 import by_options
-import dask
 import numpy as np
 import psutil
 import pytest
 import zarr
 from faulty import Counted, Hungry, Killing, Noting, Slow
-from shell import FORKED, fresh, succeeded, typed
+from shell import fresh, succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
@@ -40,6 +34,7 @@ from streampca.execution import ClusterOptions, LocalExecutor
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.connect import joined
 from streampca.execution.executor import executing
+from streampca.execution.reduction import Node, Tree
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.tasks import FeatureRanges, FeaturesTask, SamplesTask
@@ -52,6 +47,7 @@ from streampca.signals import stopping_on_signals
 from streampca.units import MIB, parse_bytes
 
 distributed = pytest.importorskip("distributed")
+from clusters import PATHS, free_address, processes_here, scheduler, wait_until, worker  # noqa: E402 - needs distributed
 from distributed.comm import connect  # noqa: E402 - the same
 
 from streampca.execution.cluster import DaskExecutor  # noqa: E402 - needs distributed
@@ -59,7 +55,6 @@ from streampca.execution.cluster import DaskExecutor  # noqa: E402 - needs distr
 pytestmark = pytest.mark.slow
 
 N, P, SPANS, ROWS = 40000, 60, 8, 1000
-PATHS = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])  # of workers
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +70,6 @@ def images(folder):
     return str(path)
 
 
-@contextmanager
-def processes_here(folder, count, **options):
-    """Start a cluster of processes forked from one that has imported the package, as tests kill and restart many."""
-    forkserver.ensure_running()
-    # Without this, MALLOC_TRIM_THRESHOLD_ stays set in this process and lowers peaks that later tests measure.
-    how = {"worker.multiprocessing-method": FORKED.get_start_method(), "nanny.pre-spawn-environ": {}}
-    with (
-        dask.config.set({f"distributed.{name}": value for name, value in how.items()}),
-        distributed.LocalCluster(
-            n_workers=count, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
-            local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50, **options,
-        ) as cluster,
-    ):  # fmt: skip
-        yield cluster
-
-
 @pytest.fixture(scope="module")
 def cluster(folder):
     with processes_here(folder, 2) as cluster:
@@ -102,35 +81,6 @@ def client(cluster):
     with distributed.Client(cluster, set_as_default=False) as client:
         client.wait_for_workers(1)  # one that died may be on its way back
         yield client
-
-
-@contextmanager
-def process(folder, name, *options):
-    """A process of dask's command line in a folder, killed afterwards."""
-    command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *map(str, options)]
-    with open(folder / f"{name}.log", "a") as log:
-        started = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": PATHS}, cwd=folder)
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.wait()
-
-
-def free_address():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{found.getsockname()[1]}"
-
-
-def scheduler(folder, address):
-    options = ("--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard", "--no-jupyter")
-    return process(folder, "scheduler", *options)
-
-
-def worker(folder, address):
-    options = ("--nthreads", 1, "--no-dashboard", "--local-directory", folder / "space", "--memory-limit", "1GiB")
-    return process(folder, "worker", address, *options)
 
 
 def task_of(name, collection):
@@ -167,18 +117,26 @@ def task_of(name, collection):
     return task, spans_of(P, SPANS, 4), kind.absorb
 
 
+def tree_sum(task, spans, merge):
+    """The sum of all spans along the tree, each folded alone by this process."""
+    tree, sums = Tree(0, len(spans)), {}
+    for number, span in enumerate(spans):
+        sums[Node(number, number)] = LocalExecutor().fold(task, [span], merge, listener=silent)
+    while tree.root not in sums:
+        left, right = next(
+            (part, other) for part in sorted(sums)
+            for other, is_left in [tree.partner(part)] if other in sums and not is_left
+        )  # fmt: skip
+        merge(sums[left], sums.pop(right))
+        sums[Node(left.first, right.last)] = sums.pop(left)
+    return sums[tree.root]
+
+
 def same(one, other):
     one, other = one.state(), other.state()
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], strict=True, err_msg=name)
-
-
-def wait_until(true, seconds=20):
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, "it took too long"
-        time.sleep(0.05)
 
 
 # -- the same answer
@@ -191,9 +149,10 @@ def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS
     with threadpool_limits(1):
-        expected = LocalExecutor().fold(task, spans, merge, listener=silent)
+        expected = tree_sum(task, spans, merge)
         if name == "scatter":  # the others hold what they read, and are planned with one thread
-            same(LocalExecutor().fold(task, spans, merge, threads=2, ahead=1, listener=silent), expected)
+            here = LocalExecutor().fold(task, spans, merge, listener=silent)
+            same(LocalExecutor().fold(task, spans, merge, threads=2, ahead=1, listener=silent), here)
     blocks = [task.counts(block) for span in spans for block in task.blocks(span)]
     for ahead in (0, 1) if name == "scatter" else (0,):
         heard = []
@@ -273,7 +232,7 @@ def test_state_of_a_span_goes_on_where_it_was(client, images):
 
     task, spans, merge = task_of("scatter", open_collection(images))
     with threadpool_limits(1):
-        expected = LocalExecutor().fold(task, spans, merge, listener=silent)
+        expected = tree_sum(task, spans, merge)
         checkpoint, heard = Half(task, spans), []
     same(DaskExecutor(client).fold(task, spans, merge, listener=heard.append, checkpoint=checkpoint), expected)
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) == spans[1].stop + ROWS
@@ -382,8 +341,9 @@ def test_tasks_are_as_few_as_predicted(client, folder):
     model = streampca.fit(path, streampca.PCA(3, method="covariance"), memory="48 MiB", cluster=client)
     spans = len(model.provenance["plan"]["spans"])
     assert spans > 1
-    # One that holds what a check takes and one a worker that checks; one that holds the work of the pass; one a span.
-    assert len(set(noted.read_text().split())) == 1 + 2 + 1 + spans
+    # One that holds what a check takes and one a worker that checks; one that holds the work of the pass; one a span,
+    # and at most one for each sum that travels.
+    assert 0 <= len(set(noted.read_text().split())) - (1 + 2 + 1 + spans) < spans
     client.unregister_scheduler_plugin("counted")
 
 
@@ -701,7 +661,7 @@ def test_a_fit_ended_by_a_memory_limit_resumes_where_there_is_more_memory(folder
             )
 
     with pytest.raises(ClusterError, match=KILLED):
-        fitted(N // 2)
+        fitted(N * 3 // 4)
     heard.clear()
     resumed, undisturbed = fitted(N), fitted(N, None)
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) > 0
@@ -736,15 +696,15 @@ def test_a_worker_that_comes_late_and_runs_elsewhere(folder, images, monkeypatch
             assert streampca.fit(images, **how).n_components == 3
             task, spans, merge = task_of("scatter", open_collection(images))
             with threadpool_limits(1):
-                expected = LocalExecutor().fold(task, spans, merge, listener=silent)
+                expected = tree_sum(task, spans, merge)
             same(DaskExecutor(client).fold(task, spans, merge, listener=silent), expected)
 
 
 def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
-    """Everything merged before is kept, though no save was due; another cluster at that address goes on from there."""
+    """What was saved is kept; another cluster at that address goes on from there."""
     address, heard = free_address(), []
     collection = prepare(Slow(open_collection(images), 0.1), None)
-    request, kept = by_options.request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
+    request, kept = by_options.request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=0)
 
     def fitted(listener, checkpoint):
         with executing(ClusterOptions(address, workers=2)) as executor:

@@ -1,8 +1,6 @@
-"""`DaskExecutor`: workers of a dask cluster fold one span at a time each; this process merges them from left to right.
+"""`DaskExecutor`: workers of a dask cluster fold spans and add them up along a tree; this process fetches the total.
 
-A worker holds at most one partial that waits to be merged, besides the span that it folds. All inputs of a span are
-results of tasks, so the scheduler computes them again when a worker dies. The number of tasks grows with spans, never
-with blocks or chunks.
+Sums travel from worker to worker. The number of tasks grows with spans, never with blocks or chunks.
 """
 
 from __future__ import annotations
@@ -11,29 +9,35 @@ import asyncio
 import queue
 import time
 import uuid
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, wait
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from typing import Generic
 
-import dask
+import dask.config
 from distributed import Client, Future, KilledWorker
 
-from ..errors import ClusterError, ClusterLostError
-from ..events import Listener
+from ..errors import ClusterError, ClusterLostError, Stopped
+from ..events import Listener, Resumed, silent
 from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
-from ..units import counted, format_seconds
+from ..units import KIB, counted, format_seconds
+from .checkpoint import PATIENCE
 from .cluster_options import TIMEOUT
-from .fold import STALLED, Merged, Partial, partials_of, warning_of_stalls
+from .fold import STALLED, warning_of_stalls
 from .packing import Packed, packed
-from .task import A, Checkpointer, Task
-from .worker import fold_span, identity
+from .reduction import Addition, Node, Reduction, Tree
+from .task import A, Checkpointer, SavedPartial, Task
+from .worker import State, UsedError, fold_span, identity, is_whole, merge_states
 from .workers import Workers, budget_within
 
 LISTEN = 0.5  # most seconds to wait for a message before workers are looked up again
+MOST_BY_SCHEDULER = 64 * KIB  # larger values go to a worker, and from worker to worker
+SAVING_SHARE = 0.1  # most of the time that this process fetches and saves sums, ...
+LEAST_SAVING = 1.0  # ... after so many seconds of it
 LEAST_PLANNED = 2  # workers that a plan is made for at least, as others can join
 
 
@@ -115,35 +119,41 @@ class DaskExecutor:
         checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`; a worker folds one span at a time, with all its threads."""
-        merged = Merged(merge, checkpoint)
-        with warning_of_stalls(listener, lambda: fold.waits_for(), self._stalled) as tell:
-            fold = _Fold(self._client, self._workers, task, spans, ahead, tell, checkpoint, self._timeout)
+        fold = _Fold(self._client, self._workers, task, spans, merge, ahead, checkpoint, self._timeout)
+        with (
+            warning_of_stalls(listener, fold.waits_for, self._stalled) as tell,
+            fold.listening(tell),
+            self._workers.watched(),
+        ):
             try:
-                with fold.listening(), self._workers.watched():
-                    fold.run(merged)
+                return fold.run()
             except ClusterError:  # with more memory, or on another cluster, the run can resume from here
-                fold.save_if_due(merged, now=True)
+                fold.save_all()
                 raise
-        return task.start() if merged.value is None else merged.value
 
 
-@dataclass
-class _Sent(Generic[A]):
-    """A partial that a worker folds, or a complete one; `reported` is the position up to which events were sent."""
+class _GoneError(Exception):
+    """The worker that held a sum is gone."""
 
-    partial: Partial[A]
-    future: Future | None
-    worker: str
-    reported: int
 
-    @property
-    def status(self) -> str:
-        """Status of the future in dask: pending, finished, error, cancelled or lost (and being computed again)."""
-        return "finished" if self.future is None else str(self.future.status)
+class _Remote(Generic[A]):
+    """A sum that a worker holds; it is fetched when its state is asked for, which is noted."""
+
+    def __init__(self, fetch: Callable[[], A]) -> None:
+        self._fetch, self.is_fetched = fetch, False
+
+    def state(self, *, copy: bool = True) -> State:
+        """Fetch the sum from its worker, and return its state as it is in this process."""
+        self.is_fetched = True
+        return self._fetch().state(copy=False)
 
 
 class _Fold(Generic[A]):
-    """One fold on a cluster: sends spans to idle workers, receives messages of blocks, and merges partials in order."""
+    """One fold on a cluster: gives workers their jobs, receives messages of blocks, and fetches the sum of all spans.
+
+    Each job is for one worker. When a worker is gone, the spans in the sums that it held are folded again by others. So
+    none holds more sums than it should, as it could if dask chose who computes them again.
+    """
 
     def __init__(
         self,
@@ -151,173 +161,383 @@ class _Fold(Generic[A]):
         workers: Workers,
         task: Task[A],
         spans: Sequence[Span],
+        merge: Callable[[A, A], None],
         ahead: int,
-        listener: Listener,
         checkpoint: Checkpointer | None,
         timeout: float,
     ) -> None:
-        self._client, self._workers, self._task, self._spans, self._ahead = client, workers, task, spans, ahead
-        self._listener, self._checkpoint, self._timeout = listener, checkpoint, timeout
+        self._client, self._workers, self._task, self._spans, self._merge = client, workers, task, spans, merge
+        self._ahead, self._checkpoint, self._timeout = ahead, checkpoint, timeout
         self._name = f"streampca-{uuid.uuid4().hex}"
-        self._partials: Iterator[Partial[A]] | None = partials_of(task, spans, checkpoint, listener)
-        self._waiting: deque[_Sent[A]] = deque()
-        self._messages: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._listener: Listener = silent
+        self._messages: queue.SimpleQueue[tuple[int, int] | str] = queue.SimpleQueue()
+        self._numbers = count()
         self._work: Future | None = None
+        self._reduction = Reduction(Tree(0, len(spans)))
+        self._to_restore: list[Node] = []  # parts that may be saved
+        self._running: dict[str, Future] = {}  # by worker
+        self._sums: dict[Node, Future] = {}
+        self._folders: dict[str, str] = {}  # of workers that were given work: a restarted one has another
+        self._saved: set[Node] = set()
+        self._reported = [span.start for span in spans]
+        self._resumed: set[int] = set()  # spans whose samples were reported as resumed
+        self._deaths = Counter[int]()  # of workers that folded a span
+        self._looked = 0.0
+        self._began, self._saving = time.monotonic(), 0.0  # seconds that saving took
         self._last_present, self._generation = time.monotonic(), client.generation
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, listener: Listener) -> Iterator[None]:
         """Receive messages of finished blocks; at the end cancel everything on the workers."""
+        self._listener = listener
         with self._explained():
             self._client.subscribe_topic(self._name, lambda event: self._messages.put(tuple(event[1])))
         try:
             yield
         finally:
-            futures = [sent.future for sent in self._waiting if sent.future is not None]
             if self._client.status == "running":
                 self._client.unsubscribe_topic(self._name)
-                self._client.cancel(futures, force=True)
-            self._waiting.clear()
+                self._client.cancel([*self._running.values(), *self._sums.values()], force=True)
+            self._running.clear()
+            self._sums.clear()
             self._work = None
 
-    def run(self, merged: Merged[A]) -> None:
-        """Merge all partials, in order."""
-        while self._send() or self._waiting:
-            if stop_asked():
-                self.save_if_due(merged)
-            safe_point()
-            if self._waiting and self._waiting[0].status == "finished":
-                self._merge_first(merged)
-            else:
-                self._receive(merged)
-                self._raise_errors()
-
-    def _merge_first(self, merged: Merged[A]) -> None:
-        """Merge the first partial, which is complete, and release it here and on its worker."""
-        sent = self._waiting[0]
-        if sent.future is None:
-            accumulator = sent.partial.accumulator
-        else:
-            with self._explained():
-                accumulator = self._task.restore(self._client.gather(sent.future, direct=self._workers.near))
-        self._waiting.popleft()
-        sent.partial.at = self._spans[sent.partial.last].stop
-        self._report(sent, sent.partial.at)
-        merged.add(sent.partial, accumulator)
+    def run(self) -> A:
+        """Return the sum of all spans."""
+        with self._explained():
+            before = self._restored_before()
+            root = self._reduction.tree.root
+            self._to_restore = [root]
+            while True:
+                while not self._reduction.is_complete:
+                    self._stop_if_asked()
+                    self._look_at_workers()
+                    self._restore()
+                    self._receive()
+                try:
+                    total = self._fetched(root)
+                except _GoneError:
+                    self._forget([root])
+                else:
+                    break
+        if before is None:
+            return total
+        self._merge(before, total)
+        return before
 
     def waits_for(self) -> str:
-        """Describe the unfinished spans, their workers and the other tasks of these; callable from any thread."""
-        spans = {str(sent.future.key): sent for sent in list(self._waiting) if sent.future is not None}
-        keys = [key for key, sent in spans.items() if sent.status != "finished"]
-        if not keys:
-            results = [f"the result of span {sent.partial.last + 1} on worker {sent.worker}" for sent in spans.values()]
-            return results[0] if results else "a worker"
-        tasks = {worker: {str(key) for key in running} for worker, running in self._client.processing().items()}
-        by_span = [(spans[key].partial.last + 1, next((w for w in tasks if key in tasks[w]), "")) for key in keys]
-        texts = [f"span {number} ({f'worker {worker}' if worker else 'on no worker'})" for number, worker in by_span]
-        others = sum(len(tasks[worker] - spans.keys()) for worker in {worker for _, worker in by_span} & tasks.keys())
+        """Describe the running jobs and the other tasks of their workers; callable from any thread."""
+        jobs = dict(self._reduction.jobs)
+        if not jobs:
+            return "a worker"
+        tasks = {worker: {str(key) for key in keys} for worker, keys in self._client.processing().items()}
+        texts = []
+        for worker, job in sorted(jobs.items(), key=lambda item: item[1].result):
+            work = f"the sum of spans {job.result.first + 1} to {job.result.last + 1}"
+            work = work if job.span is None else f"span {job.span + 1}"
+            texts.append(f"{work} (worker {worker})")
+        others = sum(not key.startswith(self._name) for worker in jobs for key in tasks.get(worker, ()))
         more = f", which have {counted(others, 'other task')} to do" if others else ""
         return f"{', '.join(texts)} of {len(self._spans)}{more}"
 
-    # -- sending
+    # -- jobs
 
-    def _send(self) -> bool:
-        """Send spans to idle workers; return whether there are more spans."""
+    def _assign(self, workers: Iterable[str]) -> None:
+        """Give idle workers their next jobs."""
         if self._client.generation != self._generation:
             raise self._ended()
-        with self._explained():
-            while self._partials is not None and (worker := self._idle()) is not None:
-                partial = next(self._partials, None)
-                if partial is None:
-                    self._partials = None
-                    return False
-                self._waiting.append(self._submit(partial, worker))
-        return self._partials is not None
+        suitable, folders = set(self._workers.present()), self._workers.folders()
+        for worker in sorted({*workers} & suitable, key=self._reduction.holds):
+            is_idle = (
+                worker not in self._running and self._folders.setdefault(worker, folders[worker]) == folders[worker]
+            )
+            if is_idle and (job := self._reduction.start(worker)) is not None:
+                if self._deaths[-1 if job.span is None else job.span]:  # it may die as well
+                    self.save_if_due(
+                        [part for part, holder in self._reduction.held.items() if holder == worker], now=True
+                    )
+                future = self._running[worker] = self._submitted(job, worker)
+                future.add_done_callback(lambda _, worker=worker: self._messages.put(worker))
 
-    def _idle(self) -> str | None:
-        """Return a worker that folds no span and holds at most one partial, preferably none; None if there is none."""
-        running = {sent.worker for sent in self._waiting if sent.status != "finished"}
-        holding = Counter(sent.worker for sent in self._waiting if sent.status == "finished")
-        idle = [worker for worker in self._workers.present() if worker not in running and holding[worker] < 2]
-        return min(idle, key=lambda worker: holding[worker], default=None)
-
-    def _submit(self, partial: Partial[A], worker: str) -> _Sent[A]:
-        """Have a worker fold the rest of a partial's last span, preferably this one."""
-        span = self._spans[partial.last]
-        if partial.at == span.stop:
-            return _Sent(partial, None, "", partial.at)
-        state = None if partial.at == span.start else self._send_value(packed(partial.accumulator.state(copy=False)))
-        partial.accumulator = None  # type: ignore[assignment]  # memory allows one here; the worker has its own
+    def _submitted(self, job: Addition, worker: str) -> Future:
+        """Send a job to its worker, and to no other one."""
         if self._work is None:
-            self._work = self._send_value(packed(self._task))
-        future = self._client.submit(
-            fold_span,
-            self._work,
-            state,
-            (partial.at, span.stop),
-            self._ahead,
-            (self._name, partial.last),
-            key=f"{self._name}-span-{partial.last}",
-            workers=[worker],
-            allow_other_workers=True,  # if this one dies
-            pure=False,
-        )
-        future.add_done_callback(lambda _: self._messages.put(None))
-        return _Sent(partial, future, worker, partial.at)
+            self._work = self._sent(packed((self._task, self._merge)))
+        left, right = (None if part is None else self._sums[part] for part in (job.left, job.right))
+        options = {"workers": [worker], "allow_other_workers": False, "pure": False}
+        if job.span is None:
+            key = f"{self._name}-merge-{job.result.first}-{job.result.last}-{next(self._numbers)}"
+            return self._client.submit(merge_states, self._work, left, right, key=key, **options)
+        span, saved = self._spans[job.span], self._saved_within(job.span)
+        start, state = (span.start, None) if saved is None else (saved.at, self._sent(packed(saved.state)))
+        where, address = (start, span.stop), (self._name, job.span)
+        key = f"{self._name}-span-{job.span}-{next(self._numbers)}"
+        return self._client.submit(fold_span, self._work, left, state, where, self._ahead, address, key=key, **options)
 
-    def _send_value(self, value: Packed) -> Future:
-        """Send a value to workers as a task that the scheduler keeps: scattered data would be lost with a worker."""
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
-            return self._client.submit(identity, value, key=f"{self._name}-given-{uuid.uuid4().hex}", pure=False)
+    def _sent(self, value: Packed) -> Future:
+        """Send a value to workers: a small one by the scheduler, which sends it again when a worker is lost."""
+        if value.nbytes <= MOST_BY_SCHEDULER:
+            return self._client.submit(identity, value, key=f"{self._name}-given-{next(self._numbers)}", pure=False)
+        (future,) = self._client.scatter([value], broadcast=True, direct=self._workers.near, hash=False)
+        return future
 
-    # -- messages
-
-    def _receive(self, merged: Merged[A]) -> None:
-        """Wait for a message, and report the progress in all that have come."""
+    def _receive(self) -> None:
+        """Wait for a message, note the progress and the results in all that have come, and give out more jobs."""
+        idle = set[str]()
         try:
             message = self._messages.get(timeout=LISTEN)
             while True:
-                if message is not None:
-                    self.save_if_due(merged)  # first: a listener can end the run
-                    number, at = message
-                    for sent in self._waiting:
-                        if sent.partial.last == number:
-                            self._report(sent, at)
+                if isinstance(message, str):
+                    idle |= self._end(message)
+                else:
+                    self._report(*message)
                 message = self._messages.get_nowait()
         except queue.Empty:
-            return
+            self._assign(idle)
 
-    def _report(self, sent: _Sent[A], at: int) -> None:
-        """Send an event for each block up to a position; only once for a block that is folded again."""
-        for block in self._task.blocks(Span(sent.reported, at)) if at > sent.reported else ():
+    def _end(self, worker: str) -> set[str]:
+        """Note the end of a worker's job; return the workers that may have something to do now."""
+        future = self._running.get(worker)
+        if future is None or not future.done():  # of an earlier job, which was cancelled
+            return set()
+        if future.status != "finished":
+            return self._end_failed(worker, future)
+        del self._running[worker]
+        job = self._reduction.jobs[worker]
+        idle = {worker, *(self._reduction.held[part] for part in job.inputs)}
+        self._reduction.finish(worker)
+        for part in job.inputs:
+            del self._sums[part]
+            self._saved.discard(part)
+        self._sums[job.result] = future
+        self.save_if_due([job.result])  # first: a listener can end the run
+        if job.span is not None:
+            self._report(job.span, self._spans[job.span].stop)
+        partner = self._reduction.tree.partner(job.result)
+        return idle | ({self._reduction.held[partner[0]]} if partner and partner[0] in self._reduction.held else set())
+
+    def _end_failed(self, worker: str, future: Future) -> set[str]:
+        """Raise the error of a job, unless another worker can do it again."""
+        if future.status == "cancelled" and self._is_work_lost():
+            return self._send_work_again()
+        error = future.exception() if future.status == "error" else None
+        if not isinstance(error, UsedError):
+            future.result()
+        # A worker was lost while this job ran. It was cancelled too late: its sum had been absorbed into another one.
+        del self._running[worker]
+        job = self._reduction.give_back(worker)
+        self._forget([part for part, name in ((job.left, "left"), (job.right, "right")) if part and name == str(error)])
+        return {*self._workers.present()}
+
+    def _is_work_lost(self) -> bool:
+        """Return whether the last worker that had the task is gone."""
+        return self._work is not None and self._work.status in ("lost", "cancelled")
+
+    def _send_work_again(self) -> set[str]:
+        """Take all jobs back, which depend on the lost task; return the workers that can do them."""
+        self._work = None
+        self._client.cancel([*self._running.values()], force=True)
+        for worker in [*self._running]:
+            del self._running[worker]
+            self._reduction.give_back(worker)
+        return {*self._workers.present()}
+
+    def _report(self, number: int, at: int) -> None:
+        """Send an event for each block of a span up to a position; only once for a block that is folded again."""
+        since = self._reported[number]
+        for block in self._task.blocks(Span(since, at)) if at > since else ():
             self._listener(self._task.counts(block))
-        sent.reported = max(sent.reported, at)
+        self._reported[number] = max(since, at)
 
-    def save_if_due(self, merged: Merged[A], *, now: bool = False) -> None:
-        """Save the merged partials if a save is due, or the run was asked to stop."""
-        if self._checkpoint is not None and merged.value is not None:
-            self._checkpoint.save_if_due(0, merged.last, self._spans[merged.last].stop, merged.value, now=now)
+    # -- saved sums
+
+    def save_if_due(self, parts: Iterable[Node], *, now: bool = False) -> None:
+        """Save sums that are due, or all if `now`, and that are not saved yet."""
+        if self._checkpoint is None:
+            return
+        for part in sorted({*parts} - self._saved):
+            began = time.monotonic()
+            if not now and self._saving > max(LEAST_SAVING, SAVING_SHARE * (began - self._began)):
+                return
+            remote = _Remote(partial(self._fetched, part))
+            with suppress(_GoneError):
+                try:
+                    self._checkpoint.save_if_due(*part, self._spans[part.last].stop, remote, now=now)
+                finally:
+                    if remote.is_fetched:
+                        self._saved.add(part)
+                    self._saving += time.monotonic() - began
+
+    def save_all(self) -> None:
+        """Save what workers hold, within a time; raise the first `Stopped`."""
+        until, stopped = time.monotonic() + PATIENCE, None
+        for part in sorted(self._sums):
+            try:
+                if time.monotonic() < until:
+                    self.save_if_due([part], now=True)
+            except Stopped as error:
+                stopped = stopped or error
+        if stopped is not None:
+            raise stopped
+
+    def _stop_if_asked(self) -> None:
+        if stop_asked() and self._checkpoint is not None:
+            self.save_all()
+        safe_point()
+
+    def _fetched(self, part: Node) -> A:
+        """Fetch a sum from its worker.
+
+        Raises
+        ------
+        _GoneError
+            If the worker is gone, or has begun to add to the sum.
+        """
+        future, worker = self._sums[part], self._reduction.held[part]
+        is_used = any(part in job.inputs for job in self._reduction.jobs.values())
+
+        async def gathered() -> State:
+            state: State = await self._client.gather(future, direct=self._workers.near, asynchronous=True)
+            # A job takes what it uses before it changes it; so a sum that is still there was sent as it was.
+            if is_used and not all((await self._client.run(is_whole, future.key, workers=[worker])).values()):
+                raise _GoneError
+            return state
+
+        if not self._is_there(worker) or future.status != "finished":
+            raise _GoneError
+        call = asyncio.run_coroutine_threadsafe(gathered(), self._client.loop.asyncio_loop)
+        while not wait([call], timeout=LISTEN).done:
+            if not self._is_there(worker) or future.status != "finished":
+                call.cancel()
+                raise _GoneError
+        return self._task.restore(call.result())
+
+    def _restored_before(self) -> A | None:
+        """Return the saved sum of the first spans that is no sum of the tree, and cut the tree to the rest.
+
+        A process that added up all spans from left to right has saved it, for instance.
+        """
+        saved = self._checkpoint.load(0) if self._checkpoint is not None else None
+        if saved is None or not self._is_whole(saved) or self._reduction.tree.has(Node(0, saved.last)):
+            return None
+        self._reduction = Reduction(Tree(saved.last + 1, len(self._spans)))
+        self._report_resumed(Node(0, saved.last), saved.at)
+        return self._task.restore(saved.state)
+
+    def _restore(self) -> None:
+        """Send saved sums to workers; the spans that are in none are to be folded."""
+        while self._to_restore and (workers := self._workers.present()):
+            first, last = self._to_restore.pop()
+            saved = self._checkpoint.load(first) if self._checkpoint is not None else None
+            part = Node(first, first if saved is None else saved.last)
+            if saved is None or part.last > last or not self._is_whole(saved) or not self._reduction.tree.has(part):
+                part = Node(first, first)
+                self._reduction.fold([first])
+            else:
+                worker = min(workers, key=self._reduction.holds)
+                (self._sums[part],) = self._client.scatter(
+                    [saved.state], workers=[worker], direct=self._workers.near, hash=False
+                )
+                self._folders.setdefault(worker, self._workers.folders()[worker])
+                self._reduction.hold(part, worker)
+                self._saved.add(part)
+                self._report_resumed(part, saved.at)
+            del saved
+            if part.last < last:
+                self._to_restore.append(Node(part.last + 1, last))
+            else:
+                self._assign(workers)
+
+    def _is_whole(self, saved: SavedPartial) -> bool:
+        return saved.at == self._spans[saved.last].stop
+
+    def _saved_within(self, number: int) -> SavedPartial | None:
+        """Return the saved accumulator of a part of a span, as a stopped process leaves it."""
+        saved = self._checkpoint.load(number) if self._checkpoint is not None else None
+        if saved is None or saved.last != number or self._is_whole(saved):
+            return None
+        self._report_resumed(Node(number, number), saved.at)
+        return saved
+
+    def _report_resumed(self, part: Node, at: int) -> None:
+        """Report the samples that a saved sum covers, once, and not as done."""
+        spans = [number for number in range(part.first, part.last + 1) if number not in self._resumed]
+        ends = {number: at if number == part.last else self._spans[number].stop for number in spans}
+        counts = [
+            self._task.counts(block)
+            for number, end in ends.items()
+            for block in self._task.blocks(Span(self._reported[number], end))
+        ]
+        self._reported = [max(ends.get(number, 0), position) for number, position in enumerate(self._reported)]
+        self._resumed.update(spans)
+        if counts:
+            self._listener(Resumed(sum(count.samples for count in counts), sum(count.bytes for count in counts)))
+
+    # -- workers that come and go
+
+    def _look_at_workers(self) -> None:
+        """Find workers that are gone, and new ones; raise the error of the cluster if no work is possible."""
+        if self._client.status != "running" or self._client.generation != self._generation:
+            raise self._ended()
+        now = time.monotonic()
+        if now - self._looked < LISTEN:
+            return
+        self._looked = now
+        for worker in {*self._running, *self._reduction.held.values()}:
+            if not self._is_there(worker):
+                self._lose(worker)
+        self._forget([part for part, future in self._sums.items() if future.status == "lost"])
+        if self._is_work_lost():
+            self._send_work_again()
+        self.save_if_due(self._sums)
+        present = self._workers.present()
+        self._assign(present)
+        self._last_present = now if present else self._last_present
+        if problem := self._workers.exhausted(now - self._last_present):
+            raise ClusterError(problem)
+        if now - self._last_present > self._timeout:
+            raise ClusterLostError(
+                f"no worker has been there for {format_seconds(now - self._last_present)}; start some, and give the "
+                "same command again."
+            )
+
+    def _is_there(self, worker: str) -> bool:
+        """Return whether a worker still has what it was given; a paused one has."""
+        return self._client.status == "running" and self._workers.folders().get(worker) == self._folders[worker]
+
+    def _lose(self, worker: str) -> None:
+        """Note that a worker is gone: its job, and the sums that it held and no other worker has, are lost."""
+        if (future := self._running.pop(worker, None)) is not None:
+            self._client.cancel(future, force=True)
+            job = self._reduction.give_back(worker)
+            if job.span is not None:
+                self._deaths[job.span] += 1
+                if self._deaths[job.span] > dask.config.get("distributed.scheduler.allowed-failures"):
+                    raise self._killing(self._deaths[job.span], worker)
+        parts = [part for part, holder in self._reduction.held.items() if holder == worker]
+        holders = self._client.who_has([self._sums[part] for part in parts]) if parts else {}
+        for part in parts:  # a worker that is retired hands over what it holds
+            others = [other for other in holders.get(self._sums[part].key, ()) if other in self._workers.folders()]
+            if others:
+                self._folders.setdefault(others[0], self._workers.folders()[others[0]])
+                self._reduction.move(part, others[0])
+            else:
+                self._forget([part])
+        del self._folders[worker]
+
+    def _forget(self, parts: Iterable[Node]) -> None:
+        """Take back the jobs that use lost sums; what these cover is restored or folded again."""
+        for part in parts:
+            for worker, job in list(self._reduction.jobs.items()):
+                if part in job.inputs:
+                    self._client.cancel(self._running.pop(worker), force=True)
+                    self._reduction.give_back(worker)
+            self._reduction.lose(part)
+            self._sums.pop(part)
+            self._saved.discard(part)
+            self._to_restore.append(part)
 
     # -- errors
-
-    def _raise_errors(self) -> None:
-        """Raise the error of the first span that failed, or of the cluster."""
-        if self._client.status != "running":
-            raise self._ended()
-        with self._explained():
-            for sent in self._waiting:
-                if sent.future is not None and sent.status in ("error", "cancelled"):
-                    sent.future.result()
-            has_workers = bool(self._workers.present())
-        now = time.monotonic()
-        self._last_present = now if has_workers else self._last_present
-        alone = now - self._last_present
-        if problem := self._workers.exhausted(alone):
-            raise ClusterError(problem)
-        if alone > self._timeout:
-            raise ClusterLostError(
-                f"no worker has been there for {format_seconds(alone)}; start some, and give the same command again."
-            )
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -325,17 +545,19 @@ class _Fold(Generic[A]):
         try:
             yield
         except KilledWorker as error:
-            raise ClusterError(
-                f"{error.allowed_failures + 1} workers died over the same span, the last {error.last_worker.address}; "
-                "mostly that is for want of memory: give workers more (--worker-memory, worker_memory), or the fit "
-                "less (--memory, memory)."
-            ) from None
+            raise self._killing(error.allowed_failures + 1, error.last_worker.address) from None
         except (asyncio.CancelledError, CancelledError) as error:
             raise self._ended() from error
         except OSError as error:
             if self._client.status == "running":
                 raise
             raise self._ended() from error
+
+    def _killing(self, deaths: int, worker: str) -> ClusterError:
+        return ClusterError(
+            f"{deaths} workers died over the same span, the last {worker}; mostly that is for want of memory: give "
+            "workers more (--worker-memory, worker_memory), or the fit less (--memory, memory)."
+        )
 
     def _ended(self) -> ClusterLostError:
         """Return the error that says why futures were cancelled: dask raises the same for each of these reasons."""

@@ -89,7 +89,7 @@ class Checkpointer(Protocol):
 
 
 class Executor(Protocol):
-    """Runner of tasks over spans, which merges the partials from left to right.
+    """Runner of tasks over spans, which merges the partials in an order that depends on nothing but the spans.
 
     Attributes
     ----------

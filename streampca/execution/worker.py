@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -44,16 +45,24 @@ def identity(value: Packed) -> Packed:
     return value
 
 
+class UsedError(Exception):
+    """An input of a job, "left" or "right", was absorbed by another job, which was cancelled too late."""
+
+
 @messages_at(Door.UNKNOWN)
-def fold_span(work: Packed, saved: Packed | None, span: tuple[int, int], ahead: int, address: tuple[str, int]) -> State:
-    """Fold a span, or the rest of one, and return the state of its accumulator.
+def fold_span(
+    work: Packed, left: State | None, saved: Packed | None, span: tuple[int, int], ahead: int, address: tuple[str, int]
+) -> State:
+    """Fold a span, or the rest of one, absorb it into the sum on its left, and return the state of the result.
 
     Parameters
     ----------
     work : Packed
-        The task.
+        The task, and the function that merges.
+    left : dict of arrays or None
+        State of the sum of the spans before, which is used up.
     saved : Packed or None
-        State of the accumulator so far.
+        State of the accumulator of the span so far.
     span : (int, int)
         Start and stop.
     ahead : int
@@ -62,23 +71,61 @@ def fold_span(work: Packed, saved: Packed | None, span: tuple[int, int], ahead: 
         Topic and number of the messages of progress, which are (number, position).
     """
     worker = get_worker()
-    threads, rest = worker.state.nthreads, Span(*span)
-    with held(_ONE_SPAN), limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
-        task = _opened(work)
+    with _working(worker, work) as (task, merge):
         # Copied, as dask holds the state and can pass it to other workers.
         copied = None if saved is None else {name: array.copy(order="A") for name, array in unpacked(saved).items()}
+        rest = Span(*span)
         partial = Partial(0, 0, rest.start, task.start() if copied is None else task.restore(copied))
         del copied
+        report = _progress_report(worker, partial, address)
+        fold_partial(task, partial, [rest], ahead=ahead, listener=silent, checkpoint=None, after_block=report)
+        accumulator = partial.accumulator
+        if left is not None:
+            accumulator = task.restore(_taken(left, "left"))
+            merge(accumulator, partial.accumulator)
+        return _state_of(accumulator)
+
+
+@messages_at(Door.UNKNOWN)
+def merge_states(work: Packed, left: State, right: State) -> State:
+    """Absorb the right sum into the left one, and return the state of the result; both are used up."""
+    with _working(get_worker(), work) as (task, merge):
+        accumulator = task.restore(_taken(left, "left"))
+        merge(accumulator, task.restore(_taken(right, "right")))
+        return _state_of(accumulator)
+
+
+def is_whole(key: str, dask_worker: Worker) -> bool:
+    """Return whether a worker has a sum, and no job has begun to change it; dask passes the worker."""
+    return bool(dask_worker.data.get(key))
+
+
+@contextmanager
+def _working(worker: Worker, work: Packed) -> Iterator[tuple[Any, Callable[[Any, Any], None]]]:
+    """Yield a task and its function that merges, with all threads of a worker; free the memory at the end."""
+    threads = worker.state.nthreads
+    with held(_ONE_SPAN), limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
         try:
-            report = _progress_report(worker, partial, address)
-            fold_partial(task, partial, [rest], ahead=ahead, listener=silent, checkpoint=None, after_block=report)
-            state: State = partial.accumulator.state(copy=False)
-            for array in state.values():  # writable, as the accumulator is not used any more
-                array.flags.writeable = True
-            return state
+            yield _opened(work)
         finally:
-            del partial, task, report
             hand_back()
+
+
+def _taken(state: State, name: str) -> State:
+    """Take the arrays of a state out of what dask holds, so that a sum grows in place; they are writable."""
+    if not state:
+        raise UsedError(name)
+    taken = {key: array if array.flags.writeable else array.copy(order="A") for key, array in state.items()}
+    state.clear()
+    return taken
+
+
+def _state_of(accumulator: Any) -> State:
+    """Return the state of an accumulator that is not used any more."""
+    state: State = accumulator.state(copy=False)
+    for array in state.values():
+        array.flags.writeable = True
+    return state
 
 
 def _opened(work: Packed) -> Any:

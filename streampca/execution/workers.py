@@ -59,7 +59,7 @@ class Workers:
         self._unsuitable: set[str] = set()
         self._problem_of: Callable[[Mapping[str, Any]], str] | None = None
         self._listener: Listener = silent
-        self._looked, self._present = 0.0, list[str]()
+        self._looked, self._present, self._folders = 0.0, list[str](), dict[str, str]()
         self._planned = 0  # bytes of the plan
         self._memory_use: dict[str, tuple[int, int]] = {}  # bytes in use when workers were last seen, and their limits
         self._exhausted: dict[str, tuple[int, int]] = {}  # the same for workers that were killed for their memory
@@ -162,15 +162,24 @@ class Workers:
 
     def present(self) -> list[str]:
         """Return the addresses of suitable workers in the order in which they joined; queried once a second."""
+        self._look()
+        return self._present
+
+    def folders(self) -> dict[str, str]:
+        """Return the scratch folders of all workers by address, of paused ones too; each process has its own."""
+        self._look()
+        return self._folders
+
+    def _look(self) -> None:
         if time.monotonic() - self._looked > LOOK:
             all_workers = self._scheduler_info()
             self._note_memory(all_workers)
+            self._folders = {address: info["local_directory"] for address, info in all_workers.items()}
             workers = _running(all_workers)
             for address, info in workers.items():
                 self._admit(address, info)
             self._present = [address for address in workers if self._problem_of is None or address in self._suitable]
             self._looked = time.monotonic()
-        return self._present
 
     def _admit(self, address: str, info: Mapping[str, Any]) -> None:
         """Check a worker that joined later; the run continues without an unsuitable one, with a warning."""

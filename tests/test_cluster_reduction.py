@@ -1,0 +1,138 @@
+"""The sum of all spans on a cluster: its bits whatever happens to workers, and what travels for it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from functools import partial
+
+import dask.config
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from streampca.accumulators import Scatter, ScatterBlock
+from streampca.events import silent
+from streampca.execution import LocalExecutor
+from streampca.execution.reduction import RUN, Node, Tree
+from streampca.fitting.methods.tasks import SamplesTask
+from streampca.planning.blocks import spans_of
+from streampca.readers import open_collection
+
+distributed = pytest.importorskip("distributed")
+from clusters import free_address, processes_here, scheduler, worker  # noqa: E402 - the same
+from distributed.comm import tcp  # noqa: E402 - the same
+from faulty import Slow  # noqa: E402 - the same
+
+from streampca.execution.cluster import MOST_BY_SCHEDULER, DaskExecutor  # noqa: E402 - the same
+
+pytestmark = pytest.mark.slow
+
+N, P, SPANS, ROWS = 24000, 60, 12, 1000
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reduction") / "images.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(N, P)).astype(np.float32))
+    return str(path)
+
+
+def task_of(collection, vectors=None):
+    along = {"precision": "single", "product_rows": 512}
+    if vectors is None:
+        return SamplesTask(partial(Scatter, P, **along), partial(Scatter.from_state, copy=False), collection, ROWS)
+    new = partial(ScatterBlock, vectors, np.zeros(P), **along)
+    return SamplesTask(new, partial(ScatterBlock.from_state, copy=False), collection, ROWS)
+
+
+@pytest.fixture(scope="module")
+def expected(images):
+    """Three runs of four spans: the sum of the first two absorbs the third one's."""
+    spans, task = spans_of(N, SPANS, ROWS), task_of(open_collection(images))
+    assert Tree(0, SPANS).partner(Node(0, 2 * RUN - 1)) == (Node(2 * RUN, SPANS - 1), False)
+    with threadpool_limits(1):
+        runs = [
+            LocalExecutor().fold(task, spans[run : run + RUN], Scatter.absorb, listener=silent)
+            for run in range(0, SPANS, RUN)
+        ]
+    runs[0].absorb(runs[1])
+    runs[0].absorb(runs[2])
+    return runs[0].state()
+
+
+def trouble(cluster, client, seed, ended):
+    """Kill, pause, add and retire workers at random moments."""
+    luck = random.Random(seed)  # noqa: S311 - nothing secret
+    for _ in range(4):
+        if ended.wait(luck.uniform(0.1, 1.0)):
+            return
+        pids = client.run(os.getpid, on_error="ignore")
+        event = luck.choice(["kill", "pause", "add", "retire"])
+        if event == "add" or len(pids) < 2:
+            cluster.scale(len(cluster.workers) + 1)
+            continue
+        address = luck.choice(sorted(pids))
+        if event == "retire":
+            client.retire_workers([address])
+        elif event == "kill":
+            os.kill(pids[address], signal.SIGKILL)
+        else:
+            os.kill(pids[address], signal.SIGSTOP)
+            ended.wait(luck.uniform(0.2, 1.5))
+            os.kill(pids[address], signal.SIGCONT)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 20))])
+def test_bits_are_equal_whatever_happens_to_workers(tmp_path, images, expected, seed):
+    spans, task, ended = spans_of(N, SPANS, ROWS), task_of(Slow(open_collection(images), 0.1)), threading.Event()
+    with (
+        processes_here(tmp_path, 3) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        dask.config.set({"distributed.scheduler.allowed-failures": 9}),
+    ):
+        troubling = threading.Thread(target=trouble, args=(cluster, client, seed, ended))
+        troubling.start()
+        try:
+            found = DaskExecutor(client).fold(task, spans, Scatter.absorb, listener=silent).state()
+        finally:
+            ended.set()
+            troubling.join()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_one_sum_comes_here_and_large_vectors_bypass_the_scheduler(tmp_path, images, monkeypatch):
+    """Bytes are counted where this process, in which neither scheduler nor workers are, reads and writes them."""
+    spans, address, received, sent = spans_of(N, SPANS, ROWS), free_address(), [], {}
+    vectors = np.random.default_rng(1).normal(size=(P, 3000))
+    task = task_of(open_collection(images), vectors)
+    state = sum(array.nbytes for array in task.start().state().values())
+    assert vectors.nbytes > MOST_BY_SCHEDULER
+    read, write = tcp.read_bytes_rw, tcp.TCP.write
+
+    async def read_and_counted(stream, n):
+        received.append(n)
+        return await read(stream, n)
+
+    async def written_and_counted(self, message, **options):
+        count = await write(self, message, **options)
+        sent[self.peer_address] = sent.get(self.peer_address, 0) + count
+        return count
+
+    with (
+        scheduler(tmp_path, address),
+        worker(tmp_path, address),
+        worker(tmp_path, address),
+        distributed.Client(address, timeout=60, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2)
+        monkeypatch.setattr(tcp, "read_bytes_rw", read_and_counted)
+        monkeypatch.setattr(tcp.TCP, "write", written_and_counted)
+        DaskExecutor(client).fold(task, spans, ScatterBlock.absorb, listener=silent)
+        monkeypatch.undo()
+    assert state <= sum(received) <= 1.2 * state
+    assert 0 < sent[address] <= 0.01 * state
+    assert sum(sent.values()) >= vectors.nbytes
