@@ -216,7 +216,7 @@ def test_it_is_chosen_where_it_is_much_faster(monkeypatch):
     assert make_plan(layout, by_options.request(20, memory=64 * GIB)).method == "covariance"
 
 
-@pytest.mark.parametrize("asked", [{"tol": 1e-4}, {"tol": 1e-3}, {"tol_variance": 1e-3}])
+@pytest.mark.parametrize("asked", [{"tol": 1e-4}, {"tol": 1e-3}, {"tol_variance": 1e-3}, {"max_passes": 1}])
 def test_it_is_chosen_wherever_it_is_faster_if_a_tolerance_is_asked_for(asked):
     """Unless an exact method is, or the number of components is open."""
     cases = (("pictures", 50, "randomized"), ("digits", 300, "covariance"), ("pictures", 0.9, "covariance"))

@@ -101,6 +101,7 @@ class SpectrumOptions(SeededOptions):
         "randomized", and 50 steps of "em". 1 is a sketch. Where "randomized" ends before `tol` is met a warning says
         which bound was reached; each bound then holds for *some* eigenvalue, and only the leading ones are matched by
         rank. A product with a block of vectors counts as a pass even where all samples are in memory and are read once.
+        Where it is given, method "auto" takes an approximate method wherever it is predicted to be faster.
     half_life : float, optional
         Number of samples after which a sample counts half as much; by default all count alike. Sample i of n has the
         weight 2^(-(n - 1 - i) / half_life), times its `sample_weight`.

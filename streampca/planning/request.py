@@ -239,7 +239,7 @@ class Request:
     is_open : bool
         Whether the number of components depends on the data.
     names_accuracy : bool
-        Whether a tolerance is given.
+        Whether a tolerance, or the most passes, is given.
 
     Raises
     ------
@@ -274,7 +274,7 @@ class Request:
         set_, model = partial(object.__setattr__, self), self.model
         for name, default in OF_SOME_KINDS.items():
             set_(name, getattr(model, name, default))
-        set_("names_accuracy", self.tol is not None or self.tol_variance is not None)
+        set_("names_accuracy", any(getattr(self, name) is not None for name in STOPPING))
         set_("tol", self.tol or USUAL_TOL)
         set_("seed", getattr(model, "random_state", 0))
         set_("shrinkage", getattr(model, "shrinkage", None) or 0.0)
