@@ -215,8 +215,8 @@ NUMBERS = "give a whole number of at least 1, a number above 0 and below 1, elbo
 
 @pytest.mark.parametrize(("options", "says"), [
     (["--method", "covarianse"], "auto, covariance, dual, "),
-    (["--tol", "0"], "--tol 0: give a number above 0 and below 1 (residual of a component"),
-    (["--tol", "nan"], "--tol nan: give a number above 0 and below 1 (residual of a component"),
+    (["--tol", "0"], "--tol 0: give a number above 0 and below 1 or null (residual of a"),
+    (["--tol", "nan"], "--tol nan: give a number above 0 and below 1 or null (residual of a"),
     (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
     (["-k", "1.0"], f"--n-components 1.0: {NUMBERS}"),
     (["-k", "abc"], f"--n-components abc: {NUMBERS}"),
@@ -228,7 +228,7 @@ NUMBERS = "give a whole number of at least 1, a number above 0 and below 1, elbo
     (["--where", "label=9"], "--labels"),
     (["--part", "0/3"], "part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3."),
     (["--part", "3"], "part '3' is not PART/PARTS"),
-    (["--tol", "small"], "--tol small: give a number above 0 and below 1 (residual of a component"),
+    (["--tol", "small"], "--tol small: give a number above 0 and below 1 or null (residual of a"),
     (["--max-passes", "1.5"], "--max-passes 1.5: give a whole number of at least 1"),
     (["--precision", "half"], "'auto', 'single', 'double'"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),

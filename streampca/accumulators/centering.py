@@ -44,6 +44,10 @@ def centre_samples(stored: Array, parts: tuple[Array, ...], out: Array, roots: F
             tile = out[rows]
             if wide:
                 np.subtract(stored[rows], whole, out=tile, casting="unsafe")
+            elif stored.dtype == out.dtype and shifts:
+                np.subtract(stored[rows], shifts[0], out=tile)
+                for part in shifts[1:]:
+                    tile -= part
             else:
                 np.copyto(tile, stored[rows], casting="unsafe")
                 for part in shifts:

@@ -18,8 +18,9 @@ from ..collection import State, digest, file_state
 # Rows that are digested. If 1 % of the rows changed, anywhere, all digested rows miss them with probability
 # 0.99^2048 = 1e-9. One row is drawn from each of as many equal runs: a changed run of 0.1 % is always found.
 _ROWS = 2048
-# Bytes that are digested, of long rows values at equal distances: 10 ms, less than 2 % of the fastest pass over 1 GB.
-_BYTES = 16 * MIB
+# Bytes that are digested, of long rows values at equal distances: 10 ms, less than 2 % of the fastest pass over 1 GB;
+# of smaller arrays a part, as the passes over them are as much faster.
+_BYTES, _LEAST_BYTES, _PART = 16 * MIB, MIB, 64
 # Groups of rows with a state: each costs 15 us, twice in a fit, and most arrays in memory are small.
 _GROUPS = 16
 # One in this many chunks is read of an object whose slices can need decoding.
@@ -33,7 +34,9 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     """
     n = int(array.shape[0])
     rows = spread_rows(n, max(16, n // chunk_rows // _CHUNKS) if chunk_rows else _ROWS)
-    part = _part_of(tuple(array.shape[1:]), max(1, _BYTES // len(rows) // np.dtype(array.dtype).itemsize))
+    item = np.dtype(array.dtype).itemsize
+    most = min(_BYTES, max(_LEAST_BYTES, math.prod(array.shape) * item // _PART))
+    part = _part_of(tuple(array.shape[1:]), max(1, most // len(rows) // item))
     size = -(-n // min(_GROUPS, len(rows)))
     starts = range(0, n, size)
     edges = [*np.searchsorted(rows, starts).tolist(), len(rows)]
