@@ -58,7 +58,7 @@ WORTH_SECONDS = 1.0  # along features, below which nobody waits
 # Columns of a block for every component, and passes to a residual of USUAL_TOL: of images, whose spectra fall slowly
 # (30000 x 128 x 128, k = 50; 1/f images).
 WIDTHS = ((1.3, 7), (2.0, 6), (2.5, 5), (6.0, 4))
-LEAST_BESIDE = 10  # columns beside those for the components
+LEAST_BESIDE = 15  # columns beside those for the components: of few, reading and centring samples take most of a pass
 SPARE = 1  # blocks of a basis that is never restarted, beside one a pass: should it take a pass more
 RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the passes more that its restarts take
 OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the basis grows with every pass
@@ -73,10 +73,10 @@ PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
 MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
 BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
-# Rows of the start sample for every column of the block that is made of them: as many as take at most a tenth of a
+# Rows of the start sample for every column of the block that is made of them: as many as take at most a third of a
 # pass. More rows gain half a decade (6000 x 4096, blocks of 125: 750 rows take as long as a pass, which gains two).
 SAMPLE_BLOCKS = (6, 4, 3, 2)
-WORTH_SAMPLING = 0.1
+WORTH_SAMPLING = 0.3
 SAMPLE_RUNS = 8  # that they are read in, or more where storage chunks are short
 CHECK_COPIES = 2  # as float64, and centred, while probes are checked in the first pass
 GRAM_COPIES = 3  # Gram matrices of the sample: itself, LAPACK's copy, and its vectors and workspace
@@ -136,7 +136,9 @@ def counted_on(problem: Problem, request: Request) -> int:
 
 
 def _multiplications(problem: Problem, request: Request) -> int:
-    return 2 * problem.n_samples * problem.n_features * counted_on(problem, request)
+    """Multiplications of all passes with narrow blocks; of one where k is open, as small variances need double."""
+    width, passes = counted_on(problem, request) + LEAST_BESIDE, 1 if request.is_open else WIDTHS[0][1]
+    return 2 * problem.n_samples * problem.n_features * min(width, problem.most_components) * passes
 
 
 class Basis(NamedTuple):
@@ -466,7 +468,7 @@ class AlongSamples(SizesByFeatures):
 
     @property
     def multiplications(self) -> int:
-        """Multiplications of a pass with as many vectors as there are components."""
+        """Multiplications of all passes with narrow blocks, by which the precision is chosen."""
         return _multiplications(self.problem, self.request)
 
     def plan(self) -> Plan:
