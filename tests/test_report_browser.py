@@ -27,6 +27,9 @@ SMALL = """[...document.querySelectorAll("body *")].filter((element) =>
   [...element.childNodes].some((node) => node.nodeType == 3 && node.data.trim()) &&
   element.checkVisibility() && parseFloat(getComputedStyle(element).fontSize) < 12
 ).map((element) => element.outerHTML)"""
+SHARES = """[...document.querySelectorAll(".pan img:not(.over)")].filter((image) => image.checkVisibility()).map(
+  (image) => [image.closest("section").id, image.clientWidth / image.getAttribute("width")]
+)"""
 STARTED = """new Promise((done) => {
   const look = () => (document.getElementById("ID").hidden ? setTimeout(look) : done());
   look();
@@ -151,6 +154,10 @@ def test_texts_are_large_enough_and_the_contents_are_there(tab, width):
     tab.open(tab.place, width)
     tab.run(STARTED.replace("ID", "points"))
     assert tab.run(SMALL) == []
+    # The smallest texts of both have 8 points, at 112 pixels to the inch of charts, and 140 of others.
+    shares = dict(tab.run(SHARES))
+    if width == 400:
+        assert min(shares["scree"] * 8 * 112 / 72, shares["components"] * 8 * 140 / 72) > 11.9
     assert tab.run("document.querySelector('nav details').open") == (width > 1200), "folded where it is not at the side"
     assert not tab.run("document.querySelector('figure.still').checkVisibility()"), "the points that move replace it"
     tab.call("Emulation.setEmulatedMedia", media="print")

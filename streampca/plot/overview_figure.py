@@ -160,6 +160,14 @@ def image_boxes(figure_or_axes: Any) -> list[list[float]]:
     return [[round(100 * float(edge), 2) for edge in place] for place in places]
 
 
+def smallest_text(figure_or_axes: Any) -> float:
+    """Return the size of the smallest text in a figure, in points."""
+    from matplotlib.text import Text
+
+    texts = figure_of(figure_or_axes).findobj(Text)
+    return min((float(text.get_fontsize()) for text in texts if text.get_visible() and text.get_text()), default=10.0)
+
+
 def figure_of(figure_or_axes: Any) -> Figure:
     """Return the whole figure of axes, of a grid of axes, or of a part of a figure."""
     # Subfigures and axes know the canvas of their whole figure.

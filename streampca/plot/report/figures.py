@@ -31,7 +31,7 @@ from ...models.model import Model
 from ...readers import Collection
 from ...units import counted
 from ..figure_data import figure_data
-from ..overview_figure import encode, image_boxes
+from ..overview_figure import encode, image_boxes, smallest_text
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
@@ -50,6 +50,7 @@ CHARTS = {"scree", "compression", "scores", "outliers", "neighborhoods", "graph"
 DRAWN = 8  # components drawn as images
 WALKED = 4
 CSS_DPI, CHART_DPI = 140, 112  # CSS pixels per inch of images, with text of 8 points, and of charts, with 10 points
+READABLE = 12  # CSS pixels of the smallest text of a page
 QUALITY, LONGEST = 82, 16_383  # quality of WebP, and the largest number of pixels of a side
 
 
@@ -99,6 +100,8 @@ class DrawnFigure(FigureText):
         What it shows as CSV, empty if that was not asked for.
     width, height : int
         Size in CSS pixels.
+    least : int
+        Width in CSS pixels at which its smallest text has 12 pixels.
     shown, media_type : bytes, str
         File in the page, and its media type.
     boxes : sequence of (left, top, right, bottom)
@@ -109,6 +112,7 @@ class DrawnFigure(FigureText):
     kind: str
     width: int
     height: int
+    least: int = 0
     shown: bytes = b""
     media_type: str = ""
     boxes: Sequence[Sequence[float]] = ()
@@ -175,7 +179,7 @@ def drawn(picture: ReportFigure, form: FigureForm, *, recodes: bool = True) -> D
     dpi = CHART_DPI if is_chart else CSS_DPI
     figure = picture.draw()
     width, height = (round(dpi * inches) for inches in encode(figure, page, "png"))
-    boxes = image_boxes(figure)
+    boxes, points = image_boxes(figure), smallest_text(figure)
     numbers = figure_data(figure) if form.has_numbers else b""
     if form.kind:
         encode(figure, file, form.kind, form.inches(picture.name))
@@ -184,7 +188,8 @@ def drawn(picture: ReportFigure, form: FigureForm, *, recodes: bool = True) -> D
     hand_back()
     shown, media_type = _smaller(page, is_chart) if recodes else (page.getvalue(), PNG)
     words = (picture.name, picture.title, picture.caption, picture.alt)
-    return DrawnFigure(*words, file.getvalue(), form.kind, width, height, shown, media_type, boxes, numbers)
+    least = round(width * READABLE / (dpi / 72 * points))
+    return DrawnFigure(*words, file.getvalue(), form.kind, width, height, least, shown, media_type, boxes, numbers)
 
 
 class DrawnFigures:
@@ -199,7 +204,7 @@ class DrawnFigures:
         for figure in self.figures:
             files = (figure.data, figure.shown, figure.media_type.encode(), figure.numbers)
             arrays |= {f"{figure.name}.{at}": np.frombuffer(file, np.uint8) for at, file in enumerate(files)}
-            arrays[f"{figure.name}.size"] = np.array([figure.width, figure.height])
+            arrays[f"{figure.name}.size"] = np.array([figure.width, figure.height, figure.least])
             arrays[f"{figure.name}.boxes"] = np.array(figure.boxes, np.float64).reshape(-1, 4)
         return arrays
 
@@ -208,10 +213,10 @@ class DrawnFigures:
         for picture in planned:
             if f"{picture.name}.size" in state:
                 data, shown, media_type, numbers = (state[f"{picture.name}.{at}"].tobytes() for at in range(4))
-                width, height = state[f"{picture.name}.size"].tolist()
+                width, height, least = state[f"{picture.name}.size"].tolist()
                 words = (picture.name, picture.title, picture.caption, picture.alt)
                 boxes = state[f"{picture.name}.boxes"].tolist()
-                how: Any = (width, height, shown, media_type.decode(), boxes, numbers)
+                how: Any = (width, height, least, shown, media_type.decode(), boxes, numbers)
                 self.figures.append(DrawnFigure(*words, data, kind, *how))
 
 
