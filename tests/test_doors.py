@@ -184,7 +184,9 @@ def by_estimator(kind, source, how, steps, output):
     return answer(output, None)
 
 
-@pytest.mark.parametrize(("name", "samples"), [*diagonal(KINDS, [*SAMPLES]), *BESIDE])
+@pytest.mark.parametrize(
+    ("name", "samples"), [*(row for row in diagonal(KINDS, [*SAMPLES]) if row.values not in BESIDE), *BESIDE]
+)
 def test_the_doors_agree(name, samples, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     kind, (source, how, steps) = KINDS[name], SAMPLES[samples]
@@ -203,13 +205,23 @@ def test_the_doors_agree(name, samples, folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pca", "kernel-pca, landmarks", "kernel-pca, by matrix"])
-def test_the_doors_agree_on_two_workers(name, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "doors"),
+    [
+        ("pca", ("command", "run file")),
+        ("kernel-pca, landmarks", ("command",)),
+        ("kernel-pca, by matrix", ("run file",)),
+    ],
+)
+def test_the_doors_agree_on_two_workers(name, doors, folder, tmp_path, monkeypatch):
+    """All doors for one kind, and one for others: how a door passes workers on does not depend on the kind."""
     monkeypatch.chdir(folder)
     asked = (KINDS[name], "x.npy", {"sample_weight": "weights.npy"}, {})
     expected = by_python(*asked, str(tmp_path / "python.zarr"), workers=2)
-    assert by_command(*asked, str(tmp_path / "command.zarr"), "--workers=2") == expected
-    assert by_run_file(*asked, str(tmp_path / "run.zarr"), workers=2) == expected
+    if "command" in doors:
+        assert by_command(*asked, str(tmp_path / "command.zarr"), "--workers=2") == expected
+    if "run file" in doors:
+        assert by_run_file(*asked, str(tmp_path / "run.zarr"), workers=2) == expected
 
 
 @pytest.mark.parametrize(("name", "samples"), diagonal(KINDS, [name for name in SAMPLES if "missing" not in name]))

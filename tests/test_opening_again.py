@@ -53,6 +53,7 @@ def sources(request, tmp_path_factory):
     return [FORMATS[request.param](folder / name, x) for name, x in zip(("a", "b"), FIELDS, strict=True)]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("how", OPENINGS.values(), ids=OPENINGS)
 def test_a_model_opens_the_next_source_as_that_of_its_fit(sources, how, tmp_path):
     first, following = sources

@@ -196,6 +196,7 @@ def test_bounds_hold_and_are_near_at_length():
 # -- precision belongs to the preparation
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("steps", [*STEPS.values(), {"resize": (5, 7)}], ids=[*STEPS, "resize"])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
 def test_double_is_float64_from_the_first_step_on(tmp_path, dtype, steps):

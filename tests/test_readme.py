@@ -54,8 +54,8 @@ def scans(here):
 
 
 @pytest.mark.parametrize("code", texts("python"), ids=range(len(texts("python"))))
-def test_python(code, scans):
-    """Each block by itself, in a folder with scans."""
+def test_python(code, scans, undrawn):
+    """Each block by itself, in a folder with scans; the report of the commands has its figures drawn."""
     exec(compile(code, "README.md, a block of Python", "exec"), {"__name__": "__main__"})  # noqa: S102 - our page
 
 
