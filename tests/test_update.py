@@ -275,16 +275,23 @@ DAMAGE = {
 }
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Model of a file, and the path of another."""
+    folder = tmp_path_factory.mktemp("recorded")
+    np.save(folder / "x.npy", pictures(40))
+    streampca.fit(pictures(30, seed=1), streampca.PCA(2, method="covariance"), output=folder / "other.zarr")
+    return streampca.fit(folder / "x.npy", streampca.PCA(2, method="covariance")), folder / "other.zarr"
+
+
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_record_of_the_fit_ends_in_one_line(damage):
+def test_a_damaged_record_of_the_fit_ends_in_one_line(recorded, damage):
     """Whoever reads it: an update, a merge, a fit to the same output."""
-    np.save("x.npy", pictures(40))
-    model = streampca.fit("x.npy", streampca.PCA(2, method="covariance"))
+    model, other = recorded
     about = {**model.provenance, "plan": copy.deepcopy(model.provenance["plan"])}
     about["seen"] = [dict(vars(source)) for source in seen_by(about, "m.zarr")]
     damage(about)
     replace(model, provenance=about).save("m.zarr")
-    streampca.fit(pictures(30, seed=1), streampca.PCA(2, method="covariance"), output="other.zarr")
-    for call in (lambda: streampca.update("m.zarr", pictures(9)), lambda: streampca.merge(["m.zarr", "other.zarr"])):
+    for call in (lambda: streampca.update("m.zarr", pictures(9)), lambda: streampca.merge(["m.zarr", other])):
         with pytest.raises(ModelError, match=r"^m\.zarr (is|holds a) damaged .*it again\.$"):
             call()
