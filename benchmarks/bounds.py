@@ -1,12 +1,15 @@
-"""Whether error bounds hold, and how far above the truth they lie: seeded problems by all three methods.
+"""How far bounds on variances and angles lie above the true errors, method by method, on seeded collections.
 
-The true error of a component, as stored, is |S v - lambda v| / lambda with S in float64; beside it the bound that the
-model gives. Found are the leading components if every variance is right to a hundredth and none larger was left out.
-The spectra are those that are hard in different ways, each with an offset of 0 and of ten thousand deviations:
+Truth is computed with the 64 binary digits of x86's long double: the scatter or Gram matrix, whichever is smaller, and
+its eigenpairs, refined as T. Ogita and K. Aishima, "Iterative refinement for symmetric eigenvalue decomposition", Japan
+J. Indust. Appl. Math. 35, 2018. What is left of its rounding is allowed for. True errors below 10 eps of float64 count
+as 10 eps, and components without a bound on their angle are counted in a column of their own.
 
-    python benchmarks/bounds.py
+    python benchmarks/bounds.py                     # about a minute on one core
+    python benchmarks/bounds.py --by-set            # a row for each method and kind of collection
 
-Ends with 1 if a bound fails, a component is missed, or the median of bound to true error is 100 or more.
+Ends with 1 if a bound is violated, a component is missed, or bounds of a method are above 20 times the true errors in
+the median, or above 100 times for 95 % of them.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,147 +26,272 @@ from fresh import machine, print_table, tell
 from synthetic import textures
 
 import streampca
-from streampca.fitting.methods.randomized_start import sample_runs
-from streampca.planning import sample_rows
+from streampca.events import silent
+from streampca.models.accuracy import trust_of
 
 Floats = npt.NDArray[np.floating[Any]]
+Wide = npt.NDArray[np.longdouble]
 
-SIDE, SAMPLES, COMPONENTS = 30, 1500, 20
-METHODS = ("covariance", "dual", "randomized")
-AIM = 100.0  # bound to true error, the median at most
+SIDE, COMPONENTS = 16, 20
+ROWS = {"features": 400, "samples": 120}  # whichever of features and samples is fewer
+MOST = 20.0, 100.0  # times the truth: median, and 95 %
+FLOOR = 10 * float(np.finfo(np.float64).eps)  # true errors below count as this
+ULP = float(np.finfo(np.longdouble).eps)
 NEAR = 1e-2  # of a variance: an error that no pair of the wrong component has
 
 
-class Outcome(NamedTuple):
-    """Of one fit: bounds and true errors, (k,) each, and whether the leading components were found."""
-
-    bounds: Floats
-    errors: Floats
-    leading: bool
+# -- collections
 
 
-def random_rows(rng: np.random.Generator, sizes: Floats) -> Floats:
-    """Normal samples whose covariance has eigenvalues ``sizes**2``, (n, p), in random directions."""
+def random_rows(rng: np.random.Generator, n: int, sizes: Floats) -> Floats:
+    """Return normal samples whose covariance has eigenvalues ``sizes**2``, (n, p), in random directions."""
     turn = np.linalg.qr(rng.standard_normal((len(sizes), len(sizes))))[0]
-    return (rng.standard_normal((SAMPLES, len(sizes))) * sizes) @ turn
+    return (rng.standard_normal((n, len(sizes))) * sizes) @ turn
 
 
-def falling(rng: np.random.Generator) -> Floats:
-    return random_rows(rng, 1 / np.arange(1, SIDE**2 + 1) ** 0.5)
+def images(rng: np.random.Generator, n: int) -> Floats:
+    drawn = textures(n, SIDE, int(rng.integers(2**31)), noise=0.01)
+    return np.concatenate([one.reshape(1, -1) for one in drawn]).astype(np.float64)
 
 
-def spiked(rng: np.random.Generator) -> Floats:
+def slow(rng: np.random.Generator, n: int) -> Floats:
+    return random_rows(rng, n, 1 / np.arange(1, SIDE**2 + 1) ** 0.5)
+
+
+def spiked(rng: np.random.Generator, n: int) -> Floats:
     sizes = np.ones(SIDE**2)
     sizes[:COMPONENTS] = np.linspace(10, 4, COMPONENTS)
-    return random_rows(rng, sizes)
+    return random_rows(rng, n, sizes)
 
 
-def exponential(rng: np.random.Generator) -> Floats:
-    return random_rows(rng, 0.8 ** np.arange(SIDE**2))
+def steep(rng: np.random.Generator, n: int) -> Floats:
+    return random_rows(rng, n, 0.7 ** np.arange(SIDE**2))
 
 
-def images(rng: np.random.Generator) -> Floats:
-    drawn = textures(SAMPLES, SIDE, int(rng.integers(2**31)), noise=0.01)
-    return np.concatenate([one.reshape(1, -1) for one in drawn]).astype(np.float64) - 5
+def paired(rng: np.random.Generator, n: int) -> Floats:
+    """Return samples of pairs of nearly equal variances, to a millionth."""
+    orthonormal = np.linalg.qr(rng.standard_normal((n, SIDE**2)) if n > SIDE**2 else rng.standard_normal((n, n - 1)))[0]
+    sizes = 1 / (1 + np.arange(orthonormal.shape[1]) // 2) + 1e-6 * (np.arange(orthonormal.shape[1]) % 2)
+    turn = np.linalg.qr(rng.standard_normal((SIDE**2, SIDE**2)))[0]
+    return (orthonormal * sizes) @ turn[: len(sizes)]
 
 
-def sorted_by_class(rng: np.random.Generator) -> Floats:
-    rows = random_rows(rng, 1 / np.arange(1, SIDE**2 + 1))
-    centres = rng.standard_normal((10, SIDE**2)) / SIDE
-    return rows + np.repeat(centres, SAMPLES // 10, axis=0)
+def drifting(rng: np.random.Generator, n: int) -> Floats:
+    rows = slow(rng, n)
+    return rows + np.outer(np.linspace(-3, 3, n), rng.standard_normal(SIDE**2)) / SIDE + 1e3 * rows.std()
 
 
-def drifting(rng: np.random.Generator) -> Floats:
-    rows = random_rows(rng, 1 / np.arange(1, SIDE**2 + 1) ** 0.5)
-    return rows + np.outer(np.linspace(-3, 3, SAMPLES), rng.standard_normal(SIDE**2)) / SIDE
-
-
-def rank_deficient(rng: np.random.Generator) -> Floats:
-    sizes = np.zeros(SIDE**2)
-    sizes[: COMPONENTS + 5] = 1 / np.arange(1, COMPONENTS + 6)
-    return random_rows(rng, sizes)
-
-
-def unsampled(rng: np.random.Generator) -> Floats:
-    """The largest component lies in samples only that a start from a sample does not see."""
-    rows = random_rows(rng, 1 / np.arange(1, SIDE**2 + 1) ** 0.5)
-    seen = np.zeros(SAMPLES, bool)
-    width = streampca.plan(rows, streampca.PCA(COMPONENTS, method="randomized")).width
-    for run in sample_runs(SAMPLES, sample_rows(SAMPLES, SIDE**2, width), 1):
-        seen[run.start : run.stop] = True
-    hidden = np.flatnonzero(~seen)
-    direction = rng.standard_normal(SIDE**2)
-    direction /= np.linalg.norm(direction)
-    size = 2 * (SAMPLES / len(hidden)) ** 0.5
-    rows[hidden] += np.outer(rng.choice([-size, size], len(hidden)), direction)
-    return rows
-
-
-FAMILIES: dict[str, Callable[[np.random.Generator], Floats]] = {
-    "variances 1/i": falling,
-    "spikes in noise": spiked,
-    "exponential": exponential,
+SETS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
     "1/f images": images,
-    "sorted by class": sorted_by_class,
-    "drifting mean": drifting,
-    "rank-deficient": rank_deficient,
-    "largest component not sampled": unsampled,
+    "slow decay": slow,
+    "low rank and noise": spiked,
+    "steep": steep,
+    "nearly equal pairs": paired,
+    "drifting, with an offset": drifting,
 }
 
 
-def problems(seeds: int) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-    """Name of the family, and samples of deviation about 1, offset or not, (n, side, side)."""
-    for name, draw in FAMILIES.items():
+# -- truth
+
+
+class Truth(NamedTuple):
+    """Variances, descending, and components, (count, p), with bounds on their rounding."""
+
+    values: Wide
+    components: Wide
+    value_rounding: float
+    gaps: Floats
+
+
+def truth_of(rows: npt.NDArray[Any], count: int) -> Truth:
+    """Return leading variances and components of samples, (n, p), in long double."""
+    wide = rows.astype(np.longdouble)
+    centred: Wide = wide - wide.mean(axis=0)
+    by_features = centred.shape[1] <= centred.shape[0]
+    matrix = product(centred.T, centred) if by_features else product(centred, centred.T)
+    vectors: Wide = np.linalg.eigh(matrix.astype(np.float64))[1][:, ::-1].astype(np.longdouble)
+    for _ in range(2):
+        values, vectors = refined(matrix, vectors)
+    order = np.argsort(-values)
+    values, vectors = values[order], vectors[:, order[: count + 1]]
+    components = vectors.T if by_features else product(vectors.T, centred)
+    components /= np.sqrt(np.sum(components**2, axis=1))[:, None]
+    spacing = (values[:count] - values[1 : count + 1]).astype(np.float64)
+    gaps = np.minimum(np.append(np.inf, spacing[:-1]), spacing)
+    rounding = 4 * ULP * len(matrix) ** 0.5 * float(values[0])
+    return Truth(
+        values[:count] / (len(rows) - 1), components[:count], rounding / (len(rows) - 1), gaps / (len(rows) - 1)
+    )
+
+
+def product(left: Wide, right: Wide) -> Wide:
+    return np.einsum("ij,jk->ik", left, right)
+
+
+def refined(matrix: Wide, vectors: Wide) -> tuple[Wide, Wide]:
+    """Return eigenvalues and vectors with twice the digits, unless more would be those of long double."""
+    off = np.eye(len(matrix)) - product(vectors.T, vectors)
+    along = product(vectors.T, product(matrix, vectors))
+    values = along.diagonal() / (1 - off.diagonal())
+    apart = np.abs(values[:, None] - values)
+    noise = 2 * (np.abs(along - np.diag(values)).max() + abs(values).max() * np.abs(off).max())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = np.where(apart > noise, (along + values * off) / (values - values[:, None]), off / 2)
+    np.fill_diagonal(step, off.diagonal() / 2)
+    return values, vectors + product(vectors, step)
+
+
+# -- methods
+
+
+def fitted(**options: Any) -> Callable[[npt.NDArray[Any]], Any]:
+    def fit(rows: npt.NDArray[Any]) -> Any:
+        return streampca.fit(rows.reshape(len(rows), SIDE, SIDE), streampca.PCA(COMPONENTS, **options), listener=silent)
+
+    return fit
+
+
+def merged(*, approximate: bool, **options: Any) -> Callable[[npt.NDArray[Any]], Any]:
+    """Return a merge of models of halves; approximate ones keep all components, without a statistic."""
+
+    def merge(rows: npt.NDArray[Any]) -> Any:
+        halves = np.array_split(rows.reshape(len(rows), SIDE, SIDE), 2)
+        k = min(len(halves[0]) - 1, SIDE**2) if approximate else COMPONENTS
+        models = [streampca.fit(half, streampca.PCA(k, **options), listener=silent) for half in halves]
+        return streampca.merge(models, approximate=approximate, n_components=COMPONENTS, listener=silent)
+
+    return merge
+
+
+class Method(NamedTuple):
+    """How a model is made, from samples of which dtype, and of what shape: fewer features, or fewer samples."""
+
+    fit: Callable[[npt.NDArray[Any]], Any]
+    dtype: str = "f4"
+    fewer: str = "features"
+
+
+METHODS = {
+    "covariance, float32": Method(fitted(method="covariance")),
+    "covariance, float64": Method(fitted(method="covariance", precision="double"), "f8"),
+    "covariance, single products": Method(fitted(method="covariance", precision="single")),
+    "exact sums, float32": Method(fitted(method="covariance", precision="single"), "u1"),
+    "exact sums, float64": Method(fitted(method="covariance", precision="double"), "u1"),
+    "dual, float32": Method(fitted(method="dual"), "f4", "samples"),
+    "dual, float64": Method(fitted(method="dual", precision="double"), "f8", "samples"),
+    "dual, single products": Method(fitted(method="dual", precision="single"), "f4", "samples"),
+    "dual, exact sums": Method(fitted(method="dual", precision="double"), "u1", "samples"),
+    "randomized": Method(fitted(method="randomized", precision="double"), "f4"),
+    "randomized, tol=1e-3": Method(fitted(method="randomized", precision="double", tol=1e-3), "f4"),
+    "randomized, single products": Method(fitted(method="randomized", precision="single"), "f4"),
+    "randomized, fewer samples": Method(fitted(method="randomized", precision="double"), "f4", "samples"),
+    "randomized, fewer samples, single": Method(fitted(method="randomized", precision="single"), "f4", "samples"),
+    "merged, exactly": Method(merged(approximate=False, method="covariance", precision="double")),
+    "merged, approximately, float32": Method(merged(approximate=True, method="dual")),
+    "merged, approximately, float64": Method(merged(approximate=True, method="dual", precision="double"), "f8"),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Ratios of bounds to true errors of a fit, by quantity, and whether it found the leading components.
+
+    `violated` counts the true errors above their bounds, `unresolved` the components without a bound on any angle.
+    """
+
+    ratios: dict[str, Floats]
+    violated: int
+    unresolved: int
+    leading: bool
+
+
+def outcome(model: Any, truth: Truth) -> Outcome:
+    """Compare a model with the truth."""
+    values, k = model.explained_variance, len(model.explained_variance)
+    components = np.asarray(model.components).reshape(k, -1).astype(np.longdouble)
+    components /= np.sqrt(np.sum(components**2, axis=1))[:, None]
+    off = np.abs(truth.values[:k] - values).astype(np.float64) / values
+    allowed = truth.value_rounding / values
+    violated = int(np.count_nonzero(off > model.error_bound + allowed))
+    ratios = {"variances": model.error_bound / np.maximum(off, FLOOR)}
+    along = np.sum(components * truth.components[:k], axis=1)[:, None]
+    angles = np.sqrt(np.sum((components - along * truth.components[:k]) ** 2, axis=1)).astype(np.float64)
+    angles = np.arcsin(np.minimum(angles, 1.0))
+    with np.errstate(divide="ignore"):
+        rounding = truth.value_rounding / truth.gaps[:k] + 1e-18
+    given = np.isfinite(model.angle_bound)
+    violated += int(np.count_nonzero((angles > model.angle_bound + rounding)[given]))
+    ratios["angles"] = (model.angle_bound / np.maximum(angles, FLOOR))[given]
+    together, joint = trust_of(model).together, []
+    for group in together:
+        members = slice(group.first, group.last + 1)
+        given[members] |= np.isfinite(group.angle)
+        if np.isfinite(group.angle):
+            basis = truth.components[members]
+            apart = components[members] - product(product(components[members], basis.T), basis)
+            true = float(np.linalg.norm(apart.astype(np.float64), 2))
+            joint.append(group.angle / max(true, FLOOR))
+            violated += true > group.angle + 1e-15
+    ratios["subspaces"] = np.array(joint)
+    return Outcome(ratios, violated, int(np.count_nonzero(~given)), bool(np.all(off <= NEAR)))
+
+
+def as_dtype(rows: Floats, dtype: str) -> npt.NDArray[Any]:
+    """Return samples of deviation 1 in a dtype; whole numbers have a deviation of 25."""
+    rows = rows / rows.std()
+    if dtype[0] != "u":
+        return rows.astype(dtype)
+    return np.clip(np.rint((rows - rows.mean()) * 25 + 128), 0, 255).astype(dtype)
+
+
+def outcomes(seeds: int, wanted: str) -> Iterator[tuple[str, str, Outcome]]:
+    """Yield method, collection and outcome of all fits."""
+    for name, draw in SETS.items():
         for seed in range(seeds):
-            rows = draw(np.random.default_rng(seed))
-            rows /= rows.std()
-            for offset in (0.0, 1e4):
-                yield name, (rows + offset).astype(np.float32).reshape(-1, SIDE, SIDE)
+            truths: dict[tuple[str, str], tuple[npt.NDArray[Any], Truth]] = {}
+            for method, how in METHODS.items():
+                if wanted not in method:
+                    continue
+                if (how.dtype, how.fewer) not in truths:
+                    rows = as_dtype(draw(np.random.default_rng(seed), ROWS[how.fewer]), how.dtype)
+                    truths[how.dtype, how.fewer] = rows, truth_of(rows, COMPONENTS)
+                rows, truth = truths[how.dtype, how.fewer]
+                tell(f"{name} {seed + 1} of {seeds}: {method}")
+                yield method, name, outcome(how.fit(rows), truth)
 
 
-def outcome(rows: npt.NDArray[np.float32], method: str) -> Outcome:
-    """Fit, and compare with float64."""
-    model = streampca.fit(rows, streampca.PCA(COMPONENTS, method=method, precision="single"))
-    centred = rows.reshape(len(rows), -1).astype(np.float64)
-    centred -= centred.mean(axis=0)
-    scatter = centred.T @ centred / (len(rows) - 1)
-    values, vectors = model.explained_variance, model.components.reshape(len(model.explained_variance), -1)
-    vectors = vectors.astype(np.float64).T
-    errors = np.linalg.norm(scatter @ vectors - vectors * values, axis=0) / values
-    truth = np.linalg.eigvalsh(scatter)[::-1][: len(values)]
-    return Outcome(model.residual_bound, errors, bool(np.all(np.abs(values - truth) <= NEAR * truth)))
+def row_of(title: list[str], found: list[Outcome]) -> tuple[list[str], bool]:
+    """Return a row of the table, and whether everything in it is as wanted."""
+    cells, good = [], True
+    for quantity in ("variances", "angles", "subspaces"):
+        ratios = np.concatenate([one.ratios[quantity] for one in found])
+        if not len(ratios):
+            cells.append("")
+            continue
+        figures = np.median(ratios), np.quantile(ratios, 0.95), ratios.max()
+        good &= bool(figures[0] <= MOST[0] and figures[1] <= MOST[1])
+        cells.append(" / ".join(f"{figure:.3g}" for figure in figures))
+    violated, missed = sum(one.violated for one in found), sum(not one.leading for one in found)
+    cells += [str(sum(one.unresolved for one in found)), str(violated), str(missed)]
+    return [*title, *cells, "" if good else "wide"], good and not violated and not missed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="problems of every family, twice: with and without offset")
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--seeds", type=int, default=2, help="collections of every kind (default: %(default)s)")
+    parser.add_argument("--methods", default="", help="only methods whose name contains this")
+    parser.add_argument("--by-set", action="store_true", help="a row for each kind of collection")
+    args = parser.parse_args()
     print(machine())
-    found: dict[tuple[str, str], list[Outcome]] = {}
-    for number, (name, rows) in enumerate(problems(seeds)):
-        tell(f"problem {number + 1} of {2 * seeds * len(FAMILIES)}: {name}")
-        for method in METHODS:
-            found.setdefault((name, method), []).append(outcome(rows, method))
-    print_table(("problem", "method", "worst error", "bound / error", "fails", "leading"), [*rows_of(found)])
-    every = [one for outcomes in found.values() for one in outcomes]
-    ratio = float(np.median(np.concatenate([one.bounds / one.errors for one in every])))
-    fails = sum(int(np.count_nonzero(one.bounds < one.errors)) for one in every)
-    missed = sum(not one.leading for one in every)
-    print(
-        f"{len(every)} fits: {fails} bounds fail, {missed} miss a component, bound to true error {ratio:.0f} (median)"
-    )
-    return int(fails > 0 or missed > 0 or ratio >= AIM)
-
-
-def rows_of(found: dict[tuple[str, str], list[Outcome]]) -> Iterator[list[str]]:
-    for (name, method), outcomes in found.items():
-        errors, bounds = (
-            np.concatenate(values) for values in zip(*((o.errors, o.bounds) for o in outcomes), strict=True)
-        )
-        yield [
-            name, method, f"{errors.max():.0e}", f"{np.median(bounds / errors):.0f}",
-            f"{np.count_nonzero(bounds < errors)}", f"{sum(one.leading for one in outcomes)} of {len(outcomes)}",
-        ]  # fmt: skip
+    found: dict[tuple[str, ...], list[Outcome]] = {}
+    for method, name, one in outcomes(args.seeds, args.methods):
+        found.setdefault((method, name) if args.by_set else (method,), []).append(one)
+    tell("")
+    made = [row_of([*key], found[key]) for key in sorted(found)]
+    heads = ("method", "collections") if args.by_set else ("method",)
+    times = (f"{quantity}, median / 95 % / most" for quantity in ("variances", "angles", "subspaces"))
+    print_table((*heads, *times, "unresolved", "violated", "missed", ""), [row for row, _ in made])
+    return int(not all(good for _, good in made))
 
 
 if __name__ == "__main__":
