@@ -73,6 +73,10 @@ class Sketch:
         self.products = self.products + times(products.T.astype(np.float64, copy=False), vectors)
         self.along = self.along + times(directions.T.astype(np.float64, copy=False), vectors)
 
+    def first(self, count: int) -> Sketch:
+        """Return the sketch of the first vectors."""
+        return Sketch(*(value[:, :count] if isinstance(value, np.ndarray) else value for value in vars(self).values()))
+
     def certificate(self, values: Float64, *, next_value: float | None = None, failure: float = FAILURE) -> Certificate:
         """Bound the residuals and angles of the pairs of these vectors and values; see `certify`."""
         products, rounding = np.asarray(self.products), np.asarray(self.rounding) if np.ndim(self.rounding) else None

@@ -194,7 +194,7 @@ def decomposed(basis: KeptBasis | WrittenBasis, pairs: Pairs, job: Job) -> Decom
     after = next_value(solution, job.plan.problem.n_features)
     with blas_threads_for(len(solution.values)):
         certificate, unrounded = basis.certificates(solution.values, after, pairs.rounding_along)
-    angle = certificate.angle if unrounded is None else unrounded.of_stored(STORAGE)
+    angle = certificate.angle if unrounded is None else unrounded.of_stored(STORAGE + basis.moved)
     # With r = G u - mu u, the component v has the residual S v - mu v = X^T r / sqrt(mu).
     residuals = solution.residuals[: len(solution.values)] * np.sqrt(solution.values[0] / solution.values)
     coarsest = pairs.dtype if job.plan.precision == "double" else np.float32

@@ -113,7 +113,8 @@ class DualBasis(abc.ABC):
         self._shape, self._pairs, self._directions = shape, pairs, Directions(seed)
         self._rounding: Float64 = np.zeros((PROBES, shape[0]))
         self._seen = self._checked = 0
-        self._unrounded: Sketch | None = Sketch()  # of components before storage; None where they are combined later
+        self._unrounded: Sketch = Sketch()  # of components before storage, if that rounds them
+        self.moved: Float64 = np.zeros(shape[0])  # distances by which stored components were moved afterwards
 
     def take(self, made: FeatureRange) -> None:
         """Add a finished range."""
@@ -122,7 +123,7 @@ class DualBasis(abc.ABC):
         if made.checked:
             self._rounding += times(made.rounding.T, values.T.astype(np.float64, copy=False))
         self._checked += made.checked
-        if self._unrounded is not None and made.values.dtype != values.dtype:
+        if made.values.dtype != values.dtype:
             self._unrounded.add(made.values.T, self._directions.rows(*made.features), made.products)
         self._seen += len(self._pairs.vectors) * made.features.size
         self._put(made, values)
@@ -130,7 +131,7 @@ class DualBasis(abc.ABC):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything, and the eigenpairs, as plain arrays; without `copy` the arrays in use."""
         arrays = {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
-        arrays |= {} if self._unrounded is None else as_arrays(vars(self._unrounded), UNROUNDED)
+        arrays |= as_arrays(vars(self._unrounded), UNROUNDED)
         state = {**arrays, **self._own_state(), **as_arrays(self._pairs.state(), PAIRS)}
         return {name: array.copy(order="K") if copy else array for name, array in state.items()}
 
@@ -170,7 +171,7 @@ class DualBasis(abc.ABC):
         scale = (self._seen / max(1, self._checked)) ** 0.5
         error = rounding + scale * self._rounding
         stored = replace(self._sketch(), rounding=error).certificate(values, next_value=next_value)
-        if self._unrounded is None or not np.ndim(self._unrounded.products):
+        if not np.ndim(self._unrounded.products):
             return stored, None
         return stored, replace(self._unrounded, rounding=error).certificate(values, next_value=next_value)
 
@@ -217,11 +218,18 @@ class KeptBasis(DualBasis):
 
     def turn(self, matrix: Float64) -> None:
         """Replace the components by ``matrix @ components``, for a matrix (m, k) with m at most k."""
-        self._unrounded = None
-        working = matrix.astype(self.components.dtype, copy=False)
+        working, count = matrix.astype(self.components.dtype, copy=False), len(matrix)
+        squares = np.zeros(count)
         for part in self._parts():
             values = self.components[:, slice(*part)]
-            values[: len(matrix)] = times(working, np.ascontiguousarray(values))
+            turned = times(working, np.ascontiguousarray(values))
+            if np.ndim(self._unrounded.products):
+                # Variances and angles are those of the components before storage: only their distance changes.
+                step = turned - values[:count]
+                squares += np.einsum("ij,ij->i", step, step, dtype=np.float64)
+            values[:count] = turned
+        self.moved = self.moved[:count] + np.sqrt(squares)
+        self._unrounded = self._unrounded.first(count)
         self.components = self.components[: len(matrix)]
         # Errors along the components combine like the components.
         self._rounding = self._rounding @ matrix.T
