@@ -69,6 +69,7 @@ FEWER_PASSES = 1.2  # times as long that a plan along features with fewer passes
 FEWER_DECODED = 1.25  # ... and so many times that where a pass decodes: decoders and links differ most from their rates
 LEAST_ROOM = 0.9  # for components where k is open, to what there could be
 AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
+PROJECTED = 4  # eigenproblems of the basis in a pass: 1.1 of 2.5 s at 3000 x 2304, k = 50, tol_variance=1e-4
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
 MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
@@ -387,8 +388,14 @@ class AlongFeatures(MethodSizes):
         work = products(4 * n * p * width * passes, precision)
         work += Work(centring=n * p * passes, adding=passes * n / self.product_rows * p * width)
         work += products((4 * p * held * width + 8 * p * width**2) * passes, "double")
+        work += _projected_work(width, passes, problem.most_components)
         start = _start_work(sample, problem.n_features, width, precision)
         return Cost(passes, read.bytes, read.work(problem) + (work + start), basis.passes - passes)
+
+
+def _projected_work(width: int, passes: int, most: int) -> Work:
+    """Eigenproblems of the products projected on the basis, which grows by a block in each pass."""
+    return Work(solving=PROJECTED * sum(dense_flops(min(held * width, most)) for held in range(1, passes + 1)))
 
 
 # -- along samples
@@ -533,6 +540,7 @@ class AlongSamples(SizesByFeatures):
         work += Work(centring=n * p * (passes + 1), adding=float(passes * tiles) * n * width)
         held = min(passes * width, columns)
         work += products((4 * n * held * width + 8 * n * width**2) * passes, "double")
+        work += _projected_work(width, passes, columns)
         if precision == "single":
             work += products(2 * p * k**2, "single")  # components with one another
         return Cost(passes, bytes_read, reading + work, needed - passes)
