@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from .errors import RequestError
+
 M_ARENA_MAX = -8  # malloc.h
 
 _limits: list[int] = []
@@ -61,6 +63,26 @@ def _integer_instructions() -> str:
     flags = set(_text("/proc/cpuinfo").split())
     known = {"amx": ["amx_int8"], "vnni": ["avx512_vnni", "avx_vnni"], "arm": ["asimddp", "i8mm"]}
     return next((name for name, signs in known.items() if flags.intersection(signs)), "none")
+
+
+def device_memory(device: str) -> int:
+    """Return the bytes that are free on a device of torch; of the processor, half of this process's limit.
+
+    Raises
+    ------
+    RequestError
+        If torch is missing, or the device is.
+    """
+    try:
+        import torch  # takes seconds to load
+    except ImportError:
+        raise RequestError(f"device={device!r} needs torch: pip install 'streampca[gpu]'.") from None
+    if device == "torch:cpu":
+        return memory_limit()[0] // 2
+    count = torch.cuda.device_count()
+    if int(device.partition(":")[2] or 0) >= count:
+        raise RequestError(f"device={device!r} is not here: torch finds {count} devices of CUDA; leave device out.")
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def memory_limit() -> tuple[int, str]:

@@ -181,7 +181,7 @@ def _list_left_out(word: str, items: Sequence[Sequence[str]], count: int, in_jso
     cls=KindCommand, examples=["streampca plan scans/ -k 50 --memory 2GiB", "streampca plan --shape 60000x28x28 -k 50"]
 )
 @argument("collection.source", "[SOURCE]...", nargs=-1)
-@options("run.memory", "run.workers", "run.scratch", "run.part")
+@options("run.memory", "run.workers", "run.scratch", "run.device", "run.part")
 @_as_json
 @click.option("--shape", metavar="SHAPE", help="Shape of data that are not here yet, such as 60000x28x28, of uint8.")
 @options("collection.sample_weight")
@@ -212,7 +212,7 @@ def plan(run: RunFile, shape: str | None, as_json: bool) -> None:
 @option("output.model", "-o", "--output", metavar="MODEL", help="Folder for the model [default: that of --update].")
 @_writing
 @_budget
-@options("run.scratch", "run.part")
+@options("run.scratch", "run.device", "run.part")
 @_saving
 @_sharing
 @options("update", "follow", "collection.sample_weight", omit=("update.enabled",))

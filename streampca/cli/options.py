@@ -127,6 +127,7 @@ FORMS = {
     ),
     "run.cluster_timeout": Form("TIME"),
     "run.part": Form("I/N"),
+    "run.device": Form("NAME"),
     "output.missing": Form("RULE"),
     "follow.enabled": Form(names=("--follow",)),
     "follow.settle": Form("TIME"),
@@ -306,7 +307,7 @@ def unused_options(kind: str) -> set[str]:
     if not cls.grows:
         unused |= {"run.part", *keys_of("update"), *keys_of("follow")}
     if cls.uses_graph:  # all samples count alike, and are read in their order
-        unused |= {"collection.sample_weight", "run.scratch"}
+        unused |= {"collection.sample_weight", "run.scratch", "run.device"}
     return {parameter_of(key) for key in unused}
 
 

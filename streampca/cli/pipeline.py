@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Fields of a `Run` for stages on an executor that exists already, and for stages that fit no model.
 NOTHING_SHARED: dict[str, Any] = {"workers": None, "cluster_options": None, "worker_memory": None, "dashboard": False}
-NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False}
+NOT_FITTED: dict[str, Any] = {"part": None, "scratch": None, "reuse": False, "device": None}
 OF_THE_MODEL = ("scores", "images", "report")
 UPDATED = ("n_components", "half_life")  # parameters that an update can change
 
@@ -127,7 +127,9 @@ def check_together(run: RunFile) -> None:
     sections = {"model": run.given.get("model", frozenset()), "prepare": run.given.get("prepare", frozenset())}
     if subject == "update.model":
         sections["model"] -= {*UPDATED}
-        sections["run"] = frozenset(name for name in ("part", "scratch") if getattr(run.run, name) is not None)
+        sections["run"] = frozenset(
+            name for name in ("part", "scratch", "device") if getattr(run.run, name) is not None
+        )
     elif run.update.model is not None:
         sections["update"] = frozenset({"model"})
     unusable = [f"{name}.{key}" for name, keys in sections.items() for key in sorted(keys)]
@@ -225,7 +227,8 @@ def _follow(run: RunFile, outputs: OutputPaths, listener: Listener) -> Result:
     """Keep a model up to date while its source is being written."""
     others = {
         "apply": run.apply, "model.kind": run.model.kind != "pca", "update.model": run.update.model,
-        "run.part": run.run.part, "run.workers": run.run.workers, "run.cluster": run.run.cluster,
+        "run.part": run.run.part, "run.device": run.run.device, "run.workers": run.run.workers,
+        "run.cluster": run.run.cluster,
         **{f"collection.{name}": value for name, value in columns_of(run).items()},
         **{f"output.{name}": getattr(outputs, name)
            for name in ("scores", "images", "report", "collection", "graph", "directory")},

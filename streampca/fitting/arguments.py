@@ -51,7 +51,8 @@ class Arguments:
         """Return the request that is planned for: the kind of model within the budget of the run."""
         scratch = None if self.run.scratch is None else expanded(self.run.scratch)
         has_output = self.run.output is not None
-        return Request(self.model.solved_as(), self.run.budget, workers, scratch=scratch, output=has_output)
+        where: dict[str, Any] = {"scratch": scratch, "output": has_output, "device": self.run.device or ""}
+        return Request(self.model.solved_as(), self.run.budget, workers, **where)
 
 
 def arguments_of(
@@ -97,6 +98,10 @@ def arguments_of(
         )
     if run.scratch is not None and model.uses_graph:
         raise RequestError(f"kind {model.kind!r} makes no scratch copy (scratch={run.scratch!r}); leave it out.")
+    if run.device is not None and model.uses_graph:
+        raise RequestError(f"kind {model.kind!r} is not computed on a device (device={run.device!r}); leave it out.")
+    if run.device is not None and run.is_shared:
+        raise RequestError(f"device={run.device!r} multiplies for one process; leave out workers and cluster.")
     return Arguments(model, with_features(of_estimator if preparation is None else preparation, model), run, opening)
 
 

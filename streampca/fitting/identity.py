@@ -37,7 +37,9 @@ def identity_of(
     digest_of_target: str | None = None,
 ) -> dict[str, Any]:
     """Return the identity of a fit as plain data: the request, and the states of the data."""
-    requested = {name: value for name, value in request.given.items() if name not in RUN_FIELDS or name == "memory"}
+    requested = {
+        name: value for name, value in request.given.items() if name not in RUN_FIELDS or name in ("memory", "device")
+    }
     return {
         **described(collection.source, requested, collection.asked, collection.mask, part, digest_of_weights),
         **({} if digest_of_target is None else {"target": digest_of_target}),

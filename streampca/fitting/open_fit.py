@@ -17,6 +17,7 @@ from ..arrays import Float64
 from ..errors import BudgetError, DataError, RequestError
 from ..events import FileSkipped, Listener, silent
 from ..kinds.run import Part
+from ..machine import device_memory
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import block_limit
 from ..planning.embedding import EmbeddingPlan
@@ -206,6 +207,10 @@ def plan_collection(
             f"{samples_of_image(collection.raw)}."
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
+    if request.device:
+        # One block at a time is multiplied there, so that threads and integer units of the processor are not used.
+        there: dict[str, Any] = {"cores": 1, "integer_units": "none", "device_memory": device_memory(request.device)}
+        problem = replace(problem, machine=replace(problem.machine, **there))
     if collection.pending is not None:
         problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
     elif request.model.maps_samples and request.method == OF_KERNEL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from operator import index as as_index
@@ -36,6 +37,15 @@ def _check_cluster(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         raise RequestError(f"cluster = {value!r} is a number of processes; give workers={value} in its place.")
     return value
+
+
+def _check_device(value: Any) -> Any:
+    if value is None or (isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?|torch:cpu", value)):
+        return value
+    raise RequestError(
+        f"device = {value!r} is not a device: give 'cuda' or one of several, such as 'cuda:1', or None to multiply on "
+        "the processor ('torch:cpu' does so by torch)."
+    )
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -82,7 +92,11 @@ class Run(NamedFields):
     cluster_timeout : float or str, default=600.0
         Time to wait for the first worker, and when all are gone, such as 10min.
     dashboard : bool, default=False
-        Serve dask's dashboard to everybody on this machine.
+        Serve dask's dashboard to all on this machine.
+    device : str, optional
+        Device that multiplies blocks; by default none. Such as cuda or cuda:1, by torch (extra
+        ``gpu``), for methods "covariance", "dual" and "randomized". Solving, and components of method "dual", stay on
+        the processor.
     part : str or (int, int), optional
         Part of the samples to fit, such as 3/16; by default all. The third of 16 nearly equal runs of samples.
         The model stores the statistic that `merge` combines into the full model, as it would be without parts; only
@@ -105,6 +119,7 @@ class Run(NamedFields):
     worker_memory: Annotated[int | str | None, Check(_check_memory)] = None
     cluster_timeout: Annotated[float | str, Check(parse_seconds)] = 600.0
     dashboard: bool = False
+    device: Annotated[str | None, Check(_check_device)] = None
     part: Annotated[str | Annotated[Any, InPython()] | None, Check(_check_part)] = None
     listener: Annotated[Callable[[Any], None], InPython()] | None = None
 
@@ -149,6 +164,7 @@ class RunOptions(TypedDict, total=False):
     worker_memory: int | str | None
     cluster_timeout: float | str
     dashboard: bool
+    device: str | None
     part: Any
     listener: Callable[[Any], None] | None
 

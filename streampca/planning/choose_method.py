@@ -16,6 +16,7 @@ from typing import Protocol, cast
 from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, counted_passes
 from .candidate_sizes import Schedule, refusal, search, smallest_sizes
+from .device import check_device
 from .landmarks import LandmarkSizes
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
@@ -76,6 +77,8 @@ def make_plan(problem: Problem, request: Request) -> Plan:
         _check_method(request)
     _check_components(problem, request)
     plan = _best(problem, request)
+    if request.device:
+        check_device(plan)
     return plan if plan.seconds < LONG else replace(plan, faster=_faster(problem, request, plan))
 
 

@@ -248,10 +248,13 @@ class Plan(PlannedSizes):
             )
         if p.following_bytes:
             yield "", "one more pass after the fit estimates how far its components are from those of the kernel matrix"
-        yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
+        where = f"device {self.request.device}" if self.request.device else self._machines()
+        yield "computing", f"{self.precision} precision products on {where}, {self.solver} eigensolver"
         if self.integer_units != "none":
             yield "", f"whole numbers are multiplied exactly, on integer units ({self.integer_units})"
         yield "time", f"about {format_seconds(self.seconds)}{self._with_more()}"
+        if self.request.device:
+            yield "", "by the rates of one core of the processor, as those of the device are not known"
         yield "memory", self._memory()
 
     def _collection(self) -> str:

@@ -16,7 +16,9 @@ from ..units import format_bytes
 from .registry import METHODS
 
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
-RUN_FIELDS = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
+RUN_FIELDS = frozenset(
+    {"memory", "workers", "scratch", "output", "device"}
+)  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "tol_variance", "max_passes"})  # stop iterative methods; exact methods ignore them
 APART = 30  # times that the square root of an error of a variance exceeds the residual that it takes (1/f images) ...
 TOGETHER = 10  # ... and the error itself, at most: bounds from probes are up to so many times the residual
@@ -57,6 +59,8 @@ class Machine:
         Bytes that the samples take all the time, beside everything that is planned: off every budget.
     integer_units : str
         Instructions that multiply bytes exactly, where there is a library that uses them: "amx", "vnni", "arm", "none".
+    device_memory : int
+        Bytes that are free on the device that multiplies, if that is not the processor.
     """
 
     cores: int = 1
@@ -64,6 +68,7 @@ class Machine:
     limit: str = "physical memory"
     held: int = 0
     integer_units: str = "none"
+    device_memory: int = 0
 
     def budget(self, given: int | None) -> tuple[int, str]:
         """Return the bytes allowed, as given or half of the machine's, and where that comes from."""
@@ -225,6 +230,8 @@ class Request:
     output : bool, default=False
         Whether there is an output: components larger than memory are written to it as they are made, and a copy may
         lie beside it.
+    device : str, default=""
+        Device that multiplies blocks of samples; the processor by default.
 
     Attributes
     ----------
@@ -252,6 +259,7 @@ class Request:
     workers: int = 1
     scratch: str | None = None
     output: bool = False
+    device: str = ""
 
     kind: str = _derived()
     n_components: int | float | str | None = _derived()
@@ -325,7 +333,8 @@ class Request:
     @property
     def given(self) -> dict[str, Any]:
         """Request as plain data: the kind, its options, and the run."""
-        return {**self.model.given, **{name: getattr(self, name) for name in sorted(RUN_FIELDS)}}
+        run = {name: getattr(self, name) for name in sorted(RUN_FIELDS) if name != "device" or self.device}
+        return {**self.model.given, **run}
 
     @classmethod
     def from_given(cls, data: Mapping[str, Any]) -> Self:

@@ -90,6 +90,7 @@ def accumulate(job: Job) -> Scatter:
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     where: dict[str, Any] = {"one_thread": plan.threads > 1, "integer_units": plan.integer_units}
+    where["device"] = plan.request.device
     new = partial(Scatter, job.collection.n_features, **how, **where)
     task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, **where))
     with job.reporting_pass(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):

@@ -144,6 +144,7 @@ class Reads:
         how: dict[str, Any] = {"precision": plan.precision, "product_features": plan.product_features}
         how |= {"about": about, "centres": centres}
         where: dict[str, Any] = {"threads": self.threads, "integer_units": plan.integer_units}
+        where["device"] = plan.request.device
         new = partial(Gram, self._n, seed=plan.request.seed, **how, **where)
         restored = partial(Gram.from_state, copy=False, **where)
         with self.reporting_pass("Gram matrix", 1):

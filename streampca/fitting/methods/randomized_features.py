@@ -205,8 +205,9 @@ def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
     how: dict[str, Any] = {"precision": iteration.precision, "product_rows": plan.product_rows}
     # Without an offset, the pass measures mean, trace and probes.
     offset = None if iteration.products is None else iteration.offset
-    new = partial(ScatterBlock, block, iteration.centre, offset=offset, seed=plan.request.seed, **how)
-    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))
+    device = plan.request.device
+    new = partial(ScatterBlock, block, iteration.centre, offset=offset, seed=plan.request.seed, device=device, **how)
+    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False, device=device))
     label = f"products with {block.shape[1]} vectors"
     is_small = 2 * plan.product_rows * block.size < THREADED_FLOPS
     with (
