@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from distributed import Client
@@ -19,8 +20,11 @@ from .. import __version__
 from ..errors import ClusterError, ClusterLostError, first_line
 from ..events import Listener, Warned, silent
 from ..units import MIB, budget_size, format_bytes
-from .packing import packed
+from .packing import Packed, packed
 from .worker import identity, installed, try_to_read
+
+T = TypeVar("T")
+Problem: TypeAlias = tuple[list[str], str]  # addresses of workers, and a message that names them
 
 PYTHON_BYTES = 200 * MIB  # memory of an idle worker: Python, dask, numpy, scipy, Zarr; 170 measured
 SHARE = 0.8  # share of a worker's memory that plans use: above it dask sends the worker no more tasks
@@ -57,7 +61,8 @@ class Workers:
         self._client = client
         self._suitable: set[str] = set()
         self._unsuitable: set[str] = set()
-        self._problem_of: Callable[[Mapping[str, Any]], str] | None = None
+        self._problems_of: Callable[[Mapping[str, Any]], Iterable[Problem]] | None = None
+        self._checks: dict[tuple[str, ...], Future[list[Problem]]] = {}
         self._listener: Listener = silent
         self._looked, self._present, self._folders = 0.0, list[str](), dict[str, str]()
         self._planned = 0  # bytes of the plan
@@ -102,21 +107,25 @@ class Workers:
                 f"most {format_bytes(MOST_SENT)}; save it where they can read it, and give the path."
             )
 
-        def problem_of(workers: Mapping[str, Any]) -> str:
-            return self._missing_packages(workers) or _too_small(workers, memory) or self._cannot_read(workers, reading)
+        def problems_of(workers: Mapping[str, Any]) -> Iterator[Problem]:
+            checks = (self._missing_packages, partial(_too_small, memory=memory), partial(self._cannot_read, reading))
+            for check in checks:
+                for addresses, message in check(workers):
+                    yield addresses, message
+                    workers = {address: info for address, info in workers.items() if address not in addresses}
 
-        self._suitable = self._refuse(problem_of)
-        self._problem_of, self._listener, self._planned = problem_of, listener, memory
+        self._suitable = self._refuse(problems_of)
+        self._problems_of, self._listener, self._planned = problems_of, listener, memory
 
     def check_versions(self) -> None:
         """See `DaskExecutor.check_versions`."""
         self._refuse(self._missing_packages)
 
-    def _refuse(self, problem_of: Callable[[Mapping[str, Any]], str]) -> set[str]:
-        """Return the addresses of the present workers, or raise an error with their problem."""
+    def _refuse(self, problems_of: Callable[[Mapping[str, Any]], Iterable[Problem]]) -> set[str]:
+        """Return the addresses of the present workers, or raise an error with their first problem."""
         workers = self._workers()
         try:
-            message = problem_of(workers)
+            _, message = next(iter(problems_of(workers)), ((), ""))
         except OSError as error:
             raise ClusterError(f"a worker does not answer ({first_line(error)}); see its log.") from error
         except (asyncio.CancelledError, CancelledError) as error:  # the only sign of a restart
@@ -176,22 +185,34 @@ class Workers:
             self._note_memory(all_workers)
             self._folders = {address: info["local_directory"] for address, info in all_workers.items()}
             workers = _running(all_workers)
-            for address, info in workers.items():
-                self._admit(address, info)
-            self._present = [address for address in workers if self._problem_of is None or address in self._suitable]
+            self._admit(workers)
+            self._present = [address for address in workers if self._problems_of is None or address in self._suitable]
             self._looked = time.monotonic()
 
-    def _admit(self, address: str, info: Mapping[str, Any]) -> None:
-        """Check a worker that joined later; the run continues without an unsuitable one, with a warning."""
-        if self._problem_of is None or address in self._suitable | self._unsuitable:
+    def _admit(self, workers: Mapping[str, Any]) -> None:
+        """Check workers that joined later, all new ones together and in a thread, as one can take a minute to answer.
+
+        The run continues without unsuitable ones, with a warning.
+        """
+        if self._problems_of is None:
             return
-        try:
-            message = self._problem_of({address: info})
-        except (OSError, asyncio.CancelledError, CancelledError):
-            return  # it died or was restarted during the check; a new worker at its address is checked again
-        (self._unsuitable if message else self._suitable).add(address)
-        if message:
-            self._listener(Warned(f"a worker is left out: {message}"))
+        for addresses, check in [(addresses, check) for addresses, check in self._checks.items() if check.done()]:
+            del self._checks[addresses]
+            if isinstance(check.exception(), OSError | asyncio.CancelledError | CancelledError):
+                continue  # one died or was restarted meanwhile: those that are there are checked again
+            problems = check.result()
+            unsuitable = {address for group, _ in problems for address in group}
+            self._unsuitable |= unsuitable
+            self._suitable |= set(addresses) - unsuitable
+            for _, message in problems:
+                self._listener(
+                    Warned(f"{'a worker is' if len(unsuitable) == 1 else 'workers are'} left out: {message}")
+                )
+        known = self._suitable.union(self._unsuitable, *self._checks)
+        joined = {address: info for address, info in workers.items() if address not in known}
+        if joined:
+            problems_of = self._problems_of
+            self._checks[tuple(joined)] = _in_thread(lambda: list(problems_of(joined)))
 
     def _note_memory(self, workers: Mapping[str, Any]) -> None:
         """Note the memory in use; a worker that is gone and used more than its plan was killed for it.
@@ -214,8 +235,8 @@ class Workers:
     def _workers(self) -> dict[str, Any]:
         return _running(self._scheduler_info())
 
-    def _missing_packages(self, workers: Mapping[str, Any]) -> str:
-        """Name the workers that lack a package, or have other versions of this one or of numpy; else an empty text."""
+    def _missing_packages(self, workers: Mapping[str, Any]) -> Iterator[Problem]:
+        """Name the workers that lack a package, or have other versions of this one or of numpy."""
         here, lacks = installed(PACKAGES), defaultdict[str, list[str]](list)
         # `installed` goes by reference: another version of Python could not unpickle the function itself.
         for address, there in self._client.run(installed, PACKAGES, workers=list(workers), on_error="return").items():
@@ -231,54 +252,75 @@ class Workers:
             ]
             if differences:
                 lacks[", ".join(differences)].append(address)
-        return "; ".join(
-            f"{_names(addresses)} {'lack' if len(addresses) > 1 else 'lacks'} {packages}; install there what is here: "
-            f"pip install 'streampca[cluster]=={__version__}' numpy=={here['numpy']}."
-            for packages, addresses in list(lacks.items())[:1]
-        )
+        for packages, addresses in lacks.items():
+            yield (
+                addresses,
+                f"{_names(addresses)} {'lack' if len(addresses) > 1 else 'lacks'} {packages}; install there what is "
+                f"here: pip install 'streampca[cluster]=={__version__}' numpy=={here['numpy']}.",
+            )
 
-    def _cannot_read(self, workers: Mapping[str, Any], reading: Any) -> str:
-        """Name the workers that cannot read the data; else an empty text."""
+    def _cannot_read(self, reading: Packed, workers: Mapping[str, Any]) -> Iterator[Problem]:
+        """Name the workers that cannot read the data."""
         sent = self._client.submit(identity, reading, pure=False)
         futures = {
             address: self._client.submit(try_to_read, sent, workers=[address], pure=False, priority=1)
             for address in workers
         }
-        answers: dict[str, list[str]] = {}
         until = time.monotonic() + ANSWER
-        try:
-            for address, future in futures.items():
-                answers.setdefault(str(future.result(timeout=max(0, until - time.monotonic()))), []).append(address)
-        except TimeoutError:
-            late = [address for address, future in futures.items() if not future.done()]
+        with suppress(TimeoutError):
+            for future in futures.values():
+                future.exception(timeout=max(0, until - time.monotonic()))
+        late = [address for address, future in futures.items() if not future.done()]
+        if late:
             self._client.cancel([futures[address] for address in late], force=True)
-            return f"{_names(late)} did not read a sample within {ANSWER:.0f} s; see what else they do, or their log."
+            yield (
+                late,
+                f"{_names(late)} did not read a sample within {ANSWER:.0f} s; see what else they do, or their log.",
+            )
+        answers = defaultdict[str, list[str]](list)
+        for address in futures.keys() - late:
+            answers[str(futures[address].result())].append(address)
         answers.pop("", None)
         for problem, addresses in answers.items():
-            return (
+            yield (
+                addresses,
                 f"{_names(addresses)} cannot read the collection ({problem}); put it where every worker finds it by "
-                "the same absolute path, or give a URL."
+                "the same absolute path, or give a URL.",
             )
-        return ""
 
 
 def _running(workers: Mapping[str, Any]) -> dict[str, Any]:
     return {address: info for address, info in workers.items() if info["status"] == "running"}
 
 
-def _too_small(workers: Mapping[str, Any], memory: int) -> str:
-    """Name the workers that have too little memory for a plan that needs `memory` bytes; else an empty text."""
+def _in_thread(call: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread that does not hold up the end of the process."""
+    future: Future[T] = Future()
+
+    def called() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=called, name="streampca-admission", daemon=True).start()
+    return future
+
+
+def _too_small(workers: Mapping[str, Any], memory: int) -> Iterator[Problem]:
+    """Name the workers that have too little memory for a plan that needs `memory` bytes."""
     limits = {address: info["memory_limit"] for address, info in workers.items() if info["memory_limit"]}
     small = [address for address, limit in limits.items() if budget_within(limit) < memory]
     if not small:
-        return ""
+        return
     limit = min(limits[address] for address in small)
     usable = budget_within(limit)
     less = f", or set memory to at most {format_bytes(usable // MIB * MIB)}" if usable > MIB else ""
-    return (
+    yield (
+        small,
         f"{_names(small)} {'have' if len(small) > 1 else 'has'} {format_bytes(limit)} of memory, of which a plan may "
         f"use {format_bytes(max(0, usable))}, and this one needs {format_bytes(memory)}; give workers at least "
-        f"{budget_size(limit_around(memory))}{less}."
+        f"{budget_size(limit_around(memory))}{less}.",
     )
 
 
