@@ -90,7 +90,7 @@ def memory_limit() -> tuple[int, str]:
 
     The least of physical memory, the control group's limit (v2 or v1) and SLURM's allotment.
     """
-    limits = [(psutil.virtual_memory().total, "physical memory")]
+    limits = [(_physical_memory(), "physical memory")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         text = _text(path).strip()
         if text.isdecimal():
@@ -102,6 +102,11 @@ def memory_limit() -> tuple[int, str]:
     if slurm:
         limits.append((slurm * 2**20, "SLURM's allotment"))
     return min(limits)
+
+
+@cache
+def _physical_memory() -> int:
+    return int(psutil.virtual_memory().total)
 
 
 def share_pools() -> None:

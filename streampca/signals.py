@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -61,11 +62,8 @@ class _Handling:
         signal.signal(number, self._handle)
         if self._for_second(number) != signal.SIG_DFL:
             return
-        import ctypes  # takes 5 ms, in which signals are handled already
-
         with suppress(OSError, AttributeError):
-            current = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(("PyOS_getsig", ctypes.pythonapi))
-            once = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(("sysv_signal", ctypes.CDLL(None)))
+            current, once = _signal_functions()
             once(number, current(number))
 
     def _for_second(self, number: int) -> Handler:
@@ -88,6 +86,16 @@ class _Handling:
         self.asked = signal.Signals(number).name
         for each in self._before:
             signal.signal(each, self._for_second(each))
+
+
+@cache  # takes 5 ms at first, in which signals are handled already, and makes classes each time
+def _signal_functions() -> tuple[Callable[[int], Any], Callable[[int, Any], Any]]:
+    """Return Python's function for the current handler of a signal, and glibc's for handling one signal only."""
+    import ctypes
+
+    current = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(("PyOS_getsig", ctypes.pythonapi))
+    once = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(("sysv_signal", ctypes.CDLL(None)))
+    return current, once
 
 
 _handling: _Handling | None = None  # one in a process, as there is one handler of each signal

@@ -27,6 +27,7 @@ from ..preprocessing.learned import Learned
 from ..storage.components import StoredRows
 
 EPS = float(np.finfo(np.float64).eps)
+EXACT_BYTES = 8  # of float64
 SAFETY = 3  # factor of the bounds, as a few samples stand for all
 SHARE = 32  # one sample in so many, of one chunk in so many, is decoded once more
 SEED = 20  # of the signs of sketches: the same samples have the same bounds
@@ -100,7 +101,7 @@ def measured_errors(
     one after another, exact ones a few features at a time. A centre near the samples is subtracted first, then their
     mean; a single sample has no mean of its own, and needs the centre.
     """
-    if not collection.preparation.rounds:
+    if not collection.preparation.rounds or _maps_exactly(collection):
         return None
     places = _places(collection)
     if weights is not None:  # samples of weight 0 may hold anything, also NaN
@@ -123,6 +124,16 @@ def measured_errors(
         sums.add(rows, pieces)
         del rows, pieces  # before the next are read
     return sums.errors(counts / counts.sum())
+
+
+def _maps_exactly(collection: Prepared) -> bool:
+    """Return whether float64 holds the samples, which a feature map takes as stored, and what the map makes of them.
+
+    The exact samples are then the prepared ones, bit for bit.
+    """
+    preparation, raw = collection.preparation, collection.raw.dtype
+    maps = preparation.mapped is not None and not preparation.unmapped.rounds
+    return maps and raw.kind == "f" and raw.itemsize <= EXACT_BYTES and collection.dtype.itemsize == EXACT_BYTES
 
 
 class _Sums:
