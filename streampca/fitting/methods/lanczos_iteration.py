@@ -34,6 +34,7 @@ from .job import Job, stored_dtype
 from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # default limit; spectra that need more are practically flat
+CERTIFIED_EVERY = 8  # narrow passes, of which one looks whether bounds meet a tolerance, which takes as long
 MOST_NARROW = 100  # times the predicted passes of narrow blocks, over sparse samples in memory, that are the limit
 TRACE = {"single": 1e-6, "double": 1e-12}  # relative rounding of the trace
 NEAR = 0.5  # largest relative residual from which bounds on variances are looked at after each pass
@@ -146,7 +147,8 @@ class LanczosIteration(abc.ABC, Generic[A]):
         solver, request, reached = self.solver, job.plan.request, self.solver.worst
         near = NEAR if request.tol_variance is not None else HALF_STEP * request.tol
         solution, is_met = None, False
-        if self.products is not None and self._tells_leading and (solver.solution is not None or reached <= near):
+        due = reached <= near and not (job.plan.sparse and self.passes % CERTIFIED_EVERY)
+        if self.products is not None and self._tells_leading and (solver.solution is not None or due):
             solution = solver.solution or self.so_far()
             judged = solution.first(job.plan.room)
             bounds = self.asked_bounds(judged.first(self._directions(judged, solver)), job.plan)
