@@ -234,7 +234,7 @@ def test_axes_of_other_names_are_told_apart_by_place(field, model):
 def test_images_bear_the_coordinates_of_their_samples(field, model, tmp_path):
     moved = field.assign_coords(lat=field["lat"] + 10)
     with pytest.raises(
-        ModelError, match=r"lat of the DataArray is -50 degrees_north in place 1 .* \(coordinates='ignore'\)"
+        ModelError, match=r"lat of the DataArray is -50 degrees_north in place 1 .* with coordinates='ignore'\.$"
     ):
         model.reconstruct(moved)
     by_place = {"coordinates": "ignore"}

@@ -262,7 +262,7 @@ def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
 
 def test_without_an_output_they_are_refused_with_a_remedy(tmp_path):
     x = images("f4", n=120, shape=(200, 300))
-    with pytest.raises(BudgetError, match=r"an output \(-o, output=\.\.\.\) to write"):
+    with pytest.raises(BudgetError, match=r"an output \(output=\.\.\.\) to write"):
         streampca.fit(x, n_components=100, memory="60 MiB")
 
 

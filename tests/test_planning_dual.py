@@ -126,7 +126,7 @@ def test_room_for_a_dense_solve_is_not_bought_with_time(name):
 def test_an_output_is_a_remedy_that_works(method):
     """Where components alone do not fit, this very memory does with an output."""
     layout, request = PROBLEMS["1 GB, one file"], by_options.request(300, method, 256 * MIB)
-    enough = r"; or give an output \(-o, output=...\) to write components to: this memory is then enough\."
+    enough = r"; or give an output \(output=\.\.\.\) to write components to: this memory is then enough\."
     with pytest.raises(BudgetError, match=enough):
         make_plan(layout, request)
     plan = make_plan(layout, replace(request, output=True))

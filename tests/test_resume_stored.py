@@ -210,7 +210,7 @@ def test_dead_while_it_is_completed(fit, tmp_path, unbroken, monkeypatch, moment
 
 def test_what_is_replaced_stays_until_then(fit, tmp_path, unbroken):
     before = bits(fit(KINDS[1]))
-    with pytest.raises(OutputError, match="--overwrite"):
+    with pytest.raises(OutputError, match="overwrite=True"):
         fit()
     dies(fit, 2, overwrite=True)
     assert bits(load_model(str(tmp_path / "m.zarr"))) == before

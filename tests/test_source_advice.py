@@ -137,7 +137,7 @@ def test_one_image_is_offered_what_makes_samples_of_it(tmp_path, shape, names, o
     message = said(caught, "a.zarr")
     for option in ("patches", "sample_axes"):
         value, count = offered.get(option, (None, 0))
-        assert (f"({option}={value!r})" in message) == bool(count), message
+        assert (f" by {option}={value!r}" in message) == bool(count), message
         if count:
             assert open_collection(tmp_path / "a.zarr", **{option: value}).n_samples == count
             assert fit(str(tmp_path / "a.zarr"), n_components=1, **{option: value}).n_samples == count
@@ -187,8 +187,8 @@ def archive(path):
 def test_arrays_of_numbers_are_offered_the_largest_first(tmp_path, write, offered, shape):
     path = tmp_path / ("a.npz" if write is archive else "a.nwb")
     write(path)
-    message = refused(path, f"holds {len(offered)} arrays", f"(key={offered[0]!r})")
-    assert [word for word in message.split() if word in offered] == [*offered, offered[0]]
+    message = refused(path, f"holds {len(offered)} arrays", f"; say which with key={offered[0]!r}.")
+    assert [word for word in message.split() if word in offered] == offered
     if shape is not None:
         assert open_collection(path, key=offered[0]).shape == shape
 
