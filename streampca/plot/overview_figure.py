@@ -123,7 +123,7 @@ def encode(
 
     figure = figure_of(figure_or_axes)
     if width is not None:
-        _fit_to(figure, width)
+        fit_to(figure, width, SMALLEST - (width < NARROW))
     # Text stays text, which programs for drawing can edit.
     look: dict[Any, Any] = {"svg.hashsalt": "streampca", "svg.fonttype": "none", "pdf.fonttype": 42}
     with warnings.catch_warnings(), rc_context(look):
@@ -133,16 +133,20 @@ def encode(
     return float(width), float(height)
 
 
-def _fit_to(figure: Figure, width: float) -> None:
-    """Give a figure another width and its proportions, unless rows of panels would be too low; reduce larger texts."""
+def fit_to(figure_or_axes: Any, width: float, largest: float) -> None:
+    """Lay a figure out anew for a width in inches, with texts of at most `largest` points.
+
+    It keeps its proportions, unless rows of panels would be too low.
+    """
     from matplotlib.text import Text
 
+    figure = figure_of(figure_or_axes)
     wide, high = figure.get_size_inches()
     grids = (ax.get_subplotspec() for ax in figure.axes)
     rows = max((grid.get_gridspec().nrows for grid in grids if grid is not None), default=1)
     figure.set_size_inches(width, max(width * high / wide, LEAST_ROW * rows))
     for text in figure.findobj(Text):
-        text.set_fontsize(min(text.get_fontsize(), SMALLEST - (width < NARROW)))
+        text.set_fontsize(min(text.get_fontsize(), largest))
 
 
 def image_boxes(figure_or_axes: Any) -> list[list[float]]:

@@ -31,7 +31,7 @@ from ...models.model import Model
 from ...readers import Collection
 from ...units import counted
 from ..figure_data import figure_data
-from ..overview_figure import encode, image_boxes, smallest_text
+from ..overview_figure import encode, fit_to, image_boxes, smallest_text
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
@@ -50,6 +50,8 @@ CHARTS = {"scree", "compression", "scores", "outliers", "neighborhoods", "graph"
 DRAWN = 8  # components drawn as images
 WALKED = 4
 CSS_DPI, CHART_DPI = 140, 112  # CSS pixels per inch of images, with text of 8 points, and of charts, with 10 points
+LEADING = {"series": 5.0, "components": 5.0, "scree": 5.3}  # inches of those side by side on the first screen ...
+LEADING_TEXT = 9  # ... and points of their largest texts
 READABLE = 12  # CSS pixels of the smallest text of a page
 QUALITY, LONGEST = 82, 16_383  # quality of WebP, and the largest number of pixels of a side
 
@@ -178,6 +180,8 @@ def drawn(picture: ReportFigure, form: FigureForm, *, recodes: bool = True) -> D
     is_chart = picture.name in CHARTS
     dpi = CHART_DPI if is_chart else CSS_DPI
     figure = picture.draw()
+    if picture.name in LEADING:
+        fit_to(figure, LEADING[picture.name], LEADING_TEXT)
     width, height = (round(dpi * inches) for inches in encode(figure, page, "png"))
     boxes, points = image_boxes(figure), smallest_text(figure)
     numbers = figure_data(figure) if form.has_numbers else b""

@@ -275,7 +275,15 @@
     all.widget.closest("section").querySelector("figure.still")?.classList.add("replaced");
   }
 
-  /* -- pictures that open */
+  /* -- pictures */
+
+  /* Enlarged pixels have hard edges; a picture that is reduced is averaged, or its texts would be ragged. */
+  const enlarging = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const pixels = target.clientWidth * devicePixelRatio;
+      target.classList.toggle("enlarged", pixels >= target.naturalWidth);
+    }
+  });
 
   function openPictures() {
     const dialog = make("dialog", { "aria-label": "Picture" });
@@ -294,8 +302,10 @@
         const over = make("img", { src: picture.src, alt: "", class: "over", "aria-hidden": "true" });
         over.style.clipPath = `inset(${top}% ${100 - right}% ${100 - bottom}% ${left}%)`;
         frame.append(over);
+        enlarging.observe(over);
         frame.classList.add("layered");
       }
+      if (!frame.classList.contains("chart")) enlarging.observe(picture);
       picture.classList.add("opens");
       picture.setAttribute("tabindex", 0);
       picture.addEventListener("click", open);
