@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse
 import tifffile
 import zarr
 from fresh import folder, machine, median_seconds, print_table
@@ -22,6 +23,7 @@ from streampca.execution.threads import ONE_THREAD_ORDER
 from streampca.machine import cores
 from streampca.planning.memory import dense_flops
 from streampca.planning.rates import RATES
+from streampca.planning.sparse import MULTIPLIED
 from streampca.preprocessing.feature_map import KernelMap
 from streampca.preprocessing.kernels import Kernel
 
@@ -48,6 +50,14 @@ def computing(n: int, rounds: int) -> dict[str, float]:
     total, product = np.zeros((n, n), order="F"), np.ones((n, n), np.float32, order="F")
     found["adding"] = n * n / median_seconds(lambda: np.add(total, product, out=total), rounds)
     return found
+
+
+def sparse_products(rounds: int) -> dict[str, float]:
+    """A product of sparse rows with ten vectors, and of their transposes with the result; in one thread."""
+    rows = scipy.sparse.random_array((20_000, 2_000), density=0.01, format="csr", rng=np.random.default_rng(0))
+    vectors = np.random.default_rng(0).standard_normal((2_000, 10))
+    seconds = median_seconds(lambda: rows.T @ (rows @ vectors), rounds)
+    return {"sparse": MULTIPLIED * 2 * rows.nnz * vectors.shape[1] / seconds}
 
 
 def mapping(landmarks: int, rounds: int) -> list[tuple[str, str, str]]:
@@ -110,7 +120,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="write files here; by default in a temporary folder")
     options = parser.parse_args()
     print(machine())
-    found = computing(options.samples, options.rounds)
+    found = computing(options.samples, options.rounds) | sparse_products(options.rounds)
     with folder(options.directory) as directory:
         found |= plain_files(directory, options.megabytes, options.rounds)
         found |= encoded_files(directory, options.megabytes, options.rounds)

@@ -144,7 +144,13 @@ CASES = {
     "one chunk, gzip": ("one chunk", "f4", 3000, (32, 32), FEW_PASSES),
     "one chunk, HDF5": ("hdf5", "f4", 3000, (32, 32), FEW_PASSES),
     "pictures": ("png", "u1", 800, (48, 40), {"n_components": 20, "memory": "128MiB"}),
-    "products": ("npy", "u1", 2000, (96, 96), {"n_components": 10, "memory": "160MiB", "method": "randomized"}),
+    "products": (
+        "npy",
+        "u1",
+        2000,
+        (96, 96),
+        {"n_components": 10, "memory": "160MiB", "method": "randomized", "tol": 1e-6},
+    ),
     "products, double": ("zarr", "f8", 1000, (80, 80), {"n_components": 10, "memory": "96MiB", "method": "randomized"}),
     "em": ("npy", "f4", 5000, (48, 48), {"n_components": 5, "memory": "40MiB", "missing": "em"}),
     "em, in ranges": ("zarr", "f4", 1500, (128, 128), {"n_components": 20, "memory": "104MiB", "missing": "em"}),
@@ -252,10 +258,10 @@ def test_means_of_many_groups_are_counted(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", rng.normal(size=(1400, 63, 63)).astype(np.float32) + 300)
     np.save(tmp_path / "labels.npy", np.arange(1400) % 366)
-    found = measured(IMPORTED + LEARNED, tmp_path / "x.npy", tmp_path, "40MiB", tmp_path / "labels.npy")
+    found = measured(IMPORTED + LEARNED, tmp_path / "x.npy", tmp_path, "44MiB", tmp_path / "labels.npy")
     print({name: round(found[name] / MIB, 1) for name in ("fit", "peak", "estimate")}, found["phases"])
-    assert found["fit"] <= found["estimate"] <= 40 * MIB
-    assert found["peak"] <= 40 * MIB
+    assert found["fit"] <= found["estimate"] <= 44 * MIB
+    assert found["peak"] <= 44 * MIB
     assert found["phases"]["pass before the fit"] > 8 * 366 * 63 * 63
 
 

@@ -74,17 +74,19 @@ class SparseArray(StoredArray):
             start = stop
 
     def read_sparse(self, rows: slice) -> Any:
-        """Return rows, without a copy where they are all."""
-        return rows_of(self._rows(), rows)
+        """Return rows, without a copy where they are all; entries given several times are added up, once in a copy."""
+        matrix = self._rows()
+        with self._lock:
+            if not matrix.has_canonical_format:
+                matrix = self._csr = matrix.copy() if matrix is self._matrix else matrix
+                matrix.sum_duplicates()
+        return rows_of(matrix, rows)
 
     def _rows(self) -> Any:
         """Return the matrix as CSR, converted once."""
         with self._lock:
             if self._csr is None:
                 self._csr = self._matrix.tocsr()
-            if not self._csr.has_canonical_format:  # entries given several times are added up, in a copy
-                self._csr = self._csr.copy() if self._csr is self._matrix else self._csr
-                self._csr.sum_duplicates()
             return self._csr
 
     def states(self, *, now: bool = False) -> list[State]:
