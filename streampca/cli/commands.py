@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotConvergedError, RequestError, readable
+from ..errors import NotConvergedError, RequestError
 from .help import PATH, SECTION_MARK
 from .main import cli, main
 from .monitoring import Monitor, as_typed
@@ -25,16 +22,9 @@ from .options import (
     takes_run,
     words_of,
 )
+from .printing import SHOWN, console, print_facts, print_graph, print_json, print_left_out, print_verified, say
 from .run_file import RunFile
 from .sections import COLUMNS
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .. import NeighborGraph
-
-SHOWN = 10  # components and files in a list
-
 
 # -- shared options and output
 
@@ -76,13 +66,13 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
     shows_model = result.plan is not None or run.output.directory  # not one that is only applied
     if shows_model and result.model is not None:
         _monitor().note_model(result.model)
-    print_fit(_console(), result.model if shows_model else None, result.plan, result.written)
+    print_fit(console(), result.model if shows_model else None, result.plan, result.written)
     for path in result.kept:
-        _say(f"kept {path}")
+        say(f"kept {path}")
     if result.compression is not None:
-        _say(result.compression.line())
+        say(result.compression.line())
     if result.graph is not None:
-        _print_graph(result.graph)
+        print_graph(result.graph)
     if shows_model and result.model is not None and result.model.failure is not None:
         raise NotConvergedError(f"{', '.join(result.written)}: {result.model.failure}")
     return True
@@ -91,34 +81,6 @@ def _carry_out(run: RunFile, *, quiet: bool, print_config: bool) -> bool:
 def _monitor() -> Monitor:
     """Return the monitor of the command that is being called."""
     return click.get_current_context().ensure_object(Monitor)
-
-
-def _print_graph(graph: NeighborGraph) -> None:
-    """Print the sentences that describe a graph of nearest neighbours."""
-    for sentence in graph.notes:
-        _say(sentence)
-
-
-def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print headings and texts, wrapped to the width of the terminal, or 80 columns."""
-    from ..units import facts_as_text
-
-    _say(facts_as_text(facts, shutil.get_terminal_size().columns))
-
-
-def _print_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=1))
-
-
-def _say(text: str) -> None:
-    """Print text with control characters of names and attributes escaped."""
-    click.echo("\n".join(map(readable, text.split("\n"))))
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, emoji=False)  # rich would change paths and numbers
 
 
 # -- the commands
@@ -133,7 +95,7 @@ def demo(output: str, memory: str) -> None:
     """Analyse two real collections within a tiny memory budget."""
     from .demo import guided_tour
 
-    guided_tour(_console(), output, memory)
+    guided_tour(console(), output, memory)
 
 
 @cli.command(examples=["streampca info scans/", "streampca info film.tif --json"])
@@ -148,8 +110,8 @@ def info(run: RunFile, as_json: bool) -> None:
     collection = open_run(run.collection)
     facts = collection.facts()
     if not as_json:
-        _print_facts(facts.items())
-        _list_left_out("skipped", collection.skipped, len(collection.skipped))
+        print_facts(facts.items())
+        print_left_out("skipped", collection.skipped, len(collection.skipped))
         return
     plain = {
         "source": collection.source,
@@ -166,15 +128,7 @@ def info(run: RunFile, as_json: bool) -> None:
         "last": facts["last"],
         "skipped": [list(item) for item in collection.skipped],
     }
-    _print_json(plain)
-
-
-def _list_left_out(word: str, items: Sequence[Sequence[str]], count: int, in_json: str = "all") -> None:
-    """Print the first files or samples that were left out, each with its reason."""
-    for name, reason in items[:SHOWN]:
-        _say(f"{word:<12}{name}: {reason}")
-    if count > SHOWN:
-        _say(f"{'':<12}... and {count - SHOWN} more (--json lists {in_json})")
+    print_json(plain)
 
 
 @cli.command(
@@ -196,9 +150,9 @@ def plan(run: RunFile, shape: str | None, as_json: bool) -> None:
         raise click.UsageError("give either SOURCE or --shape.")
     result = plan_of(run, shape=shape) if shape else plan_of(run, measure=True)
     if as_json:
-        _print_json(result.to_json())
+        print_json(result.to_json())
     else:
-        _print_facts(result.lines())
+        print_facts(result.lines())
 
 
 @cli.command(
@@ -228,15 +182,15 @@ def fit(run: RunFile, quiet: bool, print_config: bool) -> None:
     if not _carry_out(run, quiet=quiet, print_config=print_config):
         return
     if run.run.part is not None:
-        _say(f"next, with all {run.run.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
+        say(f"next, with all {run.run.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
     model = str(run.output.model)
     labels = words_of("collection", only="labels")
-    _say(f"next: {as_typed('report', model, *labels, '-o', 'report.html')}")
+    say(f"next: {as_typed('report', model, *labels, '-o', 'report.html')}")
     columns = words_of("collection", only="target") + words_of("collection", only="sample_weight")
     words = [word for word in words_of("collection") if word not in columns]
     source = ["NEW"] if type(run.model).uses_graph else words  # an embedding holds the coordinates of its own samples
-    _say(f"next: {as_typed('transform', model, *source, '-o', 'scores.zarr')}")
+    say(f"next: {as_typed('transform', model, *source, '-o', 'scores.zarr')}")
 
 
 @cli.command(
@@ -278,8 +232,8 @@ def merge(run: RunFile, parts: tuple[str, ...], output: str, quiet: bool) -> Non
             run=run.how(output=output, checkpoint=checkpoint_beside(run, output), listener=listener),
         )
     _monitor().note_model(model)
-    print_model(_console(), model)
-    _say(f"wrote {output}")
+    print_model(console(), model)
+    say(f"wrote {output}")
 
 
 @cli.command(
@@ -352,7 +306,7 @@ def neighbors(run: RunFile, plan: bool, quiet: bool, print_config: bool) -> None
     if plan:
         from .run_arguments import plan_of_graph
 
-        _print_facts(plan_of_graph(run).lines())
+        print_facts(plan_of_graph(run).lines())
         return
     if run.output.graph is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
@@ -379,32 +333,24 @@ def inspect(model: str, requested: int | None, verify: bool, as_json: bool) -> N
     loaded = streampca.load(model, components=False)
     verified = streampca.verify(model)._asdict() if verify else None
     if as_json:
-        _print_json(loaded.summary() | ({} if verified is None else {"verified": verified}))
+        print_json(loaded.summary() | ({} if verified is None else {"verified": verified}))
         return
-    print_model(_console(), loaded, count)
-    print_trust(_console(), loaded)
+    print_model(console(), loaded, count)
+    print_trust(console(), loaded)
     if len(loaded.constant_features):
         listed = ", ".join(str(tuple(place)) for place in loaded.constant_features[:count].tolist())
         rest = len(loaded.constant_features) - count
         listed += f" and {rest} more" if rest > 0 else ""
-        _say(f"constant features, which standardize does not divide: {listed}")
+        say(f"constant features, which standardize does not divide: {listed}")
     provenance = loaded.provenance
     part = "part {} of {} of ".format(*provenance["part"]) if "part" in provenance else ""
     source = f"{part}{provenance.get('source')}"
-    _say(f"\nfitted {provenance.get('created')} from {source} by streampca {provenance.get('streampca')}")
+    say(f"\nfitted {provenance.get('created')} from {source} by streampca {provenance.get('streampca')}")
     skipped, dropped = provenance.get("skipped") or [], provenance.get("dropped")
-    _list_left_out("skipped", skipped, len(skipped))
+    print_left_out("skipped", skipped, len(skipped))
     if dropped is not None:
-        _list_left_out("left out", dropped["listed"], dropped["samples"], "up to 1000")
-    _print_verified(verified)
-
-
-def _print_verified(verified: dict[str, int] | None) -> None:
-    """Print what was read to compare checksums, if anything."""
-    from ..units import format_bytes
-
-    if verified is not None:
-        _say(f"read all of {verified['arrays']} arrays, {format_bytes(verified['nbytes'])}: every checksum agrees")
+        print_left_out("left out", dropped["listed"], dropped["samples"], "up to 1000")
+    print_verified(verified)
 
 
 def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
@@ -416,13 +362,13 @@ def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
     provenance = graph.provenance
     if as_json:
         facts = {"n_samples": graph.n_samples, "n_neighbors": graph.n_neighbors, **provenance}
-        _print_json(facts | ({} if verified is None else {"verified": verified}))
+        print_json(facts | ({} if verified is None else {"verified": verified}))
         return
-    _print_graph(graph)
-    _say(
+    print_graph(graph)
+    say(
         f"\nmade {provenance.get('created')} from {provenance.get('source')} by streampca {provenance.get('streampca')}"
     )
-    _print_verified(verified)
+    print_verified(verified)
 
 
 @cli.command(
@@ -482,7 +428,7 @@ def report(
             **opening_of(run.collection),
         )
     for path in written:
-        _say(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 @cli.command(
@@ -528,16 +474,16 @@ def hsic(
     if plan:
         planned = streampca.plan_hsic(a, b, run=run.how(), **options)
         if as_json:
-            _print_json(planned.to_json())
+            print_json(planned.to_json())
         else:
-            _print_facts(planned.lines())
+            print_facts(planned.lines())
         return
     with _monitor().listening(run.run, quiet=quiet) as listener:
         dependence = streampca.hsic(a, b, run=run.how(checkpoint=checkpoint, listener=listener), **options)
     if as_json:
-        _print_json(dependence.to_json())
+        print_json(dependence.to_json())
     else:
-        _say(repr(dependence))
+        say(repr(dependence))
 
 
 @cli.command(
@@ -572,7 +518,7 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
     import streampca
 
     streampca.export_components(model, output, n_components=count, mean=mean, overwrite=overwrite)
-    _say(f"wrote {output}")
+    say(f"wrote {output}")
 
 
 def _print_schema(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
@@ -580,7 +526,7 @@ def _print_schema(context: click.Context, parameter: click.Parameter, is_given: 
     if is_given and not context.resilient_parsing:
         from .schema import json_schema
 
-        _print_json(json_schema())
+        print_json(json_schema())
         context.exit()
 
 
@@ -635,7 +581,7 @@ def run_command(
         from .pipeline import foresee
 
         facts, refusal = foresee(run)
-        _print_facts(facts)
+        print_facts(facts)
         if refusal is not None:
             raise refusal
         return
