@@ -303,7 +303,7 @@ class Collection(abc.ABC):
         out[...] = self.read(rows, features)
 
     def read_sparse(self, rows: slice) -> Any:
-        """Read samples as sparse rows of `scipy.sparse` in form CSR, without repeated entries; not to be written to.
+        """Read samples as sparse rows of SciPy in form CSR, without repeated entries; not to be written to.
 
         Collections whose storage is `sparse` define it.
         """
