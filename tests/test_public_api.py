@@ -25,7 +25,7 @@ READER = sorted((DOCS / "extending_example").glob("*raw_reader.py"))
 
 # Sub-packages and modules that a benchmark takes by themselves, to time, watch or replace a part of a run.
 TAKEN_APART = {
-    "bounds": {"fitting", "planning"},  # starts the randomized method from samples that mislead it
+    "bounds": {"events", "models"},  # asks which components are only defined together
     "budget": {"fitting", "models", "storage", "units"},  # notes the peak of each phase
     "busy": {"machine"},
     "choices": {"eigensolvers", "events", "planning"},  # measures the two sides of a constant
