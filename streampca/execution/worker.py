@@ -28,6 +28,7 @@ State = dict[str, npt.NDArray[Any]]
 
 INTERVAL = 0.2  # seconds between messages of a span
 
+_ONE_UNPACKED = threading.Lock()  # threads that import the same modules at once can see them half made
 _ONE_SPAN = threading.Lock()  # after the death of another worker dask can send its span here too; memory is for one
 
 
@@ -132,7 +133,8 @@ def _opened(work: Packed) -> Any:
     """Unpack a value for this task, which releases its thread if the value holds futures of other tasks."""
     if work.waits:
         leave_thread()
-    return unpacked(work)
+    with held(_ONE_UNPACKED):
+        return unpacked(work)
 
 
 def _progress_report(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:
