@@ -387,10 +387,10 @@ def test_a_lanczos_basis_sharpens_the_bound(limit, most):
     matrix = np.diag(spectrum)
     k = 20
     found = lanczos_basis(matrix, k, width=30, limit=limit, passes=8)
-    basis, projected, block, coupling = found
-    np.testing.assert_allclose(matrix @ basis - basis @ projected, block @ coupling, atol=1e-12)
+    basis, inside = found.basis, found.basis @ found.projected
+    np.testing.assert_allclose(matrix @ basis - inside, found.block @ found.coupling, atol=1e-12)
     given_probes = probes(matrix, 0)
-    leading = basis @ np.linalg.eigh(projected)[1][:, ::-1][:, :k]
+    leading = basis @ found.ritz[1][:, :k]
     alone = outside_bound(leading, **given_probes, residual=np.full(k, 1e-4))
     bound = outside_bound_of_basis(found, k, **given_probes, total=float(spectrum.sum()))
     assert spectrum[k] * 0.999 <= bound <= most * spectrum[k]
@@ -403,7 +403,7 @@ def test_what_a_start_without_chance_has_missed_is_told():
     start = np.random.default_rng(0).normal(size=(100, 12))
     start[2] = 0
     found = lanczos_basis(np.diag(spectrum), 5, width=12, limit=60, passes=4, start=start)
-    assert np.linalg.norm(found[-1]) < 1e-3
+    assert np.linalg.norm(found.coupling) < 1e-3
     bound = outside_bound_of_basis(found, 5, **probes(np.diag(spectrum), 1), total=spectrum.sum())
     assert bound >= spectrum[2]
     missed = model(np.delete(spectrum, 2)[:5], outside=bound, total_variance=spectrum.sum())

@@ -1,19 +1,20 @@
 """Eigenpairs with error bounds, from small matrices or from requested products: one solver per file.
 
-`dense` calls LAPACK; `lanczos` requests products from its caller, and so works on anything that can multiply;
-`nystrom` takes more from products than Ritz pairs do; `error_bounds` bounds the errors of pairs, whatever computed
-them, and `omitted_variance` the largest eigenvalue that is missing; `separation` finds pairs that are defined only
-together; `n_components` turns a request into a number of components. Input and output are plain arrays: nothing here
-knows a reader, an executor or the budget.
+`dense` calls LAPACK; `lanczos` requests products from its caller, and so works on anything that can multiply; what it
+knows of the matrix is a `krylov_basis`, of which `nystrom` takes more than Ritz pairs do; `error_bounds` bounds the
+errors of pairs, whatever computed them, and `omitted_variance` the largest eigenvalue that is missing; `separation`
+finds pairs that are defined only together; `n_components` turns a request into a number of components. Input and output
+are plain arrays: nothing here knows a reader, an executor or the budget.
 """
 
 from .dense import solve_dense
 from .error_bounds import FAILURE, Certificate, Sketch, certificate_of, certify, product_bounds, value_bounds
 from .generalized import solve_generalized
-from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
+from .krylov_basis import KrylovBasis
+from .lanczos import Lanczos, resume_lanczos, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
 from .nystrom import nystrom_bounds
-from .omitted_variance import KrylovBasis, outside_bound, outside_bound_of_basis
+from .omitted_variance import outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
 from .signs import extremes, fix_signs, larger
 from .solution import Solution
@@ -42,7 +43,6 @@ __all__ = [
     "outside_bound_of_basis",
     "product_bounds",
     "resume_lanczos",
-    "ritz_pairs",
     "solve_dense",
     "solve_generalized",
     "start_lanczos",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..arrays import Float64
 from ..execution.threads import map_in_threads, one_blas_thread
 from ..planning.blocks import spans_of
 from ..planning.memory import FRACTION_SHARE, block_width
+from .krylov_basis import KrylovBasis, ritz_pairs
 from .n_components import Rule, Wanted, count_components
 from .nystrom import nystrom_pairs
 from .signs import fix_signs
@@ -103,6 +105,11 @@ class Lanczos:
     def wants(self) -> Float64:
         """Block to multiply next, (p, l), orthonormal and orthogonal to the basis."""
         return self.columns[:, self.known : self.known + self.asked] if self.apart is None else self.apart
+
+    @cached_property
+    def krylov(self) -> KrylovBasis:
+        """Basis, and what is known of S on it."""
+        return KrylovBasis(self.basis, self.projected, self.wants, self.coupling)
 
     @one_blas_thread()
     def step(self, product: Float64) -> Lanczos:
@@ -189,7 +196,7 @@ class Lanczos:
 
     def refined(self) -> Lanczos:
         """Return a new iteration from the leading Ritz vectors, for products that are more precise."""
-        values, ritz = ritz_pairs(self.projected)
+        values, ritz = self.krylov.ritz
         restarted = self._turned(values, ritz, min(self.width, len(values)))
         width = restarted.known
         reset: dict[str, Any] = {
@@ -203,7 +210,7 @@ class Lanczos:
 
     def so_far(self, settled: float = SETTLED) -> Solution:
         """Return leading pairs with relative residuals up to `settled`: at least one, at most as many as requested."""
-        values, ritz = ritz_pairs(self.projected)
+        values, ritz = self.krylov.ritz
         residuals = self.residuals[: len(values)]
         unsettled = np.flatnonzero(residuals > settled * values)
         k = min(
@@ -217,7 +224,7 @@ class Lanczos:
         block = self.wants.copy()
         if self.solution is None or not block.shape[1]:
             return self if self.solution is not None else replace(self, tol=tol)
-        values, ritz = ritz_pairs(self.projected)
+        values, ritz = self.krylov.ritz
         going = replace(self, solution=None, apart=None, asked=0, tol=tol)
         return going._restarted(values, ritz, len(self.solution.values), block.shape[1])._asking(block)
 
@@ -227,7 +234,7 @@ class Lanczos:
         They are nearer than those of `so_far`, which leave out what the products hold outside of the basis. Residuals
         are 0, as nothing is known of them without another product.
         """
-        values, turned = nystrom_pairs(self.projected, self.coupling, self.rounding)
+        values, turned = nystrom_pairs(self.krylov, self.rounding)
         k = count_components(values, self.total, self.wanted) or len(self.residuals)
         vectors = fix_signs(_multiply(self.columns[:, : self.known + self.asked], turned[:, :k]))
         return Solution(np.maximum(values[:k], 0.0), vectors, np.zeros(k), None, self.passes)
@@ -316,12 +323,6 @@ def _sizes(n_features: int, wanted: Wanted, width: int | None, limit: int | None
     # The number of components of a fraction or a rule is unknown beforehand.
     default = 4 * width if isinstance(wanted, int) else max(4 * width, n_features // FRACTION_SHARE)
     return width, min(limit or default, n_features)
-
-
-def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:
-    """Return Ritz values, descending, and vectors, (m, m) columns, of a projected matrix."""
-    values, vectors = eigh(projected, check_finite=False)
-    return values[::-1], vectors[:, ::-1]
 
 
 def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:

@@ -19,22 +19,23 @@ from scipy.linalg import eigh
 
 from ..arrays import Float64
 from .error_bounds import product_bounds
-from .omitted_variance import KrylovBasis
+from .krylov_basis import KrylovBasis
 
 NEGLIGIBLE = 1e-12  # share of the first Ritz value below which directions of the basis are left out of T^-1
 
 
-def nystrom_pairs(projected: Float64, coupling: Float64, rounding: float) -> tuple[Float64, Float64]:
+def nystrom_pairs(krylov: KrylovBasis, rounding: float) -> tuple[Float64, Float64]:
     """Return Nystrom's eigenvalues, descending, and eigenvectors in the basis [K, W], (m + l, m + l) columns.
 
     Parameters
     ----------
-    projected, coupling : ndarray of shape (m, m), (l, m)
-        T and C.
+    krylov : KrylovBasis
+        K, T, W and C.
     rounding : float
         Error of the products, below which directions of the basis are left out of T^-1: it would be magnified.
     """
-    values, vectors = eigh(np.block([[projected, coupling.T], [coupling, _corner(projected, coupling, rounding)]]))
+    coupling = krylov.coupling
+    values, vectors = eigh(np.block([[krylov.projected, coupling.T], [coupling, _corner(krylov, rounding)]]))
     return values[::-1], vectors[:, ::-1]
 
 
@@ -79,14 +80,14 @@ def nystrom_bounds(
     least : float
         Error of the products that `nystrom_pairs` was given.
     """
-    basis, projected, block, coupling = krylov
+    basis, block = krylov.basis, krylov.block
     inside, across = basis.T @ vectors, block.T @ vectors
-    claimed = (basis.T @ directions).T @ projected + (directions.T @ block) @ coupling
+    claimed = (basis.T @ directions).T @ krylov.projected + (directions.T @ block) @ krylov.coupling
     along = (basis.T @ products).T
     errors = None if rounding is None else (basis.T @ rounding).T
     wrong = product_bounds(along @ inside, claimed @ inside, rounding=None if errors is None else errors @ inside)
     # v^T S v takes the products twice, and of W^T S W only knows that it is between zero and the rest outside of K.
-    corner = float(np.linalg.norm(_corner(projected, coupling, least), 2))
+    corner = float(np.linalg.norm(_corner(krylov, least), 2))
     error = 2 * wrong + max(rest, corner) * np.square(across).sum(axis=0)
     wrong_of_all = 2 * float(np.linalg.norm(product_bounds(along, claimed, rounding=errors)))
     outside = _outside(krylov, np.vstack([inside, across]), rest)
@@ -98,17 +99,17 @@ def _outside(krylov: KrylovBasis, vectors: Float64, rest: float) -> float:
 
     For x = K a + W b + c, with c outside of both, x^T S x is at most a^T T a + 2 b^T C a + rest (|b|^2 + |c|^2).
     """
-    _, projected, _, coupling = krylov
-    form = np.block([[projected, coupling.T], [coupling, rest * np.eye(len(coupling))]])
+    coupling = krylov.coupling
+    form = np.block([[krylov.projected, coupling.T], [coupling, rest * np.eye(len(coupling))]])
     form -= vectors @ (vectors.T @ form)
     form -= (form @ vectors) @ vectors.T
     largest = eigh(form, eigvals_only=True, subset_by_index=(len(form) - 1, len(form) - 1))[0]
     return max(rest, float(largest))
 
 
-def _corner(projected: Float64, coupling: Float64, rounding: float) -> Float64:
+def _corner(krylov: KrylovBasis, rounding: float) -> Float64:
     """Return C T^-1 C^T."""
-    values, turn = eigh(projected, check_finite=False)
-    kept = values > max(NEGLIGIBLE * values[-1], rounding)
-    half = (coupling @ turn[:, kept]) / np.sqrt(values[kept])
+    values, turn = krylov.ritz
+    kept = values > max(NEGLIGIBLE * values[0], rounding)
+    half = (krylov.coupling @ turn[:, kept]) / np.sqrt(values[kept])
     return np.asarray(half @ half.T)

@@ -20,16 +20,16 @@ single directions: for variances as 1/i and 8 probes the bound is 10 to 20 times
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh
 from scipy.special import gammaincinv
 
 from ..accumulators.blas import times
 from ..arrays import Float64
 from .error_bounds import FAILURE, product_bounds
+from .krylov_basis import KrylovBasis
 
 PIECE = 2**22  # numbers of the vectors that are converted to float64 at a time
 
@@ -97,27 +97,6 @@ def outside_bound(
     return float(min(np.sqrt(mean / (2 * gammaincinv(q / 2, failure))), left))
 
 
-class KrylovBasis(NamedTuple):
-    """An orthonormal basis K, and what a solver computed of S on it.
-
-    Attributes
-    ----------
-    basis : ndarray of shape (p, m)
-        Orthonormal K.
-    projected : ndarray of shape (m, m)
-        K^T S K.
-    block : ndarray of shape (p, l)
-        Block, orthonormal and orthogonal to the basis; l can be 0.
-    coupling : ndarray of shape (l, m)
-        Matrix with (I - K K^T) S K = block @ coupling.
-    """
-
-    basis: Float64
-    projected: Float64
-    block: Float64
-    coupling: Float64
-
-
 def outside_bound_of_basis(
     krylov: KrylovBasis,
     claimed: int,
@@ -157,11 +136,11 @@ def outside_bound_of_basis(
     """
     # Two bounds share the probability: on the solver's products, and on the rest outside the basis.
     failure /= 2
-    basis, projected, block, coupling = krylov
+    basis, block, coupling = krylov.basis, krylov.block, krylov.coupling
     along = _along(basis, directions)
-    claimed_products = times(along.T, projected) + times(times(directions.T, block), coupling)
+    claimed_products = times(along.T, krylov.projected) + times(times(directions.T, block), coupling)
     errors = product_bounds(_along(basis, products).T, claimed_products, failure=failure)
-    values, turn = (turned[..., ::-1] for turned in eigh(projected, check_finite=False))
+    values, turn = krylov.ritz
     outside = outside_bound(
         basis,
         directions=directions,

@@ -69,7 +69,7 @@ FEWER_PASSES = 1.2  # times as long that a plan along features with fewer passes
 FEWER_DECODED = 1.25  # ... and so many times that where a pass decodes: decoders and links differ most from their rates
 LEAST_ROOM = 0.9  # for components where k is open, to what there could be
 AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
-PROJECTED = 4  # eigenproblems of the basis in a pass: 1.1 of 2.5 s at 3000 x 2304, k = 50, tol_variance=1e-4
+PROJECTED = 4  # eigenproblems of the basis in a pass: 3.4 to 3.8 measured, by these rates (3000 x 2304, k = 50)
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
 MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days

@@ -14,13 +14,11 @@ from ...accumulators import GramBlock, ScatterBlock, SymmetricBlock
 from ...accumulators.plain_state import as_arrays, as_values
 from ...arrays import Array, Float64
 from ...eigensolvers import (
-    KrylovBasis,
     Lanczos,
     Solution,
     outside_bound_of_basis,
     product_bounds,
     resume_lanczos,
-    ritz_pairs,
 )
 from ...eigensolvers.error_bounds import lengths
 from ...events import Converging, Listener, Solving
@@ -100,12 +98,6 @@ class LanczosIteration(abc.ABC, Generic[A]):
         return self.solver.wants.astype(np.float64 if self.precision == "double" else np.float32)
 
     @property
-    def krylov(self) -> KrylovBasis:
-        """Basis of the solver, and what it has computed of the operator."""
-        solver = self.solver
-        return KrylovBasis(solver.basis, solver.projected, solver.wants, solver.coupling)
-
-    @property
     def total(self) -> float:
         """Upper bound on the trace of the scaled operator."""
         return self.trace * (1 + TRACE[self.precision])
@@ -131,6 +123,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         while self.solver.solution is None and self.passes < most:
             safe_point()
             steps = self.solver.passes
+            self.solver = replace(self.solver)  # without its Ritz vectors, whose memory the pass needs
             # No reference to the result of a pass is kept, as the next pass needs the memory.
             self._learn(multiply(), job, may_continue=self.passes + 1 < most)
             if self.solver.passes > steps:
@@ -258,7 +251,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         how: dict[str, Any] = {"directions": directions, "products": self.products, "rounding": self.rounding}
-        return outside_bound_of_basis(self.krylov, claimed, **how, total=self.total)
+        return outside_bound_of_basis(self.solver.krylov, claimed, **how, total=self.total)
 
     def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64, Float64]:
         """Bound the largest eigenvalue outside the leading pairs, the errors of the solver's products, and residuals.
@@ -268,13 +261,13 @@ class LanczosIteration(abc.ABC, Generic[A]):
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         rounding, count = self.rounding, len(values)
-        basis, projected, block, coupling = self.krylov
-        _, ritz = ritz_pairs(projected)
+        krylov = self.solver.krylov
+        basis, (_, ritz) = krylov.basis, krylov.ritz
         outside = self.outside_basis(count, directions)
         # W^T B v by the measured products, and theta W^T v with the residual vector: see `product_bounds`.
         sketches = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
-        along_block = coupling @ ritz[:, :count]
-        residual = (directions.T @ block) @ along_block
+        along_block = krylov.coupling @ ritz[:, :count]
+        residual = (directions.T @ krylov.block) @ along_block
         errors = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
         wrong = product_bounds(sketches[0], sketches[1] + residual, rounding=errors)
         # B v is theta v + block @ along_block but for the error of the product, so that no probe widens the residual.

@@ -143,7 +143,7 @@ class FeatureIteration(LanczosIteration[ScatterBlock]):
             certificate = replace(certificate_of(values, residual), angle=angle)
             return Certified(certificate, outside, wrong, value_bounds(values, unrounded, outside, wrong))
         rest = self.outside_basis(self.solver.known, directions)
-        found = nystrom_bounds(self.krylov, solution.vectors, rest=rest, least=self.solver.rounding, **probes)
+        found = nystrom_bounds(self.solver.krylov, solution.vectors, rest=rest, least=self.solver.rounding, **probes)
         residual = certify(values, components.T, **probes).residual
         left = self.total - float(values.sum())
         outside = min(found.outside, outside_bound(components.T, residual=residual, left=left, **probes))

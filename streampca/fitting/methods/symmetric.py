@@ -32,7 +32,6 @@ from ...eigensolvers import (
     certificate_of,
     certify,
     product_bounds,
-    ritz_pairs,
     solve_dense,
     start_lanczos,
     value_bounds,
@@ -270,7 +269,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         solver = self.solver
         if self.passes * solver.width > solver.limit:
             return None
-        values, ritz = ritz_pairs(solver.projected)
+        values, ritz = solver.krylov.ritz
         weights = np.square(ritz[: solver.width]).sum(axis=0)
         return float(weights @ np.maximum(-values, 0.0)) * (len(solver.columns) - 1) / solver.width
 
@@ -279,7 +278,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         values, (residual_norm, _) = self._values, self._residual_norms()
         if count >= len(values):
             return residual_norm
-        _, ritz = ritz_pairs(self.solver.projected)
+        _, ritz = self.solver.krylov.ritz
         unclaimed = self.solver.coupling @ ritz[:, count:]
         across = float(np.linalg.norm(unclaimed, 2)) if unclaimed.size else 0.0
         inside = float(values[count])
@@ -306,7 +305,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     @property
     def _values(self) -> Float64:
         """Ritz values, descending."""
-        return ritz_pairs(self.solver.projected)[0]
+        return self.solver.krylov.ritz[0]
 
     def _residual_norms(self) -> tuple[float, float]:
         """Return the Frobenius norms of R and of C."""
@@ -320,7 +319,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         solver = self.solver
-        values, ritz = ritz_pairs(solver.projected)
+        values, ritz = solver.krylov.ritz
         along = (solver.basis.T @ directions).T @ ritz[:, :count] * values[:count]
         residual = (directions.T @ solver.wants) @ (solver.coupling @ ritz[:, :count])
         return product_bounds((solver.basis.T @ self.products).T @ ritz[:, :count], along + residual)
