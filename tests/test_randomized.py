@@ -117,14 +117,17 @@ def test_bounds_are_near_the_truth():
 
 
 def test_tol_is_what_is_certified():
-    """And variances, to the square of residuals, are certified near the truth."""
+    """And variances, to the square of residuals, are certified near the truth.
+
+    Residuals of Nystrom's pairs, by which the first fit ends, are known by 16 probes alone: up to 5 times the truth.
+    """
     x = problem("1/f images", 0.0)
-    for tol in (1e-2, 1e-3, 1e-4):
+    for tol, most in ((1e-2, 50), (1e-3, 30), (1e-4, 30)):
         model = streampca.fit(x, streampca.PCA(8, method="randomized", tol=tol, precision="double"))
         values = model.explained_variance
         true = np.abs(truth(x).values[: len(values)] - values) / values
         assert np.all(true <= model.error_bound + 10 * np.finfo(float).eps)
-        assert np.median(model.error_bound / np.maximum(true, 10 * np.finfo(float).eps)) <= 60
+        assert np.median(model.error_bound / np.maximum(true, 10 * np.finfo(float).eps)) <= most
         assert model.error_bound.max() <= model.residual_bound.max() <= tol
 
 

@@ -110,7 +110,7 @@ def test_as_many_sums_travel_as_there_are_workers(runs, seed):
         worker = min(until, key=until.get)
         time = until.pop(worker)
         reduction.finish(worker)
-        most = max(most, *map(reduction.holds, workers))
+        most = max(most, *map(len, map(reduction.held_by, workers)))
     assert travelled <= 2 * runs
     assert most <= MOST_HELD
     assert time < RUN * 1.05 + 1.06 + 0.01 * (runs + 8)

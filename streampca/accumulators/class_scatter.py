@@ -118,18 +118,9 @@ class ClassScatter(Scatter):
         }
 
     @classmethod
-    def from_state(
-        cls,
-        state: dict[str, Array],
-        *,
-        copy: bool = True,
-        one_thread: bool = False,
-        integer_units: str = "none",
-        device: str = "",
-    ) -> Self:
-        """Return the accumulator whose `state` this is; see `Scatter.from_state`."""
-        where: dict[str, Any] = {"one_thread": one_thread, "integer_units": integer_units, "device": device}
-        like = Scatter.from_state(state, copy=copy, **where)
+    def from_state(cls, state: dict[str, Array], **options: Any) -> Self:
+        """Return the accumulator whose `state` this is; see `Scatter.from_state` for the options."""
+        like = Scatter.from_state(state, **options)
         new = cls.__new__(cls)
         new.__dict__.update(like.__dict__)
         new._codes, new._of_block = np.array(state["codes"]) if "codes" in state else None, np.empty(0, np.intp)

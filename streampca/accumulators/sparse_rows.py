@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
+from ..planning.memory import SPARSE_TILE
 
 OFTEN = 0.5  # share of samples with a value of a feature, above which that feature is centred
 FILLED = 1.0  # zeros that centring fills, for every stored value, beyond which a dense block is smaller or as fast
-TILE_ENTRIES = 2**21  # entries of a product of rows with one another that are dense at a time: 16 MiB
 
 
 def sparse_centre(block: Any) -> Float64:
@@ -62,7 +62,7 @@ def add_among(rows: Any, total: Float64) -> Float64:
     Cost: about 4 ns a product of two values, and 25 ns an entry that is not 0.
     """
     rows = rows.tocsr()
-    others, step = rows.T.tocsr(), max(1, TILE_ENTRIES // max(1, rows.shape[0]))
+    others, step = rows.T.tocsr(), max(1, SPARSE_TILE // max(1, rows.shape[0]))
     diagonal = np.empty(rows.shape[0])
     for start in range(0, rows.shape[0], step):
         stop = min(start + step, rows.shape[0])

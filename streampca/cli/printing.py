@@ -1,4 +1,4 @@
-"""What commands print: sentences, facts, JSON and lists, with names of files and attributes escaped."""
+"""Printing of commands: sentences, facts, JSON and lists, with names of files and attributes escaped."""
 
 from __future__ import annotations
 

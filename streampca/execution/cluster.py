@@ -174,7 +174,7 @@ class _Fold(Generic[A]):
         self._numbers = count()
         self._work: Future | None = None
         self._reduction = Reduction(Tree(0, len(spans)))
-        self._to_restore: list[Node] = []  # parts that may be saved
+        self._to_restore: list[Node] = []  # spans whose sums may be saved
         self._running: dict[str, Future] = {}  # by worker
         self._sums: dict[Node, Future] = {}
         self._folders: dict[str, str] = {}  # of workers that were given work: a restarted one has another
@@ -247,17 +247,18 @@ class _Fold(Generic[A]):
         if self._client.generation != self._generation:
             raise self._ended()
         suitable, folders = set(self._workers.present()), self._workers.folders()
-        for worker in sorted({*workers} & suitable, key=self._reduction.holds):
+        for worker in sorted({*workers} & suitable, key=self._held_count):
             is_idle = (
                 worker not in self._running and self._folders.setdefault(worker, folders[worker]) == folders[worker]
             )
             if is_idle and (job := self._reduction.start(worker)) is not None:
-                if self._deaths[-1 if job.span is None else job.span]:  # it may die as well
-                    self.save_if_due(
-                        [part for part, holder in self._reduction.held.items() if holder == worker], now=True
-                    )
+                if job.span is not None and self._deaths[job.span]:  # it may die as well
+                    self.save_if_due(self._reduction.held_by(worker), now=True)
                 future = self._running[worker] = self._submitted(job, worker)
                 future.add_done_callback(lambda _, worker=worker: self._messages.put(worker))
+
+    def _held_count(self, worker: str) -> int:
+        return len(self._reduction.held_by(worker))
 
     def _submitted(self, job: Addition, worker: str) -> Future:
         """Send a job to its worker, and to no other one."""
@@ -434,7 +435,7 @@ class _Fold(Generic[A]):
                 part = Node(first, first)
                 self._reduction.fold([first])
             else:
-                worker = min(workers, key=self._reduction.holds)
+                worker = min(workers, key=self._held_count)
                 (self._sums[part],) = self._client.scatter(
                     [saved.state], workers=[worker], direct=self._workers.near, hash=False
                 )
@@ -514,7 +515,7 @@ class _Fold(Generic[A]):
                 self._deaths[job.span] += 1
                 if self._deaths[job.span] > dask.config.get("distributed.scheduler.allowed-failures"):
                     raise self._killing(self._deaths[job.span], worker)
-        parts = [part for part, holder in self._reduction.held.items() if holder == worker]
+        parts = self._reduction.held_by(worker)
         holders = self._client.who_has([self._sums[part] for part in parts]) if parts else {}
         for part in parts:  # a worker that is retired hands over what it holds
             others = [other for other in holders.get(self._sums[part].key, ()) if other in self._workers.folders()]

@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """What a worker does: absorb the right sum into the left one, or fold a span and absorb it into the left sum.
+    """Work of one worker: absorb the right sum into the left one, or fold a span and absorb it into the left sum.
 
     Attributes
     ----------
@@ -139,9 +139,9 @@ class Reduction:
         """True if a worker holds the sum of all spans."""
         return self.tree.root in self.held
 
-    def holds(self, worker: str) -> int:
-        """Return the number of sums that a worker holds."""
-        return len(self._held_by[worker])
+    def held_by(self, worker: str) -> list[Node]:
+        """Return the sums that a worker holds, in order."""
+        return sorted(self._held_by[worker])
 
     def fold(self, spans: Iterable[int]) -> None:
         """Note that spans are to be folded, for the first time or again."""
@@ -219,7 +219,7 @@ class Reduction:
 
     def _span_of_others(self, worker: str) -> Addition | None:
         """Take the last span of the run of which most is left to fold, the last of such runs."""
-        if not self._to_fold or self.holds(worker) >= MOST_HELD:
+        if not self._to_fold or len(self._held_by[worker]) >= MOST_HELD:
             return None
         _, most = max((len(spans), max(spans)) for spans in self._to_fold.values())
         return Addition(None, None, most)

@@ -29,7 +29,7 @@ State = dict[str, npt.NDArray[Any]]
 INTERVAL = 0.2  # seconds between messages of a span
 
 _ONE_UNPACKED = threading.Lock()  # threads that import the same modules at once can see them half made
-_ONE_SPAN = threading.Lock()  # after the death of another worker dask can send its span here too; memory is for one
+_ONE_SPAN = threading.Lock()  # a job that was cancelled can run until its next block; memory is for one
 
 
 class _CancelledError(Exception):

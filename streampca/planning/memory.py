@@ -20,6 +20,7 @@ CHECK_BYTES = 2**22
 CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
 CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
 GROUP_PIECE = 2**18  # values that moments of groups convert to float64 at a time: 2 MiB
+SPARSE_TILE = 2**21  # entries of a product of sparse rows with one another that are dense at a time: 16 MiB
 SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
 MOST_THREADS = 4  # multiplying pieces, each with buffers of its own; beyond, BLAS's threads share a piece
 THREADED_SAMPLES = 2048  # up to so many a tile is so small that BLAS's threads would wait a lot

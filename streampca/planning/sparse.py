@@ -17,7 +17,7 @@ from .by_features import SizesByFeatures
 from .candidate_sizes import Cost, Groups, MethodSizes
 from .covariance import CovarianceSizes
 from .dual import OPEN_SHARES, DualSizes, components_counted_on
-from .memory import COMPONENT_COPIES, PROBES, PROBES_OF_PASS, Phase, basis_bytes, runtime, step_bytes
+from .memory import COMPONENT_COPIES, PROBES, PROBES_OF_PASS, SPARSE_TILE, Phase, basis_bytes, runtime, step_bytes
 from .plan import Plan
 from .randomized import (
     BOUND_COPIES,
@@ -35,7 +35,7 @@ from .request import USUAL_TOL, Problem, Request
 MOST_DENSITY = 0.2  # share of values that are stored, beyond which BLAS multiplies dense samples faster
 ENTRY_BYTES = 16  # bytes of a stored value in float64 with its index, at most
 COPIES = 3  # of stored values while they are multiplied: in float64, less a centre, and by columns
-TILE_BYTES = 2**21 * 28  # of a tile of products of rows with one another, sparse and then dense
+TILE_BYTES = SPARSE_TILE * 28  # of a tile of products of rows with one another, sparse and then dense
 
 # Columns of a narrow block, of its basis and of all products up to a residual of 1e-4, of random sparse matrices, whose
 # spectra are nearly flat (20000 x 2000 with 1 %, 20000 x 20000 with 0.1 % and 5000 x 5000 with 5 %, k = 10 and 50).
