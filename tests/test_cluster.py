@@ -652,7 +652,10 @@ def test_a_job_killed_by_its_memory_limit_is_named(images, slurm, monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_processes_killed_by_their_memory_limit_are_named(images):
+@pytest.mark.parametrize("most", [2, 99])
+def test_processes_killed_by_their_memory_limit_are_named(images, monkeypatch, most):
+    """Also where the run ends by the number of deaths over one span, which can be noticed first."""
+    monkeypatch.setattr("streampca.execution.workers.MOST_EXHAUSTED", most)
     source, options = Hungry(open_collection(images), 300 * MIB), ClusterOptions(workers=2, memory=400 * MIB)
     with pytest.raises(ClusterError, match=KILLED):
         streampca.fit(source, n_components=3, memory="16 MiB", cluster=options)

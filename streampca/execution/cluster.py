@@ -556,7 +556,8 @@ class _Fold(Generic[A]):
 
     def _killing(self, deaths: int, worker: str) -> ClusterError:
         return ClusterError(
-            f"{deaths} workers died over the same span, the last {worker}; mostly that is for want of memory: give "
+            self._workers.last_exhausted()
+            or f"{deaths} workers died over the same span, the last {worker}; mostly that is for want of memory: give "
             "workers more (--worker-memory, worker_memory), or the fit less (--memory, memory)."
         )
 

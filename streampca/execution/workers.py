@@ -160,7 +160,12 @@ class Workers:
         alone : float
             Seconds without any worker.
         """
-        if not (len(self._exhausted) >= MOST_EXHAUSTED or (self._exhausted and alone > RETURN)):
+        hopeless = len(self._exhausted) >= MOST_EXHAUSTED or alone > RETURN
+        return self.last_exhausted() if hopeless else ""
+
+    def last_exhausted(self) -> str:
+        """Return a message about the worker that was last killed by its memory limit, or an empty text."""
+        if not self._exhausted:
             return ""
         address, (used, limit) = list(self._exhausted.items())[-1]
         return (
