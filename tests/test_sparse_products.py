@@ -10,6 +10,8 @@ import scipy.sparse as sp
 import streampca
 from streampca import PCA
 from streampca.accumulators import Gram, GramBlock, NotFiniteError, Scatter, ScatterBlock
+from streampca.errors import DataError
+from streampca.readers.sparse import SparseArray
 
 N, P = 60, 40
 WEIGHTS = np.random.default_rng(3).random(N) + 0.1
@@ -80,7 +82,8 @@ def test_sparse_values_without_squares_are_refused_by_sample(value):
 
 def in_halves(rows: sp.csr_array) -> sp.csr_array:
     """Return rows of which every value is stored as two halves."""
-    return sp.csr_array((np.repeat(rows.data / 2, 2), np.repeat(rows.indices, 2), 2 * rows.indptr), shape=rows.shape)
+    halves = np.column_stack((rows.data // 2, rows.data - rows.data // 2)).ravel()
+    return sp.csr_array((halves, np.repeat(rows.indices, 2), 2 * rows.indptr), shape=rows.shape)
 
 
 FORMATS = {
@@ -89,7 +92,7 @@ FORMATS = {
     "bsr": lambda rows: sp.bsr_array(rows, blocksize=(1, 2)),
     "with entries twice": lambda rows: in_halves(rows),
     "dask": lambda rows: da.from_array(rows.toarray(), chunks=(25, 24)).map_blocks(
-        sp.csr_matrix, meta=sp.csr_matrix((0, 0))
+        sp.csr_matrix, meta=sp.csr_matrix((0, 0), dtype=rows.dtype)
     ),
 }
 METHODS = {"covariance": N, "dual": 30, "randomized": N, "randomized along samples": 30}
@@ -132,3 +135,51 @@ def test_plans_of_sparse_samples_count_stored_values():
     assert plans[0].seconds < plans[1].seconds
     dense = streampca.plan(sp.random_array((300, 300), density=0.5, rng=0, format="csr"), PCA(5))
     assert not dense.sparse
+
+
+def without_two_values(rows: sp.csr_array) -> sp.csr_array:
+    """Return rows of which one has a NaN and another an infinite value."""
+    rows = rows.copy()
+    rows.data[rows.indptr[[3, 41]]] = np.nan, np.inf
+    return rows
+
+
+@pytest.mark.parametrize("made", FORMATS.values(), ids=FORMATS.keys())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_sparse_samples_have_the_scores_of_dense_ones(made, dtype, monkeypatch, tmp_path):
+    rows = sparse_rows(whole=np.dtype(dtype).kind == "i", offset=1e4).astype(dtype)
+    model, dense = streampca.fit(rows.toarray(), PCA(4)), rows.toarray()
+    expected = {whiten: model.transform(dense, whiten=whiten) for whiten in (False, True)}
+    monkeypatch.setattr(SparseArray, "read_into", None)  # sparse rows are not made dense
+    source = made(rows)
+    collection = streampca.open_collection(source)
+    np.testing.assert_array_equal(collection.read_sparse(slice(7, 30)).toarray(), dense[7:30])
+    model.write_scores(source, tmp_path / "scores.npy", memory="300 MiB")
+    close = {"rtol": 0, "atol": np.finfo(expected[False].dtype).eps * 2e4}
+    for whiten, scores in expected.items():
+        for mapped in (model.transform(source, whiten=whiten), model.transform(collection, whiten=whiten)):
+            assert mapped.dtype == scores.dtype
+            np.testing.assert_allclose(np.asarray(mapped), scores, **close)
+    np.testing.assert_allclose(np.asarray(model.transform(source)), PCA(4).fit(dense).transform(source), **close)
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected[False], **close)
+
+
+@pytest.mark.parametrize("missing", ["error", "drop-samples", "em"])
+def test_sparse_samples_with_missing_values_are_scored_as_dense_ones(missing):
+    rows = sparse_rows()
+    model, rows = streampca.fit(rows, PCA(4)), without_two_values(rows)
+    for source in (rows, FORMATS["dask"](rows)):
+        if missing == "error":
+            with pytest.raises(DataError, match=r"sample (3|41) .*holds NaN or infinity"):
+                np.asarray(model.transform(source))
+        else:
+            expected = model.transform(rows.toarray(), missing=missing)
+            np.testing.assert_allclose(np.asarray(model.transform(source, missing=missing)), expected, atol=1e-12)
+
+
+def test_whole_numbers_beyond_float64_are_refused_in_sparse_chunks():
+    rows = sp.csr_array(([1, 2**53 + 1], ([0, 7], [1, 2])), shape=(N, P), dtype=np.int64)
+    model = streampca.fit(sparse_rows(whole=True).astype(np.int64), PCA(2))
+    for source in (rows, da.from_array(rows, chunks=(N, P), asarray=False)):
+        with pytest.raises(DataError, match="sample 7"):
+            np.asarray(model.transform(source))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..arrays import Array, is_sparse
 from ..errors import DataError, StreampcaError
-from .sparse_rows import first_bad_row
+from .sparse_rows import bad_rows, first_bad_row
 
 SAFE_SINGLE = 1e15  # sums of 2^20 squared differences of values up to here fit float32
 MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver computes norms, fit float64
@@ -61,6 +61,11 @@ def check_finite(total: Array) -> None:
             "products of finite samples came out infinite or NaN, so the machine's memory or processor is faulty. "
             "Remove the checkpoint, if there is one, and fit again, on another machine if this is seen twice."
         )
+
+
+def incomplete_rows(rows: Array) -> npt.NDArray[np.intp]:
+    """Return the numbers of dense or sparse rows that hold NaN or infinity, ascending."""
+    return bad_rows(rows) if is_sparse(rows) else np.flatnonzero(~np.isfinite(rows).all(axis=1))
 
 
 def not_finite(block: Array, at: int | npt.NDArray[np.intp], precision: str) -> NotFiniteError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..arrays import Float64
 from ..planning.memory import SPARSE_TILE
@@ -18,10 +19,14 @@ OFTEN = 0.5  # share of samples with a value of a feature, above which that feat
 FILLED = 1.0  # zeros that centring fills, for every stored value, beyond which a dense block is smaller or as fast
 
 
+def is_often(block: Any) -> npt.NDArray[np.bool_]:
+    """Return, for every feature, whether more than half of the rows have a value of it."""
+    return np.asarray(np.bincount(block.indices, minlength=block.shape[1]) > OFTEN * block.shape[0])
+
+
 def sparse_centre(block: Any) -> Float64:
     """Return the mean of every feature that more than half of the rows have a value of, and 0 for the others."""
-    counts = np.bincount(block.indices, minlength=block.shape[1])
-    often = counts > OFTEN * block.shape[0]
+    often = is_often(block)
     if not often.any():
         return np.zeros(block.shape[1])
     total: Float64 = np.asarray(block.sum(axis=0, dtype=np.float64)).reshape(-1)
@@ -70,6 +75,23 @@ def add_among(rows: Any, total: Float64) -> Float64:
         total[:, start:stop] += product.T
         diagonal[start:stop] = product[np.arange(stop - start), np.arange(start, stop)]
     return diagonal
+
+
+def product_about(block: Any, mean: Float64, vectors: Float64) -> Float64:
+    """Return the product of rows less a mean with vectors: (m, p) and (p, k) to (m, k).
+
+    Features that most rows have a value of are centred before, so that large means cost no digits.
+    """
+    centre = np.where(is_often(block), mean, 0.0)
+    product: Float64 = centred_rows(block, centre) @ vectors
+    product -= (mean - centre) @ vectors
+    return product
+
+
+def bad_rows(block: Any) -> npt.NDArray[np.intp]:
+    """Return the numbers of rows with a value that is not finite."""
+    bad = np.flatnonzero(~np.isfinite(block.data))
+    return np.unique(np.searchsorted(block.indptr, bad, side="right") - 1)
 
 
 def first_bad_row(block: Any) -> int:

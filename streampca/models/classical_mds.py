@@ -32,6 +32,11 @@ class DistancePlacement(Subspace):
     `components` are Lambda^-1/2 U^T, (k, n), and `mean` is the mean row of -1/2 D^2, (n,).
     """
 
+    @property
+    def takes_sparse(self) -> bool:
+        """False: squared distances are multiplied."""
+        return False
+
     def _dtype_of(self, rows: Array) -> np.dtype[Any]:
         return np.dtype(np.float64)
 

@@ -43,6 +43,11 @@ class PlacedSubspace(Subspace):
         """False: a placement needs all scores of a sample."""
         return False
 
+    @property
+    def takes_sparse(self) -> bool:
+        """False: features of references are dense."""
+        return False
+
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Return coordinates in the embedding: (m, p) to (m, d)."""
         coordinates = self.placement(self._comparable(rows))

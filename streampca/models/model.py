@@ -61,6 +61,7 @@ from .transform import (
     map_array,
     map_collection,
     map_now,
+    scores_of,
     write_projection,
 )
 
@@ -274,7 +275,7 @@ class Model(ABC):
         k, units = self.n_scores, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
         subspace = self._map(missing, whiten)
-        function = partial(subspace.project, whiten=whiten)
+        function = scores_of(subspace, whiten=whiten)
         return self._mapped(samples, function, scores, opening=opening, missing=subspace.missing)
 
     def number_of_each(

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from ..arrays import Array, Float64
+from ..accumulators.finite import incomplete_rows
+from ..accumulators.sparse_rows import product_about
+from ..arrays import Array, Float64, is_sparse
 from ..planning.blocks import Span, blocks_of
 from ..signals import safe_point
 from ..storage.components import StoredRows
@@ -110,6 +112,11 @@ class Subspace:
         return self.missing != "em"
 
     @property
+    def takes_sparse(self) -> bool:
+        """True if scores are products, which sparse rows are multiplied for as they are."""
+        return True
+
+    @property
     def is_held(self) -> bool:
         """True if the components are in memory."""
         return isinstance(self.components, np.ndarray)
@@ -150,17 +157,19 @@ class Subspace:
                 yield features, self.piece(features)
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
-        """Return scores of rows: (m, p) to (m, k). Sums over pieces are float64.
+        """Return scores of dense or sparse (CSR) rows: (m, p) to (m, k). Sums over pieces are float64.
 
-        Cost: 2 m p k flops, and up to p k^2 + k^3 for each row that requires least squares.
+        Cost: 2 m p k flops, for sparse rows 2 k flops a value and 2 p k; and up to p k^2 + k^3 for each row that
+        requires least squares.
         """
         scores = self._scores(rows)
         if self.missing != "error" and rows.dtype.kind == "f":
-            incomplete = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            incomplete = incomplete_rows(rows)
             scores[incomplete] = np.nan
             if self.missing == "em":
                 for group in groups(incomplete, *self.components.shape[::-1]):
-                    scores[group] = self._least_squares(rows[group])
+                    few = rows[group]
+                    scores[group] = self._least_squares(few.toarray() if is_sparse(few) else few)
         return self.whitened(scores) if whiten else scores
 
     def _least_squares(self, rows: Array) -> Float64:
@@ -176,8 +185,9 @@ class Subspace:
         """Return the scores of complete rows."""
         scores: Array | None = None
         for features, piece in self.pieces():
-            part = piece.part_of_scores(rows[:, slice(*features)])
-            if features.size == self.n_features:
+            is_whole = features.size == self.n_features
+            part = piece.part_of_scores(rows if is_whole else rows[:, slice(*features)])
+            if is_whole:
                 scores = part
             else:
                 scores = part.astype(np.float64) if scores is None else np.add(scores, part, out=scores)
@@ -185,7 +195,12 @@ class Subspace:
         return cast("Array", scores).astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
 
     def part_of_scores(self, rows: Array) -> Array:
-        """Return what the features of this piece contribute to the scores: (m, features) to (m, k)."""
+        """Return what the features of this piece contribute to the scores: (m, features) to (m, k).
+
+        Sparse rows are multiplied in float64, so that the part of the mean costs no digits.
+        """
+        if is_sparse(rows):
+            return product_about(rows, self.mean, self._loadings)
         dtype = self._dtype_of(rows)
         loadings = cast("Array", self.components).T.astype(dtype, copy=False)
         scores: Array = np.empty((len(rows), loadings.shape[1]), dtype)
@@ -291,6 +306,11 @@ class Subspace:
     def _dtype_of(self, rows: Array) -> np.dtype[Any]:
         """Return the dtype in which rows are centred and multiplied."""
         return working_dtype(rows.dtype, self.components.dtype)
+
+    @cached_property
+    def _loadings(self) -> Float64:
+        """Components as columns in float64, (p, k), in the order in which SciPy multiplies by them."""
+        return np.ascontiguousarray(cast("Array", self.components).T, np.float64)
 
     @cached_property
     def _scores_of_mean_rounding(self) -> Array:

@@ -48,11 +48,16 @@ PASS_ACCESSES = 100  # that a pass takes as long as, beside its products: a mill
 MULTIPLIED, MATCHED, ENTERED = 1.0, 4.0, 25.0
 
 
+def has_few(values: int, n_samples: int, n_features: int) -> bool:
+    """Tell whether so few values are stored that sparse products are faster."""
+    return values < MOST_DENSITY * n_samples * n_features
+
+
 def suits_sparse(problem: Problem, request: Request) -> bool:
     """Tell whether samples are multiplied as sparse rows: in double precision, and by one process."""
-    most = MOST_DENSITY * problem.n_samples * problem.n_features
     is_alone = request.workers == 1 and request.precision != "single" and not request.output
-    return is_alone and problem.sparse_values is not None and problem.sparse_values < most
+    values = problem.sparse_values
+    return is_alone and values is not None and has_few(values, problem.n_samples, problem.n_features)
 
 
 def sparse_groups(method: str, problem: Problem, request: Request) -> Groups[MethodSizes]:

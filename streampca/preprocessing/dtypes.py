@@ -36,7 +36,7 @@ class SampleError(DataError):
 
 def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
     """Refuse whole numbers with more digits than float64, which would be rounded before they are centred."""
-    if raw.kind not in "iu" or raw.itemsize < 8 or has_float_digits(rows):
+    if has_float_digits(rows, raw):
         return
     sample = int(np.argmax(((rows < -MOST_DIGITS) | (rows > MOST_DIGITS)).any(axis=1)))
     value = max((int(rows[sample].min()), int(rows[sample].max())), key=abs)
@@ -47,8 +47,10 @@ def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
     )
 
 
-def has_float_digits(values: Array) -> bool:
-    """Return whether float64 holds all whole numbers of an array."""
+def has_float_digits(values: Array, raw: np.dtype[Any]) -> bool:
+    """Return whether float64 holds all values of an array that are whole numbers in a dtype."""
+    if raw.kind not in "iu" or raw.itemsize < 8:
+        return True
     return not values.size or (int(values.min()) >= -MOST_DIGITS and int(values.max()) <= MOST_DIGITS)
 
 

@@ -244,7 +244,7 @@ class Prepared(View):
         """Read sparse rows by the raw collection, which no step changes."""
         safe_point()
         read = self.raw.read_sparse(rows)
-        if read.dtype.itemsize >= 8 and read.dtype.kind in "iu" and not has_float_digits(read.data):
+        if not has_float_digits(read.data, read.dtype):
             self.read(rows)  # refuses the sample with too many digits, by name
         return read
 

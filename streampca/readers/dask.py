@@ -85,7 +85,7 @@ class SparseChunks:
 
     def __init__(self, array: Any, source: str, client: Any) -> None:
         self._array, self._source, self._client = array, source, client
-        count, self._dtype = int(np.sum(self._computed(_stored_values), dtype=np.int64)), np.dtype(array.dtype)
+        count, self._dtype = int(np.sum(self._computed(_stored_values, array), dtype=np.int64)), np.dtype(array.dtype)
         # As CSR: the chunks, and all of them joined.
         self.stored = SparseStorage(count, 2 * count * (self._dtype.itemsize + 8))
         self._rows: Any = None
@@ -98,20 +98,29 @@ class SparseChunks:
         self.__dict__.update(state, _rows=None, _lock=threading.Lock(), _client=None)
 
     def rows(self, rows: slice) -> Any:
-        """Return a range of rows as CSR; all chunks are computed by the first call."""
-        import scipy.sparse as sp
-
+        """Return a range of rows as CSR: all are held from the first call on, of others the chunks are computed."""
+        if self._rows is None and rows.stop - rows.start < self._array.shape[0]:
+            edges = np.cumsum((0, *self._array.chunks[0]))
+            first = int(np.searchsorted(edges, rows.start, side="right")) - 1
+            chunks = self._array.blocks[first : int(np.searchsorted(edges, rows.stop))]
+            return rows_of(self._joined(chunks), slice(rows.start - int(edges[first]), rows.stop - int(edges[first])))
         with held(self._lock):
             if self._rows is None:
-                joined = sp.block_array(self._computed(_as_csr), format="csr", dtype=self._dtype)
-                joined.sum_duplicates()
-                self._rows = joined
+                self._rows = self._joined(self._array)
             return rows_of(self._rows, rows)
 
-    def _computed(self, function: Callable[[Any], Array]) -> Array:
+    def _joined(self, array: Any) -> Any:
+        """Compute some chunks, and join them as CSR."""
+        import scipy.sparse as sp
+
+        joined = sp.block_array(self._computed(_as_csr, array), format="csr", dtype=self._dtype)
+        joined.sum_duplicates()
+        return joined
+
+    def _computed(self, function: Callable[[Any], Array], array: Any) -> Array:
         """Return what a function makes of every chunk, an array with an entry for each."""
-        ones = tuple((1,) * len(chunks) for chunks in self._array.chunks)
-        mapped = self._array.map_blocks(function, dtype=object, chunks=ones, meta=np.empty((0, 0), object))
+        ones = tuple((1,) * len(chunks) for chunks in array.chunks)
+        mapped = array.map_blocks(function, dtype=object, chunks=ones, meta=np.empty((0, 0), object))
         with _held_by_a_cluster(self._source):
             computed: Array = compute(mapped, client=self._client)
         return computed
@@ -156,6 +165,7 @@ def lazy_rows(
     function: Callable[[Array, int], Array],
     shape: tuple[int, ...],
     dtype: npt.DTypeLike,
+    read: Callable[[slice], Array] | None = None,
 ) -> da.Array:
     """Apply a function of blocks of samples to a collection: a lazy array of shape (n, *shape), chunked by samples.
 
@@ -167,6 +177,8 @@ def lazy_rows(
         ``function(rows, start)`` maps m rows of features, of the samples from `start` on, to an array (m, *shape).
     shape, dtype
         Shape of the result for one row, and dtype of the result.
+    read : callable, optional
+        Reads the samples of a block; by default the collection's `read`.
     """
     import dask.array as da
 
@@ -175,7 +187,7 @@ def lazy_rows(
     whole = rows // collection.chunks.samples * collection.chunks.samples
     rows, dtype = min(whole or rows, collection.n_samples), np.dtype(dtype)
     return da.from_array(
-        _Mapped(collection, function, shape, dtype),
+        _Mapped(collection.n_samples, read or collection.read, function, shape, dtype),
         chunks=(rows, *shape),
         # A random name: the fingerprint of an array in memory covers only some values, so that a name derived from it
         # could be the same for different arrays.
@@ -191,19 +203,20 @@ class _Mapped:
 
     def __init__(
         self,
-        collection: Collection,
+        n_samples: int,
+        read: Callable[[slice], Array],
         function: Callable[[Array, int], Array],
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
     ) -> None:
-        self._collection, self._function = collection, function
-        self.shape, self.dtype = (collection.n_samples, *shape), dtype
+        self._read, self._function = read, function
+        self.shape, self.dtype = (n_samples, *shape), dtype
         self.ndim = len(self.shape)
 
     def rows(self, key: tuple[slice, ...]) -> Array:
         """Map the samples of a chunk, whose other slices are whole axes."""
         start = key[0].start
-        return self._function(self._collection.read(slice(start, key[0].stop)), start)
+        return self._function(self._read(slice(start, key[0].stop)), start)
 
 
 def with_dense_chunks(array: Any) -> Any:
@@ -211,6 +224,15 @@ def with_dense_chunks(array: Any) -> Any:
     if not is_sparse(array._meta):
         return array
     return array.map_blocks(dense, dtype=array.dtype, meta=np.empty((0,) * array.ndim, array.dtype))
+
+
+def with_csr_chunks(array: Any) -> Any:
+    """Return a dask array whose chunks, if they are sparse, are CSR, which can be sliced and joined."""
+    if not is_sparse(array._meta):
+        return array
+    from scipy.sparse import csr_array
+
+    return array.map_blocks(csr_array, dtype=array.dtype, meta=csr_array((0, 0), dtype=array.dtype))
 
 
 def dense(values: Any) -> Any:

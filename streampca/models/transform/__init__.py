@@ -11,7 +11,7 @@ from .lazy import is_dask_array, lazy_components, map_array, map_collection, map
 from .measurement import measure, rows_beside
 from .patches import patches_of
 from .projection import Projection
-from .row_maps import images_of, reconstructions_of
+from .row_maps import images_of, reconstructions_of, scores_of
 from .write import write_projection
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "reconstructions_of",
     "refuse_bad",
     "rows_beside",
+    "scores_of",
     "write_projection",
 ]

@@ -15,9 +15,10 @@ from ...readers import Collection
 from ...readers.windows import Mosaic
 from ...storage.writers import Writer
 from .finite import OfNumbered, applied
+from .lazy import reading
 from .patches import write_lines
 from .projection import Projection
-from .row_maps import images_of, reconstructions_of
+from .row_maps import images_of, reconstructions_of, scores_of
 
 SHARED = ("totals", "size")  # entries that every state of `Written` has
 
@@ -90,10 +91,16 @@ class BySamples(SampleBlocks):
         """Samples to read."""
         return self.work.collection
 
+    def fetch(self, block: Span) -> Any:
+        """Read a block, as sparse rows where their scores are products with few values."""
+        takes_sparse = self.work.subspace.takes_sparse and not self.work.makes_images
+        read, _ = reading(self.collection, takes_sparse=takes_sparse)
+        return read(slice(*block))
+
     def feed(self, accumulator: Written, block: Span, fetched: Array) -> None:
         """Compute the scores or images of a block and write them; raises as `applied`."""
         work, errors = self._held, [0.0]
-        function: Any = partial(work.subspace.project, whiten=work.whiten)
+        function: Any = scores_of(work.subspace, whiten=work.whiten)
         if work.from_scores:
             function = OfNumbered(partial(images_of, work.subspace, whiten=work.whiten), work.frame)
         elif work.makes_images:

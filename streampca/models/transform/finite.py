@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from ...accumulators.finite import incomplete_rows
 from ...arrays import Array
 from ...errors import DataError
 from ...preprocessing import Frame, SampleError
@@ -31,6 +32,17 @@ class OfNumbered:
     def starting_at(self, start: int) -> RowMap:
         """Return the map of the rows of samples from index `start` on."""
         return partial(self.function, frame=self.frame, start=start)
+
+
+@dataclass(frozen=True)
+class OfSparse:
+    """A map of dense rows, or of sparse ones (CSR), which it multiplies as they are."""
+
+    function: RowMap
+
+    def __call__(self, rows: Array) -> Array:
+        """Map rows."""
+        return self.function(rows)
 
 
 def applied(
@@ -75,7 +87,7 @@ def refuse_bad(named: Named, rows: Array, start: int, *, fills_in: bool = False)
     DataError
         Names the first.
     """
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    bad = incomplete_rows(rows)
     if len(bad):
         observed = ', or use what is there, with --missing em (missing="em")' if fills_in else ""
         raise DataError(

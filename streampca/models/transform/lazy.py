@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Array
+from ...arrays import Array, is_sparse
+from ...planning.sparse import ENTRY_BYTES, has_few
 from ...preprocessing import Frame
+from ...preprocessing.dtypes import has_float_digits
 from ...readers import Collection
 from ...readers.collection import unmasked
-from ...readers.dask import dense, lazy_rows, with_dense_chunks
+from ...readers.dask import dense, lazy_rows, with_csr_chunks, with_dense_chunks
 from ...storage.components import StoredComponents
-from .finite import Named, OfNumbered, RowMap, applied
+from .finite import Named, OfNumbered, OfSparse, RowMap, applied
 
 if TYPE_CHECKING:  # imported on use: dask.array, with xarray, takes half of the time of importing this package
     import dask.array as da
@@ -41,7 +44,17 @@ def map_collection(
     fills_in: bool = False,
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples; see `applied`."""
-    return lazy_rows(collection, partial(_apply_to_block, function, collection.named, missing, fills_in), shape, dtype)
+    mapped = partial(_apply_to_block, function, collection.named, missing, fills_in)
+    read, _ = reading(collection, takes_sparse=isinstance(function, OfSparse))
+    return lazy_rows(collection, mapped, shape, dtype, read)
+
+
+def reading(collection: Collection, *, takes_sparse: bool) -> tuple[Callable[[slice], Any], int]:
+    """Return what reads samples, sparse rows where a map takes them and few values are stored, and the bytes of one."""
+    stored, n, p = collection.storage.sparse, collection.n_samples, collection.n_features
+    if takes_sparse and stored is not None and has_few(stored.values, n, p):
+        return collection.read_sparse, ENTRY_BYTES * stored.values // n
+    return collection.read, p * collection.dtype.itemsize
 
 
 def _apply_to_block(
@@ -61,12 +74,11 @@ def map_now(
 ) -> Array:
     """Apply a map of rows to a collection by small blocks: an array in memory."""
     result = np.empty((collection.n_samples, *shape), dtype)
-    rows = max(1, NOW_BLOCK_BYTES // max(1, collection.n_features * collection.dtype.itemsize))
+    read, row_bytes = reading(collection, takes_sparse=isinstance(function, OfSparse))
+    rows = max(1, NOW_BLOCK_BYTES // max(1, row_bytes))
     for start in range(0, collection.n_samples, rows):
         block = slice(start, min(start + rows, collection.n_samples))
-        result[block] = applied(
-            function, collection.read(block), collection.named, start, missing=missing, fills_in=fills_in
-        )
+        result[block] = applied(function, read(block), collection.named, start, missing=missing, fills_in=fills_in)
     return result
 
 
@@ -110,8 +122,10 @@ def map_array(
     if isinstance(samples, np.ndarray):
         rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
         return applied(function, rows, named, frame=frame, missing=missing, fills_in=fills_in)
+    takes_sparse = isinstance(function, OfSparse) and (frame is None or frame.preparation.is_identity)
+    samples, dtype = with_csr_chunks(samples) if takes_sparse else with_dense_chunks(samples), np.dtype(dtype)
     # A map needs whole samples: chunks along the other axes are joined.
-    samples, dtype = with_dense_chunks(samples).rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
+    samples = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1))
     rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(
         partial(_apply_to_chunk, function=function, named=named, frame=frame, missing=missing, fills_in=fills_in),
@@ -135,4 +149,6 @@ def _apply_to_chunk(
 ) -> Array:
     """Apply a map to a chunk of rows; dask passes the position of the chunk by the name `block_info`."""
     start = block_info[0]["array-location"][0][0]
-    return applied(function, unmasked(dense(rows)), named, start, frame=frame, missing=missing, fills_in=fills_in)
+    if not (is_sparse(rows) and has_few(rows.nnz, *rows.shape) and has_float_digits(rows.data, rows.dtype)):
+        rows = unmasked(dense(rows))
+    return applied(function, rows, named, start, frame=frame, missing=missing, fills_in=fills_in)

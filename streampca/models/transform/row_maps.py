@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ...arrays import Array
 from ...preprocessing import Frame
 from ..subspace import Subspace, squared_lengths, working_dtype
+from .finite import OfSparse, RowMap
+
+
+def scores_of(subspace: Subspace, *, whiten: bool) -> RowMap:
+    """Return the map of rows to scores."""
+    project = partial(subspace.project, whiten=whiten)
+    return OfSparse(project) if subspace.takes_sparse else project
 
 
 def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool = False, start: int = 0) -> Array:
