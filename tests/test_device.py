@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from functools import cache, partial
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import sparse
+from shell import python
 from test_accumulate import along, fed, new_for, same_statistic, values
 
 import streampca
-from streampca import machine
 from streampca.errors import BudgetError, OutputError, RequestError
-from streampca.events import Checkpoint
+from streampca.events import Checkpoint, Resumed
 from streampca.testing import AccumulatorLaws, assert_same_state
+from streampca.units import GIB, MIB
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
@@ -99,40 +102,113 @@ class Died(Exception):  # noqa: N818
     pass
 
 
-def dying_after(blocks):
+def die():
+    raise Died
+
+
+def at_checkpoint(count, end):
+    """A listener that calls a function at a checkpoint."""
     seen = []
 
     def listener(event):
         seen.extend([event] * isinstance(event, Checkpoint))
-        if len(seen) == blocks:
-            raise Died
+        if len(seen) == count:
+            end()
 
     return listener
 
 
+CHILD = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import test_device
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+test_device.saving(sys.argv[2], sys.argv[3], listener=test_device.at_checkpoint(2, die))
+"""
+
+
+def saving(method, folder, **run):
+    """A fit on the device that saves a checkpoint after every block."""
+    where = {"device": DEVICE, "memory": "150 MiB", "checkpoint": folder, "checkpoint_every": 0}
+    return fitted(method, "f4", **where | run)
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", ["covariance", "dual", "randomized"])
-def test_a_fit_that_died_resumes_to_the_same_bits_there_and_nowhere_else(tmp_path, method):
-    run = {"checkpoint": tmp_path / "kept", "checkpoint_every": 0, "memory": "150 MiB"}
-    whole = fitted(method, "f4", device=DEVICE, memory="150 MiB")
-    with pytest.raises(Died):
-        fitted(method, "f4", device=DEVICE, listener=dying_after(2), **run)
+def test_a_fit_that_died_resumes_to_the_same_bits_there_and_nowhere_else(tmp_path, method, killed):
+    if killed:
+        done = python(CHILD, Path(__file__).parent, method, tmp_path / "kept")
+        assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    else:
+        with pytest.raises(Died):
+            saving(method, tmp_path / "kept", listener=at_checkpoint(2, die))
     with pytest.raises(OutputError, match="an unfinished run with device"):
-        fitted(method, "f4", **run)
-    found = fitted(method, "f4", device=DEVICE, **run)
+        saving(method, tmp_path / "kept", device=None)
+    events = []
+    found, whole = saving(method, tmp_path / "kept", listener=events.append), saving(method, None)
+    assert any(isinstance(event, Resumed) for event in events)
     for name in ("components", "explained_variance", "mean", "error_bound"):
         np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
 
 
-def test_a_device_without_enough_memory_is_refused_and_the_remedy_works():
-    free = machine.device_memory(DEVICE)
-    how = {"shape": (10**6, int((free / 10) ** 0.5)), "dtype": "float32", "memory": 20 * free}
-    with pytest.raises(
-        BudgetError, match=r"'covariance' needs .* of the memory of device 'torch:cpu', and .* are free"
-    ):
-        streampca.plan(**how, kind=streampca.PCA(4, method="covariance"), device=DEVICE)
-    assert streampca.plan(**how, kind=streampca.PCA(4, method="covariance")).method == "covariance"
-    plan = streampca.plan(**how, kind=streampca.PCA(4, method="randomized"), device=DEVICE)
-    assert f"products on device {DEVICE}" in str(plan)
+# -- the device's memory
+
+
+def has(patch, count):
+    """Let a device have so many bytes free."""
+    patch.setattr("streampca.fitting.open_fit.device_memory", lambda device: count)
+
+
+def planned(method, free=None, *, of="f4", **how):
+    """A plan of 4 components of 20000 large images, or of few larger ones, on a device with so many bytes free."""
+    how = {"shape": (1000, 200, 200) if method == "dual" else (20_000, 100, 100), "memory": "8 GiB"} | how
+    with pytest.MonkeyPatch.context() as patch:
+        has(patch, free)
+        where = {} if free is None else {"device": DEVICE}
+        return streampca.plan(dtype=of, kind=streampca.PCA(4, method=method), **how, **where)
+
+
+def test_a_plan_fits_the_device_and_auto_takes_a_method_that_does():
+    ample, less = planned("auto", 8 * GIB), planned("auto", 1720 * MIB)
+    assert (ample.method, less.method) == ("covariance", "covariance")
+    assert GIB < less.device_bytes <= 1720 * MIB < ample.device_bytes <= 8 * GIB
+    assert less.product_rows < ample.product_rows
+    little = planned("auto", GIB)
+    assert little.method == "randomized"
+    assert little.device_bytes <= GIB
+    assert "of the device, where 1.0 GiB are free" in str(little)
+    assert "covariance: on the device it needs 1." in " ".join(str(little).split())
+    assert little.to_json()["device_bytes"] == little.device_bytes
+    assert "device_bytes" not in planned("auto").to_json()
+    tile = planned("dual", 600 * MIB).product_features
+    assert tile < planned("dual", 8 * GIB).product_features
+
+
+def test_a_device_without_enough_memory_is_refused_and_the_remedies_work():
+    message = r"'covariance' needs 1\..* GiB of the memory of device 'torch:cpu', and 1.0 GiB are free"
+    with pytest.raises(BudgetError, match=f"{message}. Use method 'randomized', which needs .* there, or leave device"):
+        planned("covariance", GIB)
+    assert planned("randomized", GIB).device_bytes <= GIB
+    assert planned("covariance").method == "covariance"
+    with pytest.raises(BudgetError, match=r"'randomized' needs .* and 520 MiB are free. Leave device out to multiply"):
+        planned("auto", 520 * MIB)
+    with pytest.raises(BudgetError, match=r"memory allows 20\.0 MiB"):  # nor does the budget
+        planned("covariance", GIB, memory="20 MiB")
+
+
+def test_a_resumed_fit_has_the_plan_that_it_began_with(tmp_path, monkeypatch):
+    """With as little free as a new fit would be cut to, it is refused; with enough it goes on."""
+    with pytest.raises(Died):
+        saving("covariance", tmp_path / "kept", listener=at_checkpoint(2, die))
+    has(monkeypatch, 514 * MIB)
+    with pytest.raises(BudgetError, match=r"the fit to resume was planned with .* and 514 MiB are free now; resume it"):
+        saving("covariance", tmp_path / "kept")
+    assert saving("covariance", None).provenance["plan"]["device_bytes"] <= 514 * MIB
+    has(monkeypatch, 600 * MIB)
+    assert saving("covariance", tmp_path / "kept").provenance["plan"]["device_bytes"] > 514 * MIB
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,12 @@ def _planned(
         warn_of_disk(plan, current.output, folder, current.listener, part=part)
     if checkpoint is not None:
         copy = resumable_scratch_name(request, checkpoint) if plan.schedule == "scratch" else None
-        checkpoint.begin(decisive_fields(plan), scratch=copy, memory=plan.memory, workers=plan.workers)
+        limits: dict[str, Any] = {
+            "memory": plan.memory,
+            "device_memory": plan.problem.machine.device_memory,
+            "workers": plan.workers,
+        }
+        checkpoint.begin(decisive_fields(plan), scratch=copy, **limits)
         scratch = checkpoint.scratch
     return plan, checkpoint, scratch
 
@@ -301,12 +306,13 @@ def _written(
 
 
 def with_executor_limits(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
-    """Return the request with the memory and workers of a resumed fit, or else of the executor."""
+    """Return the request with the memory, of a device too, and workers of a resumed fit, or else of the executor."""
     before = {} if checkpoint is None else checkpoint.record
     return replace(
         request,
         memory=before.get("memory") or request.memory or executor.memory,
         workers=before.get("workers") or max(request.workers, executor.workers),
+        device_memory=before.get("device_memory"),
     )
 
 

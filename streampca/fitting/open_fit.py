@@ -32,6 +32,7 @@ from ..readers import Collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.views.compose import samples_of_image
 from ..readers.weights import weights_of
+from ..units import format_bytes
 from .landmarks import mapped_for
 from .learning import learned_for
 
@@ -206,10 +207,11 @@ def plan_collection(
             f"{collection.source} has one sample, and variance needs at least two; give more images"
             f"{samples_of_image(collection.raw)}."
         )
-    problem = replace(problem_of(collection), total_weight=total_weight)
+    problem, free = replace(problem_of(collection), total_weight=total_weight), 0
     if request.device:
         # One block at a time is multiplied there, so that threads and integer units of the processor are not used.
-        there: dict[str, Any] = {"cores": 1, "integer_units": "none", "device_memory": device_memory(request.device)}
+        free = device_memory(request.device)
+        there: dict[str, Any] = {"cores": 1, "integer_units": "none", "device_memory": request.device_memory or free}
         problem = replace(problem, machine=replace(problem.machine, **there))
     if collection.pending is not None:
         problem = replace(problem, kernel_rank=collection.n_samples - 1)  # centring takes one direction
@@ -224,6 +226,12 @@ def plan_collection(
         rank = 0 if request.model.target_rule == "number" else target.rank
         problem = replace(problem, target_width=target.width, target_rank=rank)
     plan = make_plan(problem, request) if part is None else part_plan(problem, request, part)
+    if plan.device_bytes > free:
+        raise BudgetError(
+            f"the fit to resume was planned with {format_bytes(plan.device_bytes)} of the memory of device "
+            f"{request.device!r}, and {format_bytes(free)} are free now; resume it when other work there has ended, or "
+            "remove its checkpoint to start again."
+        )
     guessed = collection.raw.guessed_axes
     return plan if guessed is None else replace(plan, assumed=guessed.line())
 

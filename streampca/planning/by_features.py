@@ -19,6 +19,7 @@ from .blocks import MOST_BLOCK, Span, block_rows, span_count, spans_of
 from .candidate_sizes import MethodSizes, most_that_fits, precision_of
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
 from .decoding import read_boxes
+from .device import components_phase
 from .memory import PROBES, Phase, decoding_items, gram_threads, runtime
 from .rates import Work
 from .request import Request
@@ -147,6 +148,10 @@ class SizesByFeatures(MethodSizes):
             turned = self.block_rows * self.problem.n_features * self.problem.itemsize
             turned_items = {"the block, transposed for writing": turned}
             yield Phase.of("scratch copy", self.read_items(wide=True), turned_items, runtime())
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device while components are made."""
+        yield components_phase(self.problem, self.product_features, self.k)
 
     def components_phase(self) -> Phase:
         """Memory while components are made from eigenvectors."""

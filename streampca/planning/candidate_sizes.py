@@ -81,6 +81,10 @@ class Sizes(ABC):
 
     def fits(self, memory: int) -> bool:
         """Tell whether every phase does with so much memory."""
+        return self.fits_budget(memory)
+
+    def fits_budget(self, memory: int) -> bool:
+        """Tell the same of this process alone, whatever a device has."""
         return all(phase.total <= memory for phase in self.phases())
 
     def within(self, memory: int) -> Iterator[Self]:
@@ -118,7 +122,7 @@ class SizesByBudget(Sizes):
 
     def smallest(self) -> Iterator[Self]:
         """Yield the member for the smallest budget that holds its own member."""
-        memory = smallest(lambda memory: self.cut(memory).fits(memory), at_least=self.lower_bound)
+        memory = smallest(lambda memory: self.cut(memory).fits_budget(memory), at_least=self.lower_bound)
         yield replace(self.cut(memory), least_memory=memory)
 
     @property
@@ -146,6 +150,27 @@ class MethodSizes(PlannedSizes, Sizes):
     @abstractmethod
     def cost(self) -> Cost:
         """Passes, bytes and work."""
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase on a device that multiplies, where the method does so."""
+        return iter(())
+
+    @property
+    def on_device(self) -> Phase | None:
+        """The phase that needs most of the device's memory, if a device multiplies."""
+        if self.problem.machine.device_memory is None:
+            return None
+        return max(self.device_phases(), key=lambda phase: phase.total, default=None)
+
+    def fits(self, memory: int) -> bool:
+        """Tell whether every phase does with so much memory, and with what a device has."""
+        return self.fits_budget(memory) and self.fits_device
+
+    @property
+    def fits_device(self) -> bool:
+        """True if a device that multiplies has enough memory, or none does."""
+        most, phase = self.problem.machine.device_memory, self.on_device
+        return most is None or phase is None or phase.total <= most
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -184,6 +209,7 @@ class MethodSizes(PlannedSizes, Sizes):
             bytes_read=cost.bytes_read,
             bytes_written=bytes_written,
             memory_estimate=self.memory_estimate,
+            device_bytes=0 if self.on_device is None else self.on_device.total,
             work=cost.work,
         )
 

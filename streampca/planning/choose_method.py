@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
-from ..units import MIB, budget_size, counted_passes
+from ..units import MIB, budget_size, counted_passes, format_bytes
 from .candidate_sizes import Schedule, refusal, search, smallest_sizes
-from .device import check_device
+from .device import check_device, device_refusal
 from .landmarks import LandmarkSizes
-from .memory import MemoryEstimate
+from .memory import MemoryEstimate, Phase
 from .plan import Candidate, Plan
 from .rates import Work, products
 from .registry import METHODS, OF_KERNEL, OF_PAIRS
@@ -76,9 +77,9 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     if request.method != "auto":
         _check_method(request)
     _check_components(problem, request)
-    plan = _best(problem, request)
     if request.device:
-        check_device(plan)
+        check_device(problem, request, _methods(problem, request))
+    plan = _best(problem, request)
     return plan if plan.seconds < LONG else replace(plan, faster=_faster(problem, request, plan))
 
 
@@ -243,12 +244,20 @@ def _candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
             for schedule in _schedules(name, problem, request, memory):
                 sizes = None if schedule.reason_against else search(schedule.groups, memory)
                 if sizes is None:
-                    estimate = schedule.reason_against or smallest_sizes(schedule.groups).memory_estimate
-                    yield Candidate(schedule.name, None, str(estimate))
+                    yield Candidate(schedule.name, None, schedule.reason_against or _lacking(schedule, memory))
                 else:
                     plan = sizes.plan()
                     seconds = min(seconds, plan.seconds)
                     yield Candidate(schedule.name, plan)
+
+
+def _lacking(schedule: Schedule, memory: int) -> str:
+    """Return which memory a schedule needs that neither the budget nor a device has."""
+    sizes = smallest_sizes(schedule.groups)
+    phase = sizes.on_device
+    if phase is None or not sizes.fits_budget(memory):
+        return str(sizes.memory_estimate)
+    return f"on the device it {MemoryEstimate((phase,))}"
 
 
 def _schedules(name: str, problem: Problem, request: Request, memory: int) -> Iterable[Schedule]:
@@ -278,6 +287,8 @@ def _smallest(problem: Problem, request: Request) -> tuple[str, int, MemoryEstim
 def _refusal(problem: Problem, request: Request) -> BudgetError:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
     budget = problem.machine.budget(request.memory)
+    if (refused := _refusal_of_device(problem, request, budget[0])) is not None:
+        return refused
     method, least, estimate = _smallest(problem, request)
     estimate = estimate.plus_preparation(problem)
     shrinks = problem.n_features > 64 and method not in (OF_PAIRS, OF_KERNEL)
@@ -291,6 +302,27 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
         remedies += ", or ask for a number of dimensions, such as -k 10 (n_components=10): the matrix is then not held"
     remedies += _with_output(problem, request, budget[0], least)
     return refusal(f"method {method!r}", least, estimate, budget, remedies)
+
+
+def _refusal_of_device(problem: Problem, request: Request, memory: int) -> BudgetError | None:
+    """Name what does not fit on a device, of the method that needs least there, if the budget would do."""
+    free = problem.machine.device_memory
+    if free is None:
+        return None
+    needs: list[tuple[Phase, str]] = []
+    for name in _methods(problem, request):
+        for schedule in _method(name).schedules(problem, request):
+            least = [sizes for group in schedule.groups for family in group for sizes in family.smallest()]
+            needs += [(sizes.on_device, name) for sizes in least if sizes.on_device and sizes.fits_budget(memory)]
+    phase, method = min(needs, key=lambda need: need[0].total, default=(None, ""))
+    if phase is None or phase.total <= free:
+        return None
+    other = ""
+    with suppress(BudgetError):
+        if request.method != "auto":
+            plan = _best(problem, request.asking(method="auto"))
+            other = f"Use method {plan.method!r}, which needs {format_bytes(plan.device_bytes)} there"
+    return device_refusal(method, request.device, format_bytes(phase.total), free, other)
 
 
 def _with_output(problem: Problem, request: Request, memory: int, least: int) -> str:

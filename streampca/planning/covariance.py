@@ -12,6 +12,7 @@ from ..units import MIB, format_shape
 from .blocks import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, block_rows
 from .candidate_sizes import Cost, MethodSizes, Schedule, SizesByBudget, precision_of, solver_of
 from .decoding import read_boxes
+from .device import among_phase
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import (
     COMPONENT_COPIES,
@@ -119,6 +120,8 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
         """Return the sizes with the largest blocks of the last share, and room for components, for so many bytes."""
         problem, limit, itemsize = self.problem, memory // self.shares[-1], 8 if self.precision == "double" else 4
         most_rows = min(MOST_PRODUCT_ROWS, max(LEAST_PRODUCT_ROWS, limit // (problem.n_features * itemsize)))
+        while most_rows > LEAST_PRODUCT_ROWS and not replace(self, product_rows=most_rows).fits_device:
+            most_rows = max(most_rows // 2, LEAST_PRODUCT_ROWS)
         chunk = problem.chunk_samples * problem.sample_bytes
         most = max(chunk, min(limit, self.most_block)) if chunk <= limit else limit
         rows = block_rows(problem.sample_bytes, problem.chunk_samples, most)
@@ -156,6 +159,11 @@ class CovarianceSizes(SizesByBudget, MethodSizes):
         return self.planned("covariance", why, precision=self.precision, solver=self.solver)
 
     # -- memory
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in the pass."""
+        p, rows = self.problem.n_features, self.product_rows
+        yield among_phase("scatter matrix", self.problem, p, rows, self.precision)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

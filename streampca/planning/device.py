@@ -1,55 +1,105 @@
-"""Memory of a device that multiplies blocks of samples, and what is refused there."""
+"""Memory of a device that multiplies blocks of samples, phase by phase, and what is refused there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import BudgetError, RequestError
-from ..units import format_bytes
-from .memory import PROBES_OF_PASS
-from .plan import Plan
+from ..units import MIB, format_bytes, format_shape
+from .memory import PROBES, PROBES_OF_PASS, Phase
+from .request import Problem, Request
 
 METHODS = ("covariance", "dual", "randomized")
 # Libraries of CUDA, torch's allocator of memory in pieces, and a product's own workspace.
-RUNTIME = 512 * 2**20
+RUNTIME = {"libraries of the device": 512 * MIB}
 
 
-def device_bytes(plan: Plan) -> int:
-    """Return the bytes that a plan takes of the device's memory, in its most precise pass."""
-    problem, itemsize = plan.problem, 8 if plan.precision == "double" else 4
-    if plan.method == "randomized":  # which can go on in double precision
-        itemsize = 8
-    n, p = problem.n_samples, problem.n_features
-    # Along features rows are multiplied, in tiles of so many features with all samples otherwise.
-    long, piece = (n, plan.product_features) if plan.product_features else (p, plan.product_rows)
-    width = plan.width + PROBES_OF_PASS if plan.method == "randomized" else long
-    total = (8 + itemsize) * long * width
-    # A block as stored and in double precision while it is centred, centred, and its squares.
-    blocks = (problem.itemsize + 8 + 2 * itemsize) * long * piece
-    vectors = 2 * itemsize * long * (width if plan.method == "randomized" else PROBES_OF_PASS)
-    return total + blocks + vectors + RUNTIME
+def among_phase(name: str, problem: Problem, order: int, piece: int, precision: str) -> Phase:
+    """Return the memory while pieces of samples, or of features, are multiplied with themselves.
+
+    Parameters
+    ----------
+    name : str
+        Name of the matrix of all products.
+    problem : Problem
+        The collection.
+    order, piece : int
+        Order of that matrix, and number of the other side of a piece.
+    precision : {"single", "double"}
+        Precision of products; those in double are added to the sum as they are made.
+    """
+    shape = format_shape((order, order))
+    items = {f"{name}, {shape} float64": 8 * order**2}
+    if precision == "single":
+        items[f"product of a piece, {shape} float32"] = 4 * order**2
+    return Phase.of(name, items, _piece_items(problem, order, piece, precision, PROBES_OF_PASS), RUNTIME)
 
 
-def check_device(plan: Plan) -> None:
-    """Refuse a plan whose products its device cannot make.
+def vectors_phase(problem: Problem, length: int, piece: int, width: int) -> Phase:
+    """Return the memory while pieces are multiplied with vectors of a length, which can go on in double precision."""
+    width += PROBES_OF_PASS
+    shape = format_shape((length, width))
+    items = {
+        f"product with vectors, {shape} float64": 8 * length * width,
+        "product of a piece, and the vectors": 3 * 8 * length * width,
+    }
+    return Phase.of("pass", items, _piece_items(problem, length, piece, "double", width), RUNTIME)
+
+
+def components_phase(problem: Problem, piece: int, k: int) -> Phase:
+    """Return the memory while features of all samples are projected, in double precision where that is needed."""
+    n, columns = problem.n_samples, k + PROBES
+    items = {
+        f"{k} eigenvectors of {n} samples, and probes": 8 * n * columns,
+        "components of a tile": 8 * columns * piece,
+    }
+    return Phase.of("components", items, _piece_items(problem, n, piece, "double", PROBES), RUNTIME)
+
+
+def _piece_items(problem: Problem, length: int, piece: int, precision: str, width: int) -> dict[str, int]:
+    """A piece as stored and in double precision while it is centred, centred, and its squares; and times vectors."""
+    itemsize = 8 if precision == "double" else 4
+    return {
+        f"piece of {piece} x {length}, as stored and centred": (problem.itemsize + 8 + 2 * itemsize) * length * piece,
+        "probes": itemsize * width * (2 * length + piece),
+    }
+
+
+def check_device(problem: Problem, request: Request, methods: Sequence[str]) -> None:
+    """Refuse a request that a device does not multiply for, by any of some methods.
 
     Raises
     ------
     RequestError
-        If its method does not multiply on devices.
-    BudgetError
-        If it needs more memory than the device has free.
+        If none of the methods multiplies on devices, or samples are sparse.
     """
-    device = plan.request.device
-    if plan.method not in METHODS:
-        methods = f"{', '.join(METHODS[:-1])} and {METHODS[-1]}"
+    device = request.device
+    if not set(methods) & set(METHODS):
+        there = f"{', '.join(METHODS[:-1])} and {METHODS[-1]}"
         raise RequestError(
-            f"method {plan.method!r} is not computed on a device (device={device!r}), only {methods} are; leave device "
+            f"method {methods[0]!r} is not computed on a device (device={device!r}), only {there} are; leave device "
             "out."
         )
-    if plan.problem.sparse_values:
+    if problem.sparse_values:
         raise RequestError(f"sparse samples are not multiplied on a device (device={device!r}); leave device out.")
-    needed, free = device_bytes(plan), plan.problem.machine.device_memory
-    if needed > free:
-        raise BudgetError(
-            f"method {plan.method!r} needs {format_bytes(needed)} of the memory of device {device!r}, and "
-            f"{format_bytes(free)} are free; leave device out to multiply on the processor."
-        )
+
+
+def device_refusal(method: str, device: str, needed: str, free: int, other: str = "") -> BudgetError:
+    """Return the refusal of products that need more memory than their device has free.
+
+    Parameters
+    ----------
+    method, device : str
+        Method that needs least, and the device.
+    needed : str
+        Its memory there, in words.
+    free : int
+        Bytes that are free.
+    other : str, optional
+        Another remedy, as a sentence's beginning.
+    """
+    leave = f"{other}, or leave" if other else "Leave"
+    return BudgetError(
+        f"method {method!r} needs {needed} of the memory of device {device!r}, and {format_bytes(free)} are free. "
+        f"{leave} device out to multiply on the processor."
+    )

@@ -20,6 +20,7 @@ from typing import Self
 from ..units import format_shape
 from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
 from .candidate_sizes import Cost, Schedule, solver_of
+from .device import among_phase
 from .integer_units import bytes_a_number, integer_items, worthwhile_units
 from .memory import PROBES, Phase, solve_memory
 from .plan import Plan
@@ -133,6 +134,12 @@ class DualSizes(SizesByFeatures):
         return replace(plan, dense_room=plan.room if self.dense or self.solver == "dense" else 0)
 
     # -- memory
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in either pass."""
+        n, tile = self.problem.n_samples, self.product_features
+        yield among_phase("Gram matrix", self.problem, n, tile, self.precision)
+        yield from super().device_phases()
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

@@ -116,6 +116,8 @@ class Plan(PlannedSizes):
         Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
         multiplied next included; 0 without such products. They are along features, or along samples where data are
         walked by ranges of features (`side`).
+    device_bytes : int
+        Bytes that products take of the memory of a device that multiplies, at most; 0 on the processor.
     others : tuple of Candidate
         Candidates that were considered and not taken.
     rates : Rates
@@ -146,6 +148,7 @@ class Plan(PlannedSizes):
     bytes_written: int = 0
     width: int = 0
     columns: int = 0
+    device_bytes: int = 0
     others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
     rates: Rates = field(default=RATES, compare=False, repr=False)
     assumed: str = field(default="", compare=False, repr=False)
@@ -176,7 +179,8 @@ class Plan(PlannedSizes):
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
-        left_out = {"others", "rates", "memory_estimate", "faster", *(() if self.assumed else ("assumed",))}
+        left_out = {"others", "rates", "memory_estimate", "faster"}
+        left_out |= {name for name in ("assumed", "device_bytes") if not getattr(self, name)}
         data = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name not in left_out}
         data["problem"], data["request"] = self.problem.to_json(), self.request.given
         data["work"] = asdict(self.work)
@@ -256,6 +260,9 @@ class Plan(PlannedSizes):
         if self.request.device:
             yield "", "by the rates of one core of the processor, as those of the device are not known"
         yield "memory", self._memory()
+        if self.request.device:
+            free = format_bytes(p.machine.device_memory or 0)
+            yield "", f"{format_bytes(self.device_bytes)} of the device, where {free} are free"
 
     def _collection(self) -> str:
         p = self.problem

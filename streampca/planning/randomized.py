@@ -27,6 +27,7 @@ from .blocks import MOST_BLOCK, block_rows, concurrencies
 from .by_features import SCHEDULES, WORTH_CHANGING, SizesByFeatures, places, reason_against_schedule
 from .candidate_sizes import Cost, Groups, MethodSizes, Schedule, most_that_fits, precision_of, search, smallest_sizes
 from .decoding import read_boxes, read_runs
+from .device import vectors_phase
 from .memory import (
     COMPONENT_COPIES,
     PROBES,
@@ -329,6 +330,10 @@ class AlongFeatures(MethodSizes):
         plan = self.planned("randomized", why, precision=self.precision, solver="lanczos")
         return replace(plan, width=self.basis.width, columns=self.basis.columns)
 
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in a pass."""
+        yield vectors_phase(self.problem, self.problem.n_features, self.product_rows, self.basis.width)
+
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""
         yield self._start_phase()
@@ -489,6 +494,11 @@ class AlongSamples(SizesByFeatures):
         )
         passes = passes_beside(self.schedule) + (0 if plan.reads_once else cost.passes)
         return replace(plan, passes=passes, width=basis.width, columns=basis.columns)
+
+    def device_phases(self) -> Iterator[Phase]:
+        """Yield the memory of a device in a pass, and while components are made."""
+        yield vectors_phase(self.problem, self.problem.n_samples, self.product_features, self.basis.width)
+        yield from super().device_phases()
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

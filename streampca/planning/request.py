@@ -59,7 +59,7 @@ class Machine:
         Bytes that the samples take all the time, beside everything that is planned: off every budget.
     integer_units : str
         Instructions that multiply bytes exactly, where there is a library that uses them: "amx", "vnni", "arm", "none".
-    device_memory : int
+    device_memory : int, optional
         Bytes that are free on the device that multiplies, if that is not the processor.
     """
 
@@ -68,7 +68,7 @@ class Machine:
     limit: str = "physical memory"
     held: int = 0
     integer_units: str = "none"
-    device_memory: int = 0
+    device_memory: int | None = None
 
     def budget(self, given: int | None) -> tuple[int, str]:
         """Return the bytes allowed, as given or half of the machine's, and where that comes from."""
@@ -232,6 +232,8 @@ class Request:
         lie beside it.
     device : str, default=""
         Device that multiplies blocks of samples; the processor by default.
+    device_memory : int, optional
+        Bytes that were free on it when a fit that is resumed was planned.
 
     Attributes
     ----------
@@ -260,6 +262,7 @@ class Request:
     scratch: str | None = None
     output: bool = False
     device: str = ""
+    device_memory: int | None = None
 
     kind: str = _derived()
     n_components: int | float | str | None = _derived()
