@@ -52,7 +52,12 @@ def limit_cores(count: int) -> Iterator[None]:
 
 def integer_units() -> str:
     """Return the instructions by which bytes are multiplied exactly; "none" without a library that uses them."""
-    return _integer_instructions() if importlib.util.find_spec("onnxruntime") else "none"
+    return _integer_instructions() if _has_onnxruntime() else "none"
+
+
+@cache  # the search takes as long as a tenth of a small fit
+def _has_onnxruntime() -> bool:
+    return importlib.util.find_spec("onnxruntime") is not None
 
 
 @cache
@@ -168,6 +173,7 @@ def _status_bytes(key: str) -> int:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except OSError:
         return ""

@@ -23,12 +23,13 @@ from streampca.cli.sections import (
 )
 from streampca.errors import RequestError
 from streampca.fitting.hsic import HsicOptions
-from streampca.kinds.description import default_of, entries_of, fields_of
+from streampca.kinds.description import default_of, entries_of, fields_of, hints_of
 from streampca.kinds.hsic import HsicDescription
 from streampca.kinds.neighbors import NeighborsDescription
 from streampca.kinds.opening import Opening, OpeningOptions
 from streampca.kinds.registry import KINDS, kind_class
 from streampca.kinds.run import Run, RunOptions
+from streampca.kinds.values import accepted, check_of
 from streampca.models.pca import PCAModel
 from streampca.preprocessing.run_options import FitOptions
 
@@ -53,6 +54,13 @@ def context(command, kind):
 
 def estimator_of(kind):
     return getattr(streampca, kind_class(kind).__name__.removesuffix("Description"))
+
+
+@pytest.mark.parametrize("cls", [Run, *map(kind_class, KINDS)])
+def test_defaults_are_values_of_their_fields(cls):
+    for name, field in fields_of(cls).items():
+        if check_of(hints_of(cls)[name]) is None:
+            assert accepted(hints_of(cls)[name], field.default) is field.default
 
 
 @pytest.mark.parametrize(("function", "section", "own", "elsewhere"), FUNCTIONS.values(), ids=FUNCTIONS)

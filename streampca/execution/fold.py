@@ -185,33 +185,90 @@ def warning_of_stalls(listener: Listener, waits_for: Callable[[], str], after: f
     after : float
         Seconds without a `BlockDone` event before a warning.
     """
-    lock, ended, last = threading.RLock(), threading.Event(), time.monotonic()
-
-    def noting_blocks(event: Event) -> None:
-        nonlocal last
-        with lock:
-            listener(event)
-        if isinstance(event, BlockDone):
-            last = time.monotonic()
-
-    def watch() -> None:
-        warned_of, wait = 0.0, after
-        while not ended.wait(wait):
-            since, now = last, time.monotonic()
-            wait = max(since + after - now, 0.0) or after
-            if now - since >= after and since != warned_of:
-                warned_of = since
-                try:
-                    message = f"no block was finished for {format_seconds(now - since)}; waiting for {waits_for()}."
-                except Exception:  # the cluster is lost, which the fold itself reports
-                    return
-                if not ended.is_set() and since == last:
-                    noting_blocks(Warned(message))
-
-    thread = threading.Thread(target=watch, name="streampca-stalls", daemon=True)
-    thread.start()
+    fold = _Watched(listener, waits_for, after)
+    _WATCH.add(fold)
     try:
-        yield noting_blocks
+        yield fold.noting_blocks
     finally:
-        ended.set()
-        thread.join()
+        _WATCH.remove(fold)
+
+
+class _Watched:
+    """A fold that is waited for."""
+
+    def __init__(self, listener: Listener, waits_for: Callable[[], str], after: float) -> None:
+        self._listener, self._waits_for, self._after, self._lock = listener, waits_for, after, threading.RLock()
+        self._last, self._warned_of, self._ended = time.monotonic(), 0.0, False
+        self.due = self._last + after  # when it is looked at
+
+    def noting_blocks(self, event: Event) -> None:
+        """Pass an event on, one at a time."""
+        with self._lock:
+            self._listener(event)
+        if isinstance(event, BlockDone):
+            self._last = time.monotonic()
+
+    def warn_if_due(self) -> None:
+        """Warn once of each period without a finished block."""
+        since, now = self._last, time.monotonic()
+        self.due = (since if now - since < self._after else now) + self._after
+        if now - since < self._after or since == self._warned_of:
+            return
+        self._warned_of = since
+        try:
+            message = f"no block was finished for {format_seconds(now - since)}; waiting for {self._waits_for()}."
+        except Exception:  # the cluster is lost, which the fold itself reports
+            return
+        with self._lock:
+            if not self._ended and since == self._last:
+                self._listener(Warned(message))
+
+    def end(self) -> None:
+        """Warn no more."""
+        with self._lock:
+            self._ended = True
+
+
+class _Watch:
+    """The thread that looks at all folds of this process; it ends when there are none at the time of its next look.
+
+    Starting a thread for each fold took a tenth of the processor time of a small fit.
+    """
+
+    def __init__(self) -> None:
+        self._folds: list[_Watched] = []
+        self._sooner = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._looks_at = 0.0
+
+    def add(self, fold: _Watched) -> None:
+        """Look at a fold from now on."""
+        with self._sooner:
+            self._folds.append(fold)
+            if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
+                self._looks_at = fold.due
+                self._thread = threading.Thread(target=self._look, name="streampca-stalls", daemon=True)
+                self._thread.start()
+            elif fold.due < self._looks_at:
+                self._sooner.notify()
+
+    def remove(self, fold: _Watched) -> None:
+        """Look at a fold no more."""
+        fold.end()
+        with self._sooner:
+            self._folds.remove(fold)
+
+    def _look(self) -> None:
+        while True:
+            with self._sooner:
+                if not self._folds:
+                    self._thread = None
+                    return
+                self._looks_at = min(fold.due for fold in self._folds)
+                self._sooner.wait(max(0.0, self._looks_at - time.monotonic()))
+                folds = list(self._folds)
+            for fold in folds:
+                fold.warn_if_due()
+
+
+_WATCH = _Watch()

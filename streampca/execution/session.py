@@ -19,7 +19,6 @@ from .. import __version__
 from ..errors import RequestError
 from ..events import Finished, Listener, check_listener, logged, one_at_a_time, or_logged
 from ..kinds.run import Run
-from ..machine import PeakMeter
 from ..signals import stopping_on_signals
 from ..storage.locks import checkpoint_lock, output_lock
 from .checkpoint import CheckpointFolder, Checkpointing, checkpointing_of, clear_finished
@@ -45,8 +44,6 @@ class Session:
         Receiver of events, called by one thread at a time.
     began : float
         Start time by `time.perf_counter`.
-    meter : PeakMeter
-        Meter of the peak memory.
     """
 
     output: str | None
@@ -55,7 +52,6 @@ class Session:
     checkpointing: Checkpointing | None
     listener: Listener
     began: float = field(default_factory=time.perf_counter)
-    meter: PeakMeter = field(default_factory=PeakMeter)
 
     @property
     def seconds(self) -> float:

@@ -21,7 +21,7 @@ from ..execution.checkpoint import CheckpointFolder
 from ..execution.session import Session, run_session
 from ..kinds.description import make
 from ..kinds.pca import PCADescription
-from ..machine import hand_back
+from ..machine import PeakMeter, hand_back
 from ..models.load import load_model
 from ..models.model import Model
 from ..models.pca import PCAModel
@@ -171,7 +171,7 @@ def update_in(
     sample_weight: Any,
 ) -> PCAModel:
     """Add an opened collection to a model within a session, and write the model; see `update`."""
-    listener = current.listener
+    listener, meter = current.listener, PeakMeter()
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)
@@ -208,7 +208,7 @@ def update_in(
         model = fit.model(request, listener)
         sources = [*(source for source in seen if source is not before), now]
         about = provenance_of_sources(sources, data_of(whole, whole.states(), None, None), model.provenance)
-        model = replace(model, provenance={**about, "peak_bytes": current.meter.peak()})
+        model = replace(model, provenance={**about, "peak_bytes": meter.peak()})
         if current.output is not None:
             hand_back()  # the memory that the pass freed
             overwrite = current.overwrite or is_in_place(current.output, earlier)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from ...arrays import Array
 from ...errors import SourceError, StreampcaError, first_line
-from ...units import MIB
+from ...units import KIB, MIB
 from ..collection import State, digest, file_state
 
 # Rows that are digested. If 1 % of the rows changed, anywhere, all digested rows miss them with probability
@@ -20,9 +22,10 @@ from ..collection import State, digest, file_state
 _ROWS = 2048
 # Bytes that are digested, of long rows values at equal distances: 10 ms, less than 2 % of the fastest pass over 1 GB;
 # of smaller arrays a part, as the passes over them are as much faster.
-_BYTES, _LEAST_BYTES, _PART = 16 * MIB, MIB, 64
-# Groups of rows with a state: each costs 15 us, twice in a fit, and most arrays in memory are small.
-_GROUPS = 16
+_BYTES, _LEAST_BYTES, _PART = 16 * MIB, 128 * KIB, 64
+# Groups of rows with a state, and digested bytes of one in memory: each costs 15 us, twice in a fit.
+_GROUPS, _GROUP_BYTES = 16, 32 * KIB
+_TOGETHER = 2**20  # bytes of an array whose digested values are chosen at once
 # One in this many chunks is read of an object whose slices can need decoding.
 _CHUNKS = 128
 
@@ -37,13 +40,18 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     item = np.dtype(array.dtype).itemsize
     most = min(_BYTES, max(_LEAST_BYTES, math.prod(array.shape) * item // _PART))
     part = _part_of(tuple(array.shape[1:]), max(1, most // len(rows) // item))
-    size = -(-n // min(_GROUPS, len(rows)))
+    count = min(_GROUPS, len(rows))
+    if not chunk_rows:  # of small arrays in memory, most of which are small
+        count = min(count, 1 + most // _GROUP_BYTES, 1 + math.prod(array.shape) * item // _GROUP_BYTES)
+    size = -(-n // count)
     starts = range(0, n, size)
     edges = [*np.searchsorted(rows, starts).tolist(), len(rows)]
+    chosen = [(start, rows[first:last]) for start, (first, last) in zip(starts, pairwise(edges), strict=True)]
+    chosen = [(start, group) for start, group in chosen if len(group)]
+    groups = [group for _, group in chosen]
     return [
-        State(start, named_rows(start, min(start + size, n), source), _digest(array, rows[first:last], part))
-        for start, (first, last) in zip(starts, pairwise(edges), strict=True)
-        if first < last
+        State(start, named_rows(start, min(start + size, n), source), state)
+        for (start, _), state in zip(chosen, _digests(array, groups, part), strict=True)
     ]
 
 
@@ -70,13 +78,16 @@ def object_states(array: Any, source: str) -> list[State]:
         ) from error
 
 
+@lru_cache(maxsize=16)
 def spread_rows(n: int, most: int) -> Array:
     """Return a pseudo-random row from each of at most `most` equal runs, so that no periodic change is missed."""
     edges = np.linspace(0, n, min(n, most) + 1).astype(np.uint64)
     mixed = np.arange(1, len(edges), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64, equal in every numpy
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return (edges[:-1] + (mixed >> np.uint64(31)) % np.diff(edges)).astype(np.int64)
+    rows: Array = (edges[:-1] + (mixed >> np.uint64(31)) % np.diff(edges)).astype(np.int64)
+    rows.flags.writeable = False
+    return rows
 
 
 def _part_of(shape: tuple[int, ...], most: int) -> tuple[slice, ...]:
@@ -88,15 +99,25 @@ def _part_of(shape: tuple[int, ...], most: int) -> tuple[slice, ...]:
     return tuple(slice(step // 2, None, step) for step in steps)
 
 
-def _digest(array: Any, rows: Array, part: tuple[slice, ...]) -> str:
+def _digests(array: Any, groups: list[Array], part: tuple[slice, ...]) -> Iterator[str]:
+    """Yield a digest of each group of rows; values of small arrays are chosen all at once, which is faster."""
+    together = isinstance(array, np.ndarray) and array.nbytes <= _TOGETHER
+    values = _values(array, np.concatenate(groups), part) if together else None
+    start = 0
+    for rows in groups:
+        chosen = _values(array, rows, part) if values is None else values[start : start + len(rows)]
+        yield hashlib.sha256(chosen.reshape(-1).view(np.uint8).data).hexdigest()[:16]
+        start += len(rows)
+
+
+def _values(array: Any, rows: Array, part: tuple[slice, ...]) -> Array:
+    """Return values of some rows, contiguous, in native byte order, as numpy changes to it when it unpickles arrays."""
     if isinstance(array, np.ndarray):
         key: tuple[Any, ...] = (rows, *part)
         values = array[key]
     else:
         values = np.concatenate([np.asarray(array[(slice(int(row), int(row) + 1), *part)]) for row in rows])
-    # In native byte order, as numpy changes to it when it unpickles arrays.
-    plain = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-    return hashlib.sha256(plain.reshape(-1).view(np.uint8).data).hexdigest()[:16]
+    return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
 
 
 def named_rows(start: int, stop: int, source: str) -> str:
