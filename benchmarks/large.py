@@ -99,8 +99,8 @@ def reading(path: Path, n: int, cached: bool) -> float:
     return time.perf_counter() - began
 
 
-def fit(path: Path, n: int, memory: str, cached: bool) -> Fit:
-    """Fit the first samples."""
+def fit(path: Path, n: int, memory: str, cached: bool, device: str | None = None) -> Fit:
+    """Fit the first samples, on the processor or a device."""
     import streampca
     from streampca.events import PassStarted
 
@@ -113,9 +113,10 @@ def fit(path: Path, n: int, memory: str, cached: bool) -> Fit:
             if not cached:
                 drop(path)
 
-    streampca.fit(path, streampca.PCA(2, method="randomized"), memory=memory, samples=slice(0, 128))
+    on_device = partial(streampca.fit, path, memory=memory, device=device)
+    on_device(streampca.PCA(2, method="randomized"), samples=slice(0, min(128, n)))
     pca = streampca.PCA(COMPONENTS, method="randomized")
-    work = partial(streampca.fit, path, pca, memory=memory, samples=slice(0, n), listener=listen)
+    work = partial(on_device, pca, samples=slice(0, n), listener=listen)
     model, seconds, peak = measured(work)
     truth = deviations() ** 2 + NOISE**2 + 1 / 12
     found = np.asarray(model.explained_variance)

@@ -217,12 +217,11 @@ PEERS = {
 }
 
 
-def run(name: str, path: Path, k: int, **words: str | None) -> Result | str:
+def run(peer: Peer, path: Path, k: int, **words: str | None) -> Result | str:
     """Run one peer in this process, and say in words if it fails.
 
     Imports, and what is done once in a process, are done before on a tiny array.
     """
-    peer = PEERS[name]
 
     def work() -> tuple[float, float, Floats]:
         began = time.perf_counter()
@@ -291,10 +290,10 @@ def ranks(k: int) -> list[int]:
     return sorted({0, min(9, k - 1), k - 1})
 
 
-def report(results: dict[str, list[Result | str]], truth: Floats) -> None:
+def report(results: dict[str, list[Result | str]], truth: Floats, ours: str = OURS) -> None:
     """Print the table; what is not in it, and why."""
     whole = {name: [one for one in runs if isinstance(one, Result)] for name, runs in results.items()}
-    baseline = statistics.median(result.seconds for result in whole[OURS])
+    baseline = statistics.median(result.seconds for result in whole[ours])
     headings = (
         "",
         "load s",
@@ -310,8 +309,8 @@ def report(results: dict[str, list[Result | str]], truth: Floats) -> None:
             print(f"{name}: failed, {problem}")
 
 
-def written(path: Path, what: str, about: str, results: dict[str, list[Result | str]], truth: Floats) -> None:
-    """Write what each peer took, round by round, and by how much its last variance is off, as JSON."""
+def as_json(what: str, about: str, results: dict[str, list[Result | str]], truth: Floats) -> dict[str, Any]:
+    """Return what each peer took, round by round, and by how much its last variance is off, as plain data."""
     whole = {name: [one for one in runs if isinstance(one, Result)] for name, runs in results.items()}
     peers = {
         name: {
@@ -323,7 +322,7 @@ def written(path: Path, what: str, about: str, results: dict[str, list[Result | 
         for name, runs in whole.items()
         if runs
     }
-    path.write_text(json.dumps({"what": what, "machine": about, "k": len(truth), "peers": peers}, indent=1) + "\n")
+    return {"what": what, "machine": about, "k": len(truth), "peers": peers}
 
 
 def main() -> None:
@@ -358,12 +357,14 @@ def main() -> None:
         truth = in_fresh_process(reference, path, k)
         told = {"streampca": partial(run, memory=problem.memory)}
         jobs = {
-            name: partial(in_fresh_process, told.get(PEERS[name].package, run), name, path, k) for name in installed
+            name: partial(in_fresh_process, told.get(PEERS[name].package, run), PEERS[name], path, k)
+            for name in installed
         }
         results = alternating(args.rounds, jobs)
         report(results, truth)
         if args.json is not None:
-            written(args.json, what, about, results, truth)
+            found = as_json(what, about, results, truth)
+            args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name in chosen:
         if name not in installed:
             print(f"{name}: not installed")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -337,6 +338,26 @@ def test_busy_prints_fair_shares(run_here, monkeypatch):
     threads, alone, beside, fair, *_ = cells(run_here("busy.py", *size, "--only", "covariance"))["covariance, 1 GiB"]
     assert int(threads) >= 1
     assert min(map(float, (alone, beside, fair))) > 0
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_gpu_prints_limits_and_everybody_on_torchs_processor(tmp_path, run_here):
+    size = ("--samples", "300", "--side", "12", "--components", "4", "--order", "64", "--megabytes", "1")
+    size += ("--cases", "digits,large", "--gigabytes", "0.002", "--rounds", "1", "--json", str(tmp_path / "gpu.json"))
+    printed = run_here("gpu.py", "--device", "torch:cpu", *size)
+    table, kept = cells(printed), json.loads((tmp_path / "gpu.json").read_text())
+    assert "failed" not in printed
+    assert float(table["products, float32, GFLOP/s"][0]) > 0
+    assert table["link, pinned, GB/s"] == ["none"]
+    for where in ("torch:cpu", "the processor"):
+        assert float(table[f"streampca on {where}, from the file"][-1]) < 1e-8
+        assert float(table[f"streampca on {where}, within 1 GiB"][0]) > 0
+    assert float(table["torch.pca_lowrank on torch:cpu, niter=6, array as stored"][-1]) < 1e-2
+    assert ("cuML PCA, float32 array: not installed" in printed) == (find_spec("cuml") is None)
+    assert kept["limits"]["products, float64, GFLOP/s"] > 0
+    assert len(kept["cases"]["digits"]["peers"]["streampca on torch:cpu, from the file"]["seconds"]) == 1
+    assert kept["cases"]["digits"]["device_memory"]["planned"] > 0
+    assert set(kept["cases"]["large"]["fits"]) == {"on torch:cpu", "on the processor"}
 
 
 def test_large_prints_passes_and_time_per_sample(run_here):
