@@ -92,7 +92,7 @@ def task_of(name, collection):
     if name == "scatter_block":
         vectors = np.random.default_rng(5).standard_normal((P, 5))
         new = partial(ScatterBlock, vectors, np.full(P, 7.0), **along)
-        task = SamplesTask(new, partial(ScatterBlock.from_state, copy=False), collection, ROWS)
+        task = SamplesTask(new, partial(ScatterBlock.from_state, vectors=vectors, copy=False), collection, ROWS)
         return task, spans_of(N, SPANS, ROWS), ScatterBlock.absorb
     if name == "cross_scatter":
         new = partial(CrossScatter, P, 3, np.arange(N) % 3)
@@ -113,7 +113,8 @@ def task_of(name, collection):
     else:
         vectors = np.random.default_rng(5).standard_normal((48, 5))
         kind, new = GramBlock, partial(GramBlock, vectors, roots=np.arange(48.0) % 3, product_features=16)
-    task = FeaturesTask(new, partial(kind.from_state, copy=False), ranges, "single")
+    given = {"vectors": vectors} if kind is GramBlock else {}
+    task = FeaturesTask(new, partial(kind.from_state, copy=False, **given), ranges, "single")
     return task, spans_of(P, SPANS, 4), kind.absorb
 
 

@@ -72,6 +72,7 @@ class GramBlock(Accumulator):
 
     kind = "gram_block"
     axis: Literal["samples", "features"] = "features"
+    constants = ("vectors",)
 
     def __init__(
         self,
@@ -269,10 +270,21 @@ class GramBlock(Accumulator):
         return arrays if self._measured is None else {**arrays, **self._measured.state()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1, device: str = "") -> Self:
-        """Return the accumulator whose `state` this is; without `copy` it takes over the sum."""
+    def from_state(
+        cls,
+        state: dict[str, Array],
+        *,
+        vectors: Array | None = None,
+        copy: bool = True,
+        threads: int = 1,
+        device: str = "",
+    ) -> Self:
+        """Return the accumulator whose `state` this is; without `copy` it takes over the sum.
+
+        `vectors` are used instead of those of the state, which can lack them.
+        """
         new = cls(
-            state["vectors"],
+            state["vectors"] if vectors is None else vectors,
             roots=np.array(state["roots"]) if "roots" in state else None,
             measures="measured_squares" in state,
             precision="double" if state["double"] else "single",

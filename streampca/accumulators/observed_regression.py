@@ -85,6 +85,7 @@ class ObservedRegression(Accumulator):
 
     kind = "observed_regression"
     axis: Literal["samples", "features"] = "samples"
+    constants = ("vectors",)
 
     def __init__(
         self,
@@ -255,10 +256,13 @@ class ObservedRegression(Accumulator):
         return {**arrays, **sums, "double": np.array(self.precision == "double")}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Return the accumulator whose `state` this is; without `copy` its sums are taken over."""
+    def from_state(cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True) -> Self:
+        """Return the accumulator whose `state` this is; without `copy` its sums are taken over.
+
+        `vectors` are used instead of those of the state, which can lack them.
+        """
         new = cls(
-            np.array(state["vectors"]),
+            state["vectors"] if vectors is None else vectors,
             np.array(state["variances"]),
             float(state["noise"]),
             np.array(state["centre"]),

@@ -10,13 +10,16 @@ from ..arrays import Array, Float64
 class Accumulator(Protocol):
     """Statistic built up from pieces of a collection.
 
-    `kind` names the statistic where its state is stored; `axis` says along which axis the pieces are cut. `update`
-    and `absorb` mutate only the accumulator itself; nothing writes to an argument, and nothing returned shares memory
-    with the accumulator.
+    `kind` names the statistic where its state is stored; `axis` says along which axis the pieces are cut. `constants`
+    names large entries of the state that are given when the accumulator is made, such as the vectors that it multiplies
+    with: sums that workers send to one another lack them, as `from_state` can be given them again. `update` and
+    `absorb` mutate only the accumulator itself; nothing writes to an argument, and nothing returned shares memory with
+    the accumulator.
     """
 
     kind: str
     axis: Literal["samples", "features"]
+    constants: tuple[str, ...] = ()
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb a piece of shape (rows, features) whose first row (or feature) has position `at`.

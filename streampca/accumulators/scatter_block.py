@@ -53,6 +53,7 @@ class ScatterBlock(Moments, Accumulator):
 
     kind = "scatter_block"
     axis: Literal["samples", "features"] = "samples"
+    constants = ("vectors",)
 
     def __init__(
         self,
@@ -154,10 +155,15 @@ class ScatterBlock(Moments, Accumulator):
         return arrays if self._offset is None else {**arrays, "offset": self._offset.copy()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, device: str = "") -> Self:
-        """Return the accumulator whose `state` this is; without `copy` it takes over the sum."""
+    def from_state(
+        cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True, device: str = ""
+    ) -> Self:
+        """Return the accumulator whose `state` this is; without `copy` it takes over the sum.
+
+        `vectors` are used instead of those of the state, which can lack them.
+        """
         new = cls(
-            state["vectors"],
+            state["vectors"] if vectors is None else vectors,
             np.array(state["centre"]),
             offset=np.array(state["offset"]) if "offset" in state else None,
             precision="double" if state["double"] else "single",

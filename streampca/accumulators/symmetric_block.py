@@ -162,6 +162,7 @@ class SymmetricBlock(Accumulator):
 
     kind = "symmetric_block"
     axis: Literal["samples", "features"] = "samples"
+    constants = ("vectors",)
 
     def __init__(
         self,
@@ -271,11 +272,14 @@ class SymmetricBlock(Accumulator):
         return arrays if self._measured is None else arrays | as_arrays(vars(self._measured), _MEASURED, copy=copy)
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Return the accumulator whose `state` this is; without `copy` its sums are taken over."""
+    def from_state(cls, state: dict[str, Array], *, vectors: Array | None = None, copy: bool = True) -> Self:
+        """Return the accumulator whose `state` this is; without `copy` its sums are taken over.
+
+        `vectors` are used instead of those of the state, which can lack them.
+        """
         measured = as_values(state, _MEASURED)
         new = cls(
-            np.array(state["vectors"]),
+            np.array(state["vectors"]) if vectors is None else vectors,
             distances=bool(state["distances"]),
             measures=bool(measured),
             product_rows=int(state["product_rows"]),

@@ -122,8 +122,9 @@ def _taken(state: State, name: str) -> State:
 
 
 def _state_of(accumulator: Any) -> State:
-    """Return the state of an accumulator that is not used any more."""
-    state: State = accumulator.state(copy=False)
+    """Return the state of an accumulator that is not used any more, without what its task gives every accumulator."""
+    constants = getattr(accumulator, "constants", ())
+    state: State = {name: array for name, array in accumulator.state(copy=False).items() if name not in constants}
     for array in state.values():
         array.flags.writeable = True
     return state

@@ -88,7 +88,7 @@ def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, 
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     new = partial(ScatterBlock, axes, centre, **how)
-    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))
+    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, vectors=axes, copy=False))
     started = PassStarted("variances along the axes", 2, 2, plan.problem.n_samples, job.collection.nbytes)
     with job.reporting_pass(started):
         product = task.fold(job, job.checkpoint("variances"))

@@ -247,7 +247,7 @@ def _pass(iteration: EMIteration, features: Span, job: Job) -> ObservedRegressio
     model = (iteration.vectors, iteration.variances, iteration.noise, iteration.centre)
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     new = partial(ObservedRegression, *model, features=features, **how)
-    task = SamplesTask.of(job, new, partial(ObservedRegression.from_state, copy=False))
+    task = SamplesTask.of(job, new, partial(ObservedRegression.from_state, vectors=iteration.vectors, copy=False))
     label, number = f"regressions on {plan.width} latent variables", iteration.passes + 1
     with job.reporting_pass(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
         return task.fold(job, iteration.checkpoint(job))

@@ -207,7 +207,8 @@ def _pass(iteration: FeatureIteration, job: Job) -> ScatterBlock:
     offset = None if iteration.products is None else iteration.offset
     device = plan.request.device
     new = partial(ScatterBlock, block, iteration.centre, offset=offset, seed=plan.request.seed, device=device, **how)
-    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False, device=device))
+    restored = partial(ScatterBlock.from_state, vectors=block, copy=False, device=device)
+    task = SamplesTask.of(job, new, restored)
     label = f"products with {block.shape[1]} vectors"
     is_small = 2 * plan.product_rows * block.size < THREADED_FLOPS
     with (

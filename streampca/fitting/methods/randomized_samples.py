@@ -155,7 +155,7 @@ def _pass(iteration: SampleIteration, reads: Reads, job: Job) -> GramBlock:
     roots = None if job.weights is None else iteration.roots
     where: dict[str, Any] = {"threads": threads, "device": plan.request.device}
     new = partial(GramBlock, block, roots=roots, measures=iteration.products is None, **where, **how)
-    restored = partial(GramBlock.from_state, copy=False, **where)
+    restored = partial(GramBlock.from_state, vectors=block, copy=False, **where)
     with reads.reporting_pass(f"products with {block.shape[1]} vectors", iteration.passes + 1):
         task = FeaturesTask(new, restored, reads.features, iteration.precision)
         return task.fold(job, iteration.checkpoint(job))
