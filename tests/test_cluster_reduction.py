@@ -14,8 +14,9 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from streampca.accumulators import Scatter, ScatterBlock
-from streampca.events import silent
+from streampca.events import BlockDone, Resumed, silent
 from streampca.execution import LocalExecutor
+from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
 from streampca.execution.reduction import RUN, Node, Tree
 from streampca.fitting.methods.tasks import SamplesTask
 from streampca.planning.blocks import spans_of
@@ -25,6 +26,7 @@ distributed = pytest.importorskip("distributed")
 from clusters import free_address, processes_here, scheduler, worker  # noqa: E402 - the same
 from distributed.comm import tcp  # noqa: E402 - the same
 from faulty import Slow  # noqa: E402 - the same
+from shell import python  # noqa: E402 - the same
 
 from streampca.execution.cluster import MOST_BY_SCHEDULER, DaskExecutor  # noqa: E402 - the same
 
@@ -45,7 +47,7 @@ def task_of(collection, vectors=None):
     if vectors is None:
         return SamplesTask(partial(Scatter, P, **along), partial(Scatter.from_state, copy=False), collection, ROWS)
     new = partial(ScatterBlock, vectors, np.zeros(P), **along)
-    return SamplesTask(new, partial(ScatterBlock.from_state, copy=False), collection, ROWS)
+    return SamplesTask(new, partial(ScatterBlock.from_state, vectors=vectors, copy=False), collection, ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +106,67 @@ def test_bits_are_equal_whatever_happens_to_workers(tmp_path, images, expected, 
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+def saved_in(folder, heard):
+    """A checkpoint in which every sum is saved at once."""
+    saved = CheckpointFolder(Checkpointing(str(folder), 0), {}, listener=heard.append)
+    saved.begin({})
+    return saved.stage("scatter")
+
+
+DIES = """
+import os, signal, sys
+import distributed
+from test_cluster_reduction import DaskExecutor, Resumed, Scatter, SPANS, N, ROWS, Slow
+from test_cluster_reduction import open_collection, saved_in, silent, spans_of, task_of
+
+class Dying(list):
+    def append(self, event):
+        super().append(event)
+        if len(self) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+images, address, folder = sys.argv[1:]
+with distributed.Client(address, timeout=60, set_as_default=False) as client:
+    client.wait_for_workers(2)
+    task = task_of(Slow(open_collection(images), 0.05))
+    checkpoint = saved_in(folder, Dying())
+    DaskExecutor(client).fold(task, spans_of(N, SPANS, ROWS), Scatter.absorb, listener=silent, checkpoint=checkpoint)
+"""
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_killed_client_resumes_with_the_sums_that_workers_have_written(tmp_path, images, expected, sees, monkeypatch):
+    """Workers that do not see its folder, which the system finds for each process in another place, send their sums."""
+    address, heard, saves = free_address(), [], []
+    here, there = (tmp_path / name for name in ("here", "there"))
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    folder = "checkpoint" if sees else "/proc/self/cwd/checkpoint"
+    with scheduler(tmp_path, address), worker(there, address), worker(there, address):
+        died = python(DIES, images, address, folder)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        with distributed.Client(address, timeout=60, set_as_default=False) as client:
+            checkpoint = saved_in(folder, saves)
+            found = DaskExecutor(client).fold(
+                task_of(open_collection(images)), spans_of(N, SPANS, ROWS), Scatter.absorb,
+                listener=heard.append, checkpoint=checkpoint,
+            ).state()  # fmt: skip
+    resumed = sum(event.samples for event in heard if isinstance(event, Resumed))
+    assert resumed >= 4 * N // SPANS - N // SPANS
+    assert resumed + sum(event.samples for event in heard if isinstance(event, BlockDone)) == N
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert not list(there.glob("checkpoint*"))
+
+
 def test_one_sum_comes_here_and_large_vectors_bypass_the_scheduler(tmp_path, images, monkeypatch):
     """Bytes are counted where this process, in which neither scheduler nor workers are, reads and writes them."""
-    spans, address, received, sent = spans_of(N, SPANS, ROWS), free_address(), [], {}
-    vectors = np.random.default_rng(1).normal(size=(P, 3000))
-    task = task_of(open_collection(images), vectors)
-    state = sum(array.nbytes for array in task.start().state().values())
+    n = N // 6
+    spans, address, received, sent, saves = spans_of(n, SPANS, n // SPANS), free_address(), [], {}, []
+    vectors = np.random.default_rng(1).normal(size=(P, 9000))
+    task = task_of(open_collection(images, samples=slice(0, n)), vectors)
+    state = sum(array.nbytes for name, array in task.start().state().items() if name != "vectors")
     assert vectors.nbytes > MOST_BY_SCHEDULER
     read, write = tcp.read_bytes_rw, tcp.TCP.write
 
@@ -131,8 +188,10 @@ def test_one_sum_comes_here_and_large_vectors_bypass_the_scheduler(tmp_path, ima
         client.wait_for_workers(2)
         monkeypatch.setattr(tcp, "read_bytes_rw", read_and_counted)
         monkeypatch.setattr(tcp.TCP, "write", written_and_counted)
-        DaskExecutor(client).fold(task, spans, ScatterBlock.absorb, listener=silent)
+        checkpoint = saved_in(tmp_path / "checkpoint", saves)
+        DaskExecutor(client).fold(task, spans, ScatterBlock.absorb, listener=silent, checkpoint=checkpoint)
         monkeypatch.undo()
+    assert len(saves) >= SPANS // RUN, "workers have written their sums"
     assert state <= sum(received) <= 1.2 * state
     assert 0 < sent[address] <= 0.01 * state
     assert sum(sent.values()) >= vectors.nbytes

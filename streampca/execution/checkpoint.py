@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from ..storage.outputs import SCRATCH, discard
 from ..units import MIB, format_seconds
 from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference
-from .task import SavedPartial, Stateful
+from .task import RemoteSum, SavedPartial, Stateful
 from .threads import blas_in_use
 
 RECORD = "run"  # name of the file that identifies the work of the folder
@@ -74,8 +75,34 @@ class _Save(NamedTuple):
     """A file, a position, and the accumulator at that position whose state is saved in the file."""
 
     file: CheckpointFile
-    position: Mapping[str, int]
+    position: Mapping[str, Any]
     stateful: Stateful
+
+
+@dataclass(frozen=True)
+class RemoteSave:
+    """A save that another process carries out if it sees the folder of the checkpoint; picklable.
+
+    Attributes
+    ----------
+    file : CheckpointFile
+        File to write.
+    position : mapping
+        Plain data that are saved with a state; ``run`` identifies the run.
+    """
+
+    file: CheckpointFile
+    position: Mapping[str, Any]
+
+    def write(self, state: Mapping[str, Array]) -> CheckpointFile | None:
+        """Save a state; return the file as it is then, or None if this process does not see or cannot write it."""
+        with suppress(OutputError):
+            # The record also shows that the run has not ended, whose folder must not be created again.
+            record = CheckpointFile(self.file.folder, RECORD).load()
+            if record is not None and record[0].get("run") == self.position["run"]:
+                self.file.save(self.position, state)
+                return self.file
+        return None
 
 
 class CheckpointFolder:
@@ -164,6 +191,7 @@ class CheckpointFolder:
         if not self.record or not resumes:
             self.clear()  # partial results of unknown work
             run = {"identity": self._identity, "plan": dict(plan), "scratch": scratch, "blas": [blas]}
+            run["run"] = uuid.uuid4().hex
             self.record = {**run, **details}
             if scratch is not None:
                 discard(scratch)  # anything at this path: this run has not written it
@@ -198,6 +226,11 @@ class CheckpointFolder:
                 "--require-same-bits (require_same_bits=True)."
             )
         self._listener(Warned(f"{problem}: the result may differ in its last bits from that of an unbroken run."))
+
+    @property
+    def run(self) -> str | None:
+        """Identity of the run that saves: states by others, such as workers of a killed run, are ignored."""
+        return self.record.get("run")
 
     @property
     def scratch(self) -> str | None:
@@ -279,12 +312,26 @@ class CheckpointFolder:
             raise Stopped(f"stopped by {signal}; progress is saved in {self.folder}.", resumable=True)
         return now - began
 
-    def _save(self, file: CheckpointFile, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
+    def _save(self, file: CheckpointFile, position: Mapping[str, Any], state: Mapping[str, Array]) -> None:
         with self._lock:
             if not self.is_recorded:
                 self._save_record()
             file.save(position, state)
-            self._listener(Checkpoint(self.folder, position["at"]))
+            self.report(position)
+
+    def prepare(self, saves: Iterable[_Save]) -> bool:
+        """Save the record, and states on which a save by another process depends; return whether that succeeded."""
+        with suppress(OutputError):
+            if not self.is_recorded:
+                self._save_record()
+            for save in saves:
+                self._save(save.file, save.position, save.stateful.state(copy=False))
+            return True
+        return False
+
+    def report(self, position: Mapping[str, Any]) -> None:
+        """Send the event of a save."""
+        self._listener(Checkpoint(self.folder, position["at"]))
 
     def is_due(self, since: float, cost: float) -> bool:
         """Return whether to save: the run was asked to stop, or the last save is long enough ago for its cost."""
@@ -299,7 +346,11 @@ class StageCheckpoint:
     ----------
     number : int
         Number of the pass, if a stage is folded several times: partial results of other passes are ignored.
+    is_shared : bool
+        True if workers may save the states that they hold; False where this process must count what is on disk.
     """
+
+    is_shared = True
 
     def __init__(self, folder: CheckpointFolder, name: str) -> None:
         self._folder, self._name, self._is_ignored, self.number = folder, name, False, 0
@@ -316,12 +367,13 @@ class StageCheckpoint:
 
     def save_first(self, stage: str, at: int, stateful: Stateful) -> None:
         """Save the state of another stage, which this one depends on, with the next save of this one and before it."""
-        self._first = [_Save(self._folder.stage(stage)._file(0), {"first": 0, "last": 0, "at": at}, stateful)]
+        file, run = self._folder.stage(stage)._file(0), self._folder.run
+        self._first = [_Save(file, {"first": 0, "last": 0, "at": at, "run": run}, stateful)]
 
     def load(self, first: int) -> SavedPartial | None:
         """Return the saved partial of the spans from `first` on, or None."""
         saved = None if self._is_ignored else self._file(first).load()
-        if saved is None or saved[0].get("number", 0) != self.number:
+        if saved is None or saved[0].get("number", 0) != self.number or saved[0].get("run") != self._folder.run:
             return None
         position, state = saved
         return SavedPartial(position["last"], position["at"], state)
@@ -342,13 +394,29 @@ class StageCheckpoint:
         since, cost = self._since.setdefault(first, time.monotonic()), self._cost.get(first, 0.0)
         if self._stopped.get(first) == (last, at) or not (now or self._folder.is_due(since, cost)):
             return
-        save = _Save(self._file(first), {"first": first, "last": last, "at": at, "number": self.number}, accumulator)
+        position = {"first": first, "last": last, "at": at, "number": self.number, "run": self._folder.run}
+        save = _Save(self._file(first), position, accumulator)
+        if isinstance(accumulator, RemoteSum) and self._begin_remote(save, accumulator):
+            return
         try:
             self._cost[first] = self._folder.save([*self._first, save], since, cost)
         except Stopped:
             self._stopped[first] = last, at
             raise
         self._since[first], self._first = time.monotonic(), []
+
+    def _begin_remote(self, save: _Save, accumulator: RemoteSum) -> bool:
+        """Let the worker that holds a sum save it; return whether it is going to try."""
+        first = save.position["first"]
+
+        def note(file: CheckpointFile, seconds: float) -> None:
+            self._files[first], self._cost[first] = file, seconds
+            self._folder.report(save.position)
+
+        if not self.is_shared or not self._folder.prepare(self._first):
+            return False
+        self._since[first], self._first = time.monotonic(), []
+        return accumulator.begin_save(RemoteSave(save.file.absolute(), save.position), note)
 
     def _file(self, first: int) -> CheckpointFile:
         if first not in self._files:

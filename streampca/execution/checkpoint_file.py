@@ -7,6 +7,7 @@ are recognized. No file is renamed, so that file systems without atomic renames 
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -43,10 +44,17 @@ class CheckpointFile:
     """
 
     def __init__(self, folder: str, name: str) -> None:
-        self._folder, self.name = folder, name
+        self.folder, self.name = folder, name
         self._paths = [os.path.join(folder, f"{name}.{letter}") for letter in "ab"]
         self._newest: str | None = None
         self._sequence: int | None = None  # number of the last file, valid or not; None before a search
+
+    def absolute(self) -> CheckpointFile:
+        """Return the file by its absolute path, for processes that work elsewhere."""
+        file = copy.copy(self)
+        file.folder, file._paths = os.path.abspath(self.folder), [os.path.abspath(path) for path in self._paths]
+        file._newest = None if self._newest is None else os.path.abspath(self._newest)
+        return file
 
     def save(self, about: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Save plain data and arrays in place of the older file; they are on disk when the call returns.
@@ -68,7 +76,7 @@ class CheckpointFile:
         sequence = (self._sequence or 0) + 1
         path = next(path for path in self._paths if path != self._newest)
         with writing(path):
-            os.makedirs(self._folder, exist_ok=True)
+            os.makedirs(self.folder, exist_ok=True)
             with suppress(FileNotFoundError):  # removed first: writing would follow a link, or change a hard link
                 os.remove(path)
             try:
@@ -77,7 +85,7 @@ class CheckpointFile:
                 with suppress(OSError):
                     discard(path)  # it is not valid, and takes space
                 raise
-            sync_folder(self._folder)
+            sync_folder(self.folder)
         self._newest, self._sequence = path, sequence
 
     def load(self, *, keep: bool = True) -> tuple[dict[str, Any], dict[str, Array]] | None:

@@ -12,32 +12,29 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, wait
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from itertools import count
 from typing import Generic
 
 import dask.config
 from distributed import Client, Future, KilledWorker
 
-from ..errors import ClusterError, ClusterLostError, Stopped
+from ..errors import ClusterError, ClusterLostError
 from ..events import Listener, Resumed, silent
 from ..planning.blocks import Span
 from ..signals import safe_point, stop_asked
 from ..units import KIB, counted, format_seconds
-from .checkpoint import PATIENCE
 from .cluster_options import TIMEOUT
 from .fold import STALLED, warning_of_stalls
 from .packing import Packed, packed
 from .reduction import Addition, Node, Reduction, Tree
+from .sums_checkpoint import GoneError, SumsCheckpoint
 from .task import A, Checkpointer, SavedPartial, Task
 from .worker import State, UsedError, fold_span, identity, is_whole, merge_states
 from .workers import Workers, budget_within
 
 LISTEN = 0.5  # most seconds to wait for a message before workers are looked up again
 MOST_BY_SCHEDULER = 64 * KIB  # larger values go to a worker, and from worker to worker
-SAVING_SHARE = 0.1  # most of the time that this process fetches and saves sums, ...
-LEAST_SAVING = 1.0  # ... after so many seconds of it
 LEAST_PLANNED = 2  # workers that a plan is made for at least, as others can join
 
 
@@ -128,24 +125,8 @@ class DaskExecutor:
             try:
                 return fold.run()
             except ClusterError:  # with more memory, or on another cluster, the run can resume from here
-                fold.save_all()
+                fold.save()
                 raise
-
-
-class _GoneError(Exception):
-    """The worker that held a sum is gone."""
-
-
-class _Remote(Generic[A]):
-    """A sum that a worker holds; it is fetched when its state is asked for, which is noted."""
-
-    def __init__(self, fetch: Callable[[], A]) -> None:
-        self._fetch, self.is_fetched = fetch, False
-
-    def state(self, *, copy: bool = True) -> State:
-        """Fetch the sum from its worker, and return its state as it is in this process."""
-        self.is_fetched = True
-        return self._fetch().state(copy=False)
 
 
 class _Fold(Generic[A]):
@@ -178,12 +159,11 @@ class _Fold(Generic[A]):
         self._running: dict[str, Future] = {}  # by worker
         self._sums: dict[Node, Future] = {}
         self._folders: dict[str, str] = {}  # of workers that were given work: a restarted one has another
-        self._saved: set[Node] = set()
+        self._checkpointed = SumsCheckpoint(client, checkpoint, spans, self._sums, self._holder, self._fetched)
         self._reported = [span.start for span in spans]
         self._resumed: set[int] = set()  # spans whose samples were reported as resumed
         self._deaths = Counter[int]()  # of workers that folded a span
         self._looked = 0.0
-        self._began, self._saving = time.monotonic(), 0.0  # seconds that saving took
         self._last_present, self._generation = time.monotonic(), client.generation
 
     @contextmanager
@@ -196,6 +176,7 @@ class _Fold(Generic[A]):
             yield
         finally:
             if self._client.status == "running":
+                self._checkpointed.finish()
                 self._client.unsubscribe_topic(self._name)
                 self._client.cancel([*self._running.values(), *self._sums.values()], force=True)
             self._running.clear()
@@ -216,7 +197,7 @@ class _Fold(Generic[A]):
                     self._receive()
                 try:
                     total = self._fetched(root)
-                except _GoneError:
+                except GoneError:
                     self._forget([root])
                 else:
                     break
@@ -253,7 +234,7 @@ class _Fold(Generic[A]):
             )
             if is_idle and (job := self._reduction.start(worker)) is not None:
                 if job.span is not None and self._deaths[job.span]:  # it may die as well
-                    self.save_if_due(self._reduction.held_by(worker), now=True)
+                    self._checkpointed.save_now(self._reduction.held_by(worker))
                 future = self._running[worker] = self._submitted(job, worker)
                 future.add_done_callback(lambda _, worker=worker: self._messages.put(worker))
 
@@ -309,9 +290,9 @@ class _Fold(Generic[A]):
         self._reduction.finish(worker)
         for part in job.inputs:
             del self._sums[part]
-            self._saved.discard(part)
+            self._checkpointed.forget(part)
         self._sums[job.result] = future
-        self.save_if_due([job.result])  # first: a listener can end the run
+        self._checkpointed.save_if_due([job.result])  # first: a listener can end the run
         if job.span is not None:
             self._report(job.span, self._spans[job.span].stop)
         partner = self._reduction.tree.partner(job.result)
@@ -352,65 +333,45 @@ class _Fold(Generic[A]):
 
     # -- saved sums
 
-    def save_if_due(self, parts: Iterable[Node], *, now: bool = False) -> None:
-        """Save sums that are due, or all if `now`, and that are not saved yet."""
-        if self._checkpoint is None:
-            return
-        for part in sorted({*parts} - self._saved):
-            began = time.monotonic()
-            if not now and self._saving > max(LEAST_SAVING, SAVING_SHARE * (began - self._began)):
-                return
-            remote = _Remote(partial(self._fetched, part))
-            with suppress(_GoneError):
-                try:
-                    self._checkpoint.save_if_due(*part, self._spans[part.last].stop, remote, now=now)
-                finally:
-                    if remote.is_fetched:
-                        self._saved.add(part)
-                    self._saving += time.monotonic() - began
-
-    def save_all(self) -> None:
-        """Save what workers hold, within a time; raise the first `Stopped`."""
-        until, stopped = time.monotonic() + PATIENCE, None
-        for part in sorted(self._sums):
-            try:
-                if time.monotonic() < until:
-                    self.save_if_due([part], now=True)
-            except Stopped as error:
-                stopped = stopped or error
-        if stopped is not None:
-            raise stopped
+    def save(self) -> None:
+        """Save what workers hold, within a time."""
+        self._checkpointed.save_now(self._sums)
 
     def _stop_if_asked(self) -> None:
-        if stop_asked() and self._checkpoint is not None:
-            self.save_all()
+        if stop_asked():
+            self.save()
         safe_point()
+
+    def _holder(self, part: Node) -> str | None:
+        """Return the worker that holds a sum; None if it is gone."""
+        worker = self._reduction.held[part]
+        return worker if self._is_there(worker) and self._sums[part].status == "finished" else None
 
     def _fetched(self, part: Node) -> A:
         """Fetch a sum from its worker.
 
         Raises
         ------
-        _GoneError
+        GoneError
             If the worker is gone, or has begun to add to the sum.
         """
-        future, worker = self._sums[part], self._reduction.held[part]
+        future, worker = self._sums[part], self._holder(part)
         is_used = any(part in job.inputs for job in self._reduction.jobs.values())
 
         async def gathered() -> State:
             state: State = await self._client.gather(future, direct=self._workers.near, asynchronous=True)
             # A job takes what it uses before it changes it; so a sum that is still there was sent as it was.
             if is_used and not all((await self._client.run(is_whole, future.key, workers=[worker])).values()):
-                raise _GoneError
+                raise GoneError
             return state
 
-        if not self._is_there(worker) or future.status != "finished":
-            raise _GoneError
+        if worker is None:
+            raise GoneError
         call = asyncio.run_coroutine_threadsafe(gathered(), self._client.loop.asyncio_loop)
         while not wait([call], timeout=LISTEN).done:
-            if not self._is_there(worker) or future.status != "finished":
+            if self._holder(part) is None:
                 call.cancel()
-                raise _GoneError
+                raise GoneError
         return self._task.restore(call.result())
 
     def _restored_before(self) -> A | None:
@@ -441,7 +402,7 @@ class _Fold(Generic[A]):
                 )
                 self._folders.setdefault(worker, self._workers.folders()[worker])
                 self._reduction.hold(part, worker)
-                self._saved.add(part)
+                self._checkpointed.note_saved(part)
                 self._report_resumed(part, saved.at)
             del saved
             if part.last < last:
@@ -490,7 +451,7 @@ class _Fold(Generic[A]):
         self._forget([part for part, future in self._sums.items() if future.status == "lost"])
         if self._is_work_lost():
             self._send_work_again()
-        self.save_if_due(self._sums)
+        self._checkpointed.save_if_due(self._sums)
         present = self._workers.present()
         self._assign(present)
         self._last_present = now if present else self._last_present
@@ -535,7 +496,7 @@ class _Fold(Generic[A]):
                     self._reduction.give_back(worker)
             self._reduction.lose(part)
             self._sums.pop(part)
-            self._saved.discard(part)
+            self._checkpointed.forget(part)
             self._to_restore.append(part)
 
     # -- errors

@@ -45,6 +45,7 @@ def resumable_output(
             yield writer, None
         return
     checkpoint, unfinished = saved.stage(table.name), UnfinishedOutput()
+    checkpoint.is_shared = False  # by the states that it saves, this process knows that the output can be resumed
     token = str(saved.record.get("partial"))
     # A token and no path, as anybody can have written the record.
     if TOKEN.fullmatch(token) and (partial := checkpoint.load_any()):

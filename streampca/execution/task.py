@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy.typing as npt
 
@@ -16,6 +16,14 @@ class Stateful(Protocol):
 
     def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
         """Return the whole state as plain arrays; without `copy` they can be the accumulator's own."""
+
+
+@runtime_checkable
+class RemoteSum(Stateful, Protocol):
+    """A sum that another process holds, which may save it itself."""
+
+    def begin_save(self, save: Any, note: Callable[[Any, float], None]) -> bool:
+        """Let that process begin a `RemoteSave`, which `note` is told of later; False if it cannot."""
 
 
 A = TypeVar("A", bound=Stateful)

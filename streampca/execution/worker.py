@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -20,6 +21,8 @@ from ..errors import Door, first_line, messages_at
 from ..events import silent
 from ..machine import hand_back, limit_cores
 from ..planning.blocks import Span
+from .checkpoint import RemoteSave
+from .checkpoint_file import CheckpointFile
 from .compute import held, leave_thread
 from .fold import Partial, fold_partial
 from .packing import Packed, unpacked
@@ -30,6 +33,7 @@ INTERVAL = 0.2  # seconds between messages of a span
 
 _ONE_UNPACKED = threading.Lock()  # threads that import the same modules at once can see them half made
 _ONE_SPAN = threading.Lock()  # a job that was cancelled can run until its next block; memory is for one
+_ONE_WRITTEN = threading.Lock()  # a job waits until the sums that it is going to change are written
 
 
 class _CancelledError(Exception):
@@ -96,6 +100,22 @@ def merge_states(work: Packed, left: State, right: State) -> State:
         return _state_of(accumulator)
 
 
+async def write_sum(key: str, save: RemoteSave, dask_worker: Worker) -> CheckpointFile | bool:
+    """Save a sum that a worker holds, while its threads work; dask passes the worker.
+
+    Returns
+    -------
+    CheckpointFile or bool
+        The file as it is then; True if a job has taken the sum, False if no sum can be saved here.
+    """
+    return await asyncio.to_thread(_written, dask_worker.data.get(key), save)
+
+
+def _written(state: State | None, save: RemoteSave) -> CheckpointFile | bool:
+    with _ONE_WRITTEN:
+        return (save.write(state) or False) if state else True
+
+
 def is_whole(key: str, dask_worker: Worker) -> bool:
     """Return whether a worker has a sum, and no job has begun to change it; dask passes the worker."""
     return bool(dask_worker.data.get(key))
@@ -114,10 +134,11 @@ def _working(worker: Worker, work: Packed) -> Iterator[tuple[Any, Callable[[Any,
 
 def _taken(state: State, name: str) -> State:
     """Take the arrays of a state out of what dask holds, so that a sum grows in place; they are writable."""
-    if not state:
-        raise UsedError(name)
-    taken = {key: array if array.flags.writeable else array.copy(order="A") for key, array in state.items()}
-    state.clear()
+    with _ONE_WRITTEN:
+        if not state:
+            raise UsedError(name)
+        taken = {key: array if array.flags.writeable else array.copy(order="A") for key, array in state.items()}
+        state.clear()
     return taken
 
 
