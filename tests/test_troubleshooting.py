@@ -290,7 +290,7 @@ def test_remedy(provoke, heading, here, monkeypatch, request):
     if provoke in NEED_A_CLUSTER:
         give = fresh  # dask reads the environment as it is imported
         distributed = pytest.importorskip("distributed")
-        cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+        cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0")
         request.addfinalizer(cluster.close)
         monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", cluster.scheduler_address)
     after = follow(ENTRIES[heading], give)
