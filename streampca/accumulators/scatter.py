@@ -249,6 +249,11 @@ class Scatter(Moments, Accumulator):
         return view
 
     @property
+    def total(self) -> Float64:
+        """Sum of the samples less the centre that `upper` is about, (p,): exact if the sums are."""
+        return self._total.copy()
+
+    @property
     def probe_directions(self) -> Float64:
         """W, shape (p, 8)."""
         return self.measured.directions.copy()

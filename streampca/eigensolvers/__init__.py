@@ -2,9 +2,9 @@
 
 `dense` calls LAPACK; `lanczos` requests products from its caller, and so works on anything that can multiply; what it
 knows of the matrix is a `krylov_basis`, of which `nystrom` takes more than Ritz pairs do; `error_bounds` bounds the
-errors of pairs, whatever computed them, and `omitted_variance` the largest eigenvalue that is missing; `separation`
-finds pairs that are defined only together; `n_components` turns a request into a number of components. Input and output
-are plain arrays: nothing here knows a reader, an executor or the budget.
+errors of pairs, whatever computed them, `pair_bounds` those of a basis more closely, and `omitted_variance` the largest
+eigenvalue that is missing; `separation` finds pairs that are defined only together; `n_components` turns a request into
+a number of components. Input and output are plain arrays: nothing here knows a reader, an executor or the budget.
 """
 
 from .dense import solve_dense

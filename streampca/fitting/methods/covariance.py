@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from ...accumulators import Scatter
 from ...arrays import Float64
-from ...eigensolvers import Solution, certificate_of, certify
-from ...eigensolvers.error_bounds import lengths
+from ...eigensolvers import Certificate, Solution, certificate_of, certify
+from ...eigensolvers.error_bounds import gaps_around, lengths
+from ...eigensolvers.pair_bounds import EPS
 from ...events import Listener, PassStarted
 from ...planning import Plan
 from .data_checks import check_products, check_variance, warn_of_wrong_products, warn_of_wrong_sums
+from .exact_residuals import exact_bounds
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs, next_value, residual_bounds
 from .tasks import SamplesTask
@@ -52,11 +54,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     components = np.ascontiguousarray(solution.vectors.T, dtype=dtype)
     after, agrees = next_value(solution, p), scatter.agrees
     warn_of_wrong_sums(agrees, listener)
-    residual = unrounded = _residuals(scatter, values, components.T)
-    # Values are those of the unrounded vectors, whose residuals are smaller than the stored components'.
-    if components.dtype != solution.vectors.dtype:
-        unrounded = np.minimum(residual, _residuals(scatter, values, solution.vectors))
-    certificate = certificate_of(values, unrounded + scatter.slack, next_value=after)
+    residual, unrounded = _bounds(scatter, solution, components.T, after)
     # Rounding of products or of stored components, whichever is coarser, is no fault of the machine.
     coarsest = components.dtype if plan.precision == "double" else np.float32
     warn_of_wrong_products(residual, trace, coarsest, listener, residuals=solution.residuals)
@@ -65,22 +63,41 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         components=components,
         explained_variance=values / divisor,
         residual_bound=certificate_of(values, residual + scatter.slack).relative,
-        angle_bound=certificate.of_stored(lengths(components.T - solution.vectors)),
+        angle_bound=unrounded.of_stored(lengths(components.T - solution.vectors)),
         eigenvalues=None if spectrum is None else spectrum / divisor,
         total_variance=trace / divisor if divisor > 0 else 0.0,
         n_samples=scatter.n_samples,
         total_weight=scatter.weight,
         exact=scatter.sums_exactly and agrees is not False,
         statistic=scatter,
-        error_bound=certificate.relative,
+        error_bound=unrounded.relative,
         measured={"samples_on_integer_units": scatter.n_on_integer_units} if scatter.n_on_integer_units else {},
     )
 
 
-def _residuals(scatter: Scatter, values: Float64, vectors: npt.NDArray[Any]) -> Float64:
-    """Bound the residuals of pairs, (k,): from the matrix itself if its sums are exact, else from the probes."""
+def _bounds(
+    scatter: Scatter, solution: Solution, components: npt.NDArray[Any], after: float | None
+) -> tuple[Float64, Certificate]:
+    """Bound the residuals of stored components, (p, k), and the errors of the solution, from the matrix or probes."""
+    values, vectors, is_stored = solution.values, solution.vectors, components.dtype == solution.vectors.dtype
     if scatter.agrees:
-        return residual_bounds(scatter, values, vectors)
+        exact = exact_bounds(scatter, values, vectors, after)
+        residual = exact.residual if is_stored else residual_bounds(scatter, values, components)
+        relative = certificate_of(values, exact.value).relative + EPS  # they are divided by the weight, too
+        angle = exact.angle
+        if solution.spectrum is None:  # models tell variance k + 1 by quotients of the two bounds
+            gaps = gaps_around(values, residual, after)
+            angle = np.maximum(angle, np.divide(values * relative, gaps, out=angle.copy(), where=gaps > 0))
+        return residual, Certificate(exact.residual, relative, angle)
+    residual = unrounded = _residuals(scatter, values, components)
+    # Values are those of the unrounded vectors, whose residuals are smaller than the stored components'.
+    if not is_stored:
+        unrounded = np.minimum(residual, _residuals(scatter, values, vectors))
+    return residual, certificate_of(values, unrounded + scatter.slack, next_value=after)
+
+
+def _residuals(scatter: Scatter, values: Float64, vectors: npt.NDArray[Any]) -> Float64:
+    """Bound the residuals of pairs, (k,), from the probes."""
     probes: dict[str, Any] = {"directions": scatter.probe_directions, "products": scatter.probe_products}
     return certify(values, vectors, rounding=scatter.probe_rounding, **probes).residual
 
