@@ -295,8 +295,8 @@ def kind_of_statistic(model: str | PCAModel) -> str | None:
     """
     if not isinstance(model, str):
         return None if model.statistic is None else model.statistic.kind
-    group = read_model(model, MODEL_KINDS).group.get(STATE)
-    return str(group.attrs.get("kind")) if isinstance(group, zarr.Group) else None
+    state = read_model(model, MODEL_KINDS).metadata.get(STATE)
+    return None if state is None else str(state.attributes.get("kind"))
 
 
 def read_statistic(path: str, *, memory: int | None = None) -> Scatter | FrequentDirections | None:
@@ -310,14 +310,13 @@ def read_statistic(path: str, *, memory: int | None = None) -> Scatter | Frequen
         If it takes more than `memory` bytes.
     """
     opened = read_model(path, MODEL_KINDS, memory=memory)
-    with naming_damage(path, STATE):
-        group = opened.group.get(STATE)
-    if not isinstance(group, zarr.Group):
+    if STATE not in opened.metadata:
         return None
+    kind = opened.metadata[STATE].attributes.get("kind")
     statistics: tuple[Scatter | FrequentDirections, ...] = (Scatter(1), FrequentDirections(1, rows=1))
-    empty = {statistic.kind: statistic for statistic in statistics}.get(str(group.attrs.get("kind")))
+    empty = {statistic.kind: statistic for statistic in statistics}.get(str(kind))
     if empty is None:
-        raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
+        raise damaged(path, STATE, f"it is of kind {kind!r}")
     # Only the arrays of this statistic are read, whatever else the group holds.
     opened.check_fits(*(f"{STATE}/{name}" for name in empty.state()))
     arrays = {name: opened.read(f"{STATE}/{name}", _in_fortran_order) for name in empty.state()}
@@ -623,9 +622,9 @@ def verify_model(path: str) -> Verified:
     """
     opened = read_model(path, MODEL_KINDS)
     _checked_names(opened)
-    # By the consolidated metadata of the root, which list exactly the arrays that were written.
-    names = [name for name, member in opened.group.members(max_depth=None) if isinstance(member, zarr.Array)]
-    if isinstance(opened.group.get(STATE), zarr.Group):
+    # The consolidated metadata list exactly the arrays that were written.
+    names = [name for name, metadata in opened.metadata.items() if metadata.node_type == "array"]
+    if STATE in opened.metadata:
         check_metadata(path, STATE, opened.digest(STATE))
     return Verified(len(names), sum(map(opened.verify, sorted(names))))
 

@@ -183,7 +183,9 @@ class OpenModel:
     path : str
         Folder of the model.
     group : zarr.Group
-        Group with the metadata consolidated in the root, which a sealed model's digest covers.
+        Group of the model.
+    metadata : mapping
+        Metadata of all arrays and groups by name: those consolidated in the root, which a sealed model's digest covers.
     about : mapping
         Attribute of the root.
     sort : Sort
@@ -194,6 +196,7 @@ class OpenModel:
 
     path: str
     group: zarr.Group
+    metadata: Mapping[str, Any]
     about: Mapping[str, Any]
     sort: Sort
     memory: int
@@ -207,14 +210,21 @@ class OpenModel:
             If it is damaged, or encoded by a codec that is not allowed.
         """
         with self.naming_damage(name):
-            array = self.group.get(name)
-        if not isinstance(array, zarr.Array):
+            array = self._stored(name)
+        if array is None:
             return None
         check_codecs(self.path, name, array, self.sort)
         absent = absent_chunk(array, os.path.join(self.path, name))
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
         return bounded(array)
+
+    def _stored(self, name: str) -> Any:
+        """Return an array unchecked; `group.get` would wait for Zarr's event loop in another thread at each call."""
+        metadata = self.metadata.get(name)
+        if metadata is None or metadata.node_type != "array":
+            return None
+        return zarr.Array(zarr.AsyncArray(metadata, self.group.store_path / name))
 
     def check_fits(self, *names: str, nbytes: int = 0) -> None:
         """Refuse to read arrays that together with `nbytes` further bytes exceed the allowed memory.
@@ -224,8 +234,7 @@ class OpenModel:
         BudgetError
             If they do; nothing has been allocated.
         """
-        arrays = (self.group.get(name) for name in names)
-        nbytes += sum(array.nbytes for array in arrays if isinstance(array, zarr.Array))
+        nbytes += sum(array.nbytes for name in names if (array := self._stored(name)) is not None)
         if nbytes > max(self.memory, SMALL):
             named = f" ({', '.join(names[:3])}{', ...' * (len(names) > 3)})" if names else ""
             raise BudgetError(
@@ -341,7 +350,11 @@ def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL, *, memo
         if _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents do not match its checksum")
         group = zarr.open_group(limited_store(path), mode="r", zarr_format=3)
-    return OpenModel(path, group, about, sort, memory_limit()[0] // 2 if memory is None else memory)
+        consolidated = group.metadata.consolidated_metadata
+        if consolidated is None:
+            raise ValueError("it does not contain the metadata of the arrays")
+    metadata = consolidated.flattened_metadata
+    return OpenModel(path, group, metadata, about, sort, memory_limit()[0] // 2 if memory is None else memory)
 
 
 def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
