@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import streampca
 from streampca import PCA
 from streampca.accumulators import Gram, GramBlock, NotFiniteError, Scatter, ScatterBlock
+from streampca.accumulators.sparse_rows import HeldRows
 from streampca.errors import DataError
 from streampca.readers.sparse import SparseArray
 
@@ -183,3 +184,15 @@ def test_whole_numbers_beyond_float64_are_refused_in_sparse_chunks():
     for source in (rows, da.from_array(rows, chunks=(N, P), asarray=False)):
         with pytest.raises(DataError, match="sample 7"):
             np.asarray(model.transform(source))
+
+
+def test_held_rows_are_centred_once_for_each_centre():
+    rows, centres = sparse_rows(offset=2.0), [np.zeros(P), np.eye(P)[5]]
+    held = HeldRows(rows)
+    for centre in (centres[0], centres[1], centres[1].copy()):
+        centred = held.centred(centre, None)
+        assert held.centred(centre, None) is centred
+        np.testing.assert_array_equal(centred.toarray(), rows.toarray() - centre)
+    assert held.centred(centres[1], np.sqrt(WEIGHTS)) is not centred
+    assert HeldRows.of(rows, held) is held
+    assert HeldRows.of(rows.copy(), held) is not held

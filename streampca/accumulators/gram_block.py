@@ -121,7 +121,8 @@ class GramBlock(Accumulator):
             buffers = self._free.pop()
             return buffers, self._multiplied(tile, buffers)
 
-        for buffers, measured in map_in_threads(multiply_tile, self._tiles(block, at), self.threads):
+        threads = 1 if is_sparse(block) else self.threads  # which is one tile
+        for buffers, measured in map_in_threads(multiply_tile, self._tiles(block, at), threads):
             buffers.products.add(self._sum)
             if self._measured is not None and measured is not None:
                 self._measured.add(measured)

@@ -14,7 +14,7 @@ from ..arrays import Array, Float64, is_sparse
 from .blas import among, times, update_among
 from .centering import centre_samples, sum_of_parts, sum_of_squares, weighted_sum
 from .finite import is_finite
-from .sparse_rows import add_among, centred_rows, stays_sparse
+from .sparse_rows import add_among, centred_or_none
 
 
 class Block(Protocol):
@@ -192,8 +192,8 @@ class BlasProducts:
     ) -> MemoryBlock:
         if is_sparse(stored):
             centre = sum_of_parts(parts, stored.shape[1])
-            if stays_sparse(stored, centre):
-                return MemoryBlock(centred_rows(stored, centre, roots), one_thread=self.one_thread)
+            if (rows := centred_or_none(stored, centre, roots)) is not None:
+                return MemoryBlock(rows, one_thread=self.one_thread)
             stored = stored.toarray()
         self.reserve(stored.size)
         centred = self._work[: stored.size].reshape(stored.shape)

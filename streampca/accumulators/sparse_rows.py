@@ -7,6 +7,7 @@ float64, which costs no more digits than a wrong guess of the mean by one standa
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,56 @@ OFTEN = 0.5  # share of samples with a value of a feature, above which that feat
 FILLED = 1.0  # zeros that centring fills, for every stored value, beyond which a dense block is smaller or as fast
 
 
+class HeldRows:
+    """Sparse rows that pass after pass multiplies: their centre, and they less a centre, are computed once.
+
+    Parameters
+    ----------
+    rows : sparse array of shape (n, p)
+        Rows, in form CSR, of which this has all attributes.
+    """
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self._centred: tuple[Float64, Float64 | None, Any] | None = None
+
+    @classmethod
+    def of(cls, rows: Any, earlier: HeldRows | None) -> HeldRows:
+        """Return rows as those of an earlier pass, if they are the same."""
+        return earlier if earlier is not None and earlier.rows is rows else cls(rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "rows":  # missing while a copy is being made
+            raise AttributeError(name)
+        return getattr(self.rows, name)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self.rows[rows]
+
+    @cached_property
+    def centre(self) -> Float64:
+        """See `sparse_centre`."""
+        return sparse_centre(self.rows)
+
+    def centred(self, centre: Float64, roots: Float64 | None) -> Any:
+        """See `centred_rows`; None where rows would not stay sparse."""
+        if self._centred is None or not _are_equal((centre, roots), self._centred[:2]):
+            made = centred_rows(self.rows, centre, roots) if stays_sparse(self.rows, centre) else None
+            self._centred = centre.copy(), None if roots is None else roots.copy(), made
+        return self._centred[2]
+
+
+def _are_equal(arrays: tuple[Float64, Float64 | None], others: tuple[Float64, Float64 | None]) -> bool:
+    return all(one is other or np.array_equal(one, other) for one, other in zip(arrays, others, strict=True))  # type: ignore[arg-type]
+
+
+def centred_or_none(block: Any, centre: Float64, roots: Float64 | None = None) -> Any:
+    """Return rows less a centre, each times the root of its weight, in float64; None where they would not be sparse."""
+    if isinstance(block, HeldRows):
+        return block.centred(centre, roots)
+    return centred_rows(block, centre, roots) if stays_sparse(block, centre) else None
+
+
 def is_often(block: Any) -> npt.NDArray[np.bool_]:
     """Return, for every feature, whether more than half of the rows have a value of it."""
     return np.asarray(np.bincount(block.indices, minlength=block.shape[1]) > OFTEN * block.shape[0])
@@ -26,6 +77,8 @@ def is_often(block: Any) -> npt.NDArray[np.bool_]:
 
 def sparse_centre(block: Any) -> Float64:
     """Return the mean of every feature that more than half of the rows have a value of, and 0 for the others."""
+    if isinstance(block, HeldRows):
+        return block.centre
     often = is_often(block)
     if not often.any():
         return np.zeros(block.shape[1])

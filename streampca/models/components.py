@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import index as as_index
 from typing import Any, ClassVar, Unpack
 
@@ -158,9 +159,12 @@ class ComponentsModel(CountedModel):
         """Mean and components as plain rows of features, without names."""
         components, features = self.components, self.frame.features
         rows = components.rows if isinstance(components, StoredComponents) else features(components)
-        # Whitening and T2 divide by variances: those within rounding count as 0, which they leave out.
-        variance = np.where(null_directions(self), 0.0, self.explained_variance)
-        return Subspace(features(self.mean[None])[0], rows, variance, self.rule_for(None))
+        return Subspace(features(self.mean[None])[0], rows, self._divided_by, self.rule_for(None))
+
+    @cached_property
+    def _divided_by(self) -> Float64:
+        """Variances by which whitening and T2 divide: those within rounding are 0, which they leave out."""
+        return np.where(null_directions(self), 0.0, self.explained_variance)
 
     def count_of(self, request: int | None) -> int:
         """Return a requested number of components, all by default; refuse one outside 1 to k.

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack, overload
 
 import numpy as np
@@ -222,7 +222,7 @@ class Model(ABC):
         indices = constant if self.mask is None else np.flatnonzero(self.mask)[constant]
         return np.column_stack(np.unravel_index(indices, self.sample_shape))
 
-    @property
+    @cached_property
     def frame(self) -> Frame:
         """Conversion of raw images to rows of features, and back."""
         return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
@@ -379,7 +379,9 @@ class Model(ABC):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
             check_dtype(samples.dtype, source or "the array")
             shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
-            frame = replace(self.frame, preparation=preparation, raw_shape=shape, keys=keys)
+            frame = self.frame
+            if keys is not None or shape != frame.raw_shape or preparation is not frame.preparation:
+                frame = replace(frame, preparation=preparation, raw_shape=shape, keys=keys)
             dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.basis.components.dtype)
             subject = source or f"{'numpy' if isinstance(samples, np.ndarray) else 'dask'} array"
             if frame.lacks_keys:

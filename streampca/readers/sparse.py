@@ -19,7 +19,8 @@ from .stored.array import ArrayCollection, StoredArray
 from .stored.layout import Box, SampleAxes
 
 _SLICED = 2**18  # stored values in the rows sliced at a time: 4 MiB with their indices
-_DIGESTED = 2**20  # stored values that states digest: 12 MiB, a few milliseconds
+# Stored values that states digest: 12 MiB at most, a few milliseconds; of few values a part, as passes are as fast.
+_DIGESTED, _LEAST_DIGESTED, _PART = 2**20, 2**14, 64
 
 
 def open_sparse(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
@@ -92,19 +93,21 @@ class SparseArray(StoredArray):
     def states(self, *, now: bool = False) -> list[State]:
         """Return digests of some stored values: by groups of rows for CSR, of the whole matrix for other formats."""
         matrix, n = self._matrix, self.shape[0]
+        most = min(_DIGESTED, max(_LEAST_DIGESTED, int(matrix.nnz) // _PART)) // MOST_STATES
         if getattr(matrix, "format", None) != "csr":
             data = getattr(matrix, "data", None)
-            content = _digest(data) if isinstance(data, np.ndarray) and data.dtype != object else ""
+            content = _digest(data, most) if isinstance(data, np.ndarray) and data.dtype != object else ""
             return [State(0, self._source, digest(content, int(matrix.nnz)))]
         groups = []
         for start in range(0, n, size := group_size(n)):
             stored = slice(matrix.indptr[start], matrix.indptr[min(start + size, n)])
-            parts = map(_digest, (matrix.data[stored], matrix.indices[stored], matrix.indptr[start:][:size]))
+            arrays = (matrix.data[stored], matrix.indices[stored], matrix.indptr[start:][:size])
+            parts = (_digest(values, most) for values in arrays)
             groups.append(State(start, f"{self._source} (rows {start} to {min(start + size, n) - 1})", digest(*parts)))
         return groups
 
 
-def _digest(values: Array) -> str:
-    """Hash a sequence of values, or of many values some at equal distances."""
-    step = max(1, len(values) // (_DIGESTED // MOST_STATES))
+def _digest(values: Array, most: int) -> str:
+    """Hash a sequence of values, or of more than `most` some at equal distances."""
+    step = max(1, len(values) // most)
     return hashlib.sha256(np.ascontiguousarray(values[::step]).data).hexdigest()[:16]

@@ -20,7 +20,7 @@ from ...accumulators.blas import times
 from ...accumulators.centering import subtract_mean
 from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
-from ...accumulators.sparse_rows import centred_rows, sparse_centre
+from ...accumulators.sparse_rows import HeldRows, centred_rows, sparse_centre
 from ...arrays import Array, Float64, is_sparse
 from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...events import BlockDone
@@ -66,7 +66,7 @@ def project(factors: Factors, features: Span, stored: Array, workspace: Array) -
     """Project features of all samples, (n, width) as stored; the workspace holds them centred."""
     if is_sparse(stored):
         centre = sparse_centre(stored)
-        centred = centred_rows(stored, centre)
+        centred = stored.centred(centre, None) if isinstance(stored, HeldRows) else centred_rows(stored, centre)
     else:
         centred = workspace[: stored.size].reshape(stored.shape)
         centre = subtract_mean(stored, centred)
@@ -372,7 +372,8 @@ class RangesTask:
 
         def project_range(features: Span) -> tuple[FeatureRange, Array]:
             workspace = self._workspaces.pop()
-            stored = fetched[:, features.start - wide.start : features.stop - wide.start]
+            cut = slice(features.start - wide.start, features.stop - wide.start)
+            stored = fetched if features == wide else fetched[:, cut]  # slices of sparse rows are copies
             return project(self.factors, features, stored, workspace), workspace
 
         for projected, workspace in map_in_threads(project_range, blocks_of(wide, width), self.threads):

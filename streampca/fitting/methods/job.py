@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import Accumulator
+from ...accumulators.sparse_rows import HeldRows
 from ...arrays import Array, Float64
 from ...events import Listener, PassStarted, Warned, reported, silent
 from ...execution import Executor
@@ -52,6 +53,8 @@ class Job:
         unfinished ones are resumed if they exist.
     remedy : str
         Remedy for a sample with missing values; empty for the one of a fit.
+    held : list of HeldRows
+        Sparse samples of the last pass, if there are any.
     target : Target or None
         Labels or numbers for supervised kinds.
     states : sequence of State or None
@@ -69,6 +72,7 @@ class Job:
     states: Sequence[State] | None = None
     target: Target | None = None
     remedy: str = ""
+    held: list[HeldRows] = field(default_factory=list)
 
     @property
     def total_weight(self) -> float | None:

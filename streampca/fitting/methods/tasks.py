@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
 from ...accumulators import Accumulator, NotFiniteError, not_finite
+from ...accumulators.sparse_rows import HeldRows
 from ...arrays import Array, Float64
 from ...events import BlockDone
 from ...execution.checkpoint import StageCheckpoint
@@ -103,6 +104,8 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
         See `Job`.
     sparse : bool
         Whether blocks are sparse rows.
+    held : list of HeldRows
+        See `Job`.
     """
 
     collection: Collection
@@ -111,6 +114,7 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
     buffers: int = 1
     remedy: str = ""
     sparse: bool = False
+    held: list[HeldRows] = field(default_factory=list, repr=False)
     _buffers: list[Array] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -118,7 +122,8 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
         """Return the task of a job: its collection and weights, in the blocks of its plan."""
         plan = job.plan
         buffers = plan.threads * (1 + plan.ahead)
-        return cls(new, restored, job.collection, plan.block_rows, job.weights, buffers, job.remedy, plan.sparse)
+        how = (plan.block_rows, job.weights, buffers, job.remedy, plan.sparse, job.held)
+        return cls(new, restored, job.collection, *how)
 
     def _allocate_buffers(self) -> None:
         """Allocate the memory that blocks are read into, once and in this thread.
@@ -135,7 +140,9 @@ class SamplesTask(SampleBlocks, AccumulatorTask[A]):
     def fetch(self, block: Span) -> tuple[Array, Array | None]:
         """Read a block; return it, and the memory it was read into."""
         if self.sparse:
-            return self.collection.read_sparse(slice(*block)), None
+            read = self.collection.read_sparse(slice(*block))
+            self.held[:] = [HeldRows.of(read, self.held[0] if self.held else None)]
+            return cast("Array", self.held[0]), None
         if not self._buffers:
             return self.collection.read(slice(*block)), None
         # Threads take buffers in turn; `feed` returns them.
@@ -195,7 +202,7 @@ class FeatureRanges:
     def _read(self, features: Span) -> Array:
         n, whole = self.collection.n_samples, features.size == self.collection.n_features
         if self._sparse:
-            return self.collection.read_sparse(slice(0, n))  # type: ignore[no-any-return]
+            return cast("Array", HeldRows(self.collection.read_sparse(slice(0, n))))
         columns = None if whole else slice(*features)
         # One read of the reader's own array needs no copy into the buffer.
         if self._block_rows >= n and (whole or not self.collection.storage.fills):
